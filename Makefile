@@ -10,7 +10,7 @@ FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
 BENCHES ?= machine growth kernels prediction plans products overhead compiling enumeration ranks vecmath sparse_algorithms
 BENCH_ARGS ?=
 SHARD ?= 1/8
-MODE ?= decorate
+SUITE ?= scipy
 SUITE_ARGS ?=
 FAULTS_ARGS ?=
 RULES_ARGS ?= --seeds 0:20000
@@ -28,8 +28,8 @@ LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite bench bench-algorithms \
-	kernels accuracy docs newcomer scipy_sheet lint clean
+.PHONY: all test levels matrix demo fuzz rules nests faults accel exactness numpy-suite library-suites bench \
+	bench-algorithms kernels accuracy docs newcomer scipy_sheet lint clean
 
 all: test
 
@@ -108,8 +108,15 @@ faults: $(VENV)/.test
 	$(PY) -m tests.faults $(FAULTS_ARGS)
 
 # One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
+numpy-suite: MODE ?= decorate
 numpy-suite: $(VENV)/.test
 	$(PY) -m tests.numpy_suite --mode $(MODE) --shard $(SHARD) $(SUITE_ARGS)
+
+# SciPy's or scikit-learn's own tests, the library decorated; MODE=sync or default. A shard takes hours in
+# mode sync: SUITE_ARGS="--every 20" runs one item in 20.
+library-suites: MODE ?= sync
+library-suites: $(VENV)/.test
+	$(PY) -m tests.library_suites --suite $(SUITE) --mode $(MODE) --shard $(SHARD) $(SUITE_ARGS)
 
 bench: $(VENV)/.bench
 	@set -e; for script in $(BENCHES); do \

@@ -7,7 +7,7 @@ Receives sites; returns counters and records.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter, time
 from typing import Any
 
@@ -69,12 +69,12 @@ class Stats(dict[str, float]):
         printer.text(str(self))
 
 
-def stats_of(sites: Iterable[Site]) -> Stats:
-    """Add up the counters of all sites of a decorated function."""
+def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
+    """Add up the counters of all sites of a decorated function, and calls that `failed` before them."""
     total = Stats(calls=0, bypassed=0, plans=0, programs=0, kernels=0, forces=0, kernel_runs=0, numpy_calls=0,
-                  materialised=0, fallbacks=0, failures=0, kept=0, reused=0, kept_bytes=0, waiting=0,
-                  loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0, loops_left=0,
-                  planned=0, compiled=0, found=0)
+                  materialised=0, fallbacks=0, failures=len(failed), kept=0, reused=0, kept_bytes=0,
+                  waiting=0, loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0,
+                  loops_left=0, planned=0, compiled=0, found=0)
     sites = tuple(sites)
     for journal in {id(site.journal): site.journal for site in sites}.values():
         total["planned"] += journal.planned
@@ -167,12 +167,12 @@ def _kept(part: Any) -> KeptRecord:
 
 def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,
                     assumed: bool = False, watch: Watch | None = None, codes: bool = False, given: str = "",
-                    ) -> FunctionRecord:
+                    failed: Sequence[str] = ()) -> FunctionRecord:
     """Return all that is known of a decorated function; `note` says why nothing is compiled.
 
     `assumed`: nobody has measured this machine. `watch` is the call that was made to explain it. With
     `codes` what kernels were compiled from and to is written down, too, which takes a while. `given` is the
-    class of a table among the arguments.
+    class of a table among the arguments, `failed` are calls that failed before there was a site.
     """
     sites = tuple(sites)
     code = getattr(function, "__code__", None)
@@ -189,7 +189,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note, loops_of(sites),
         kept_of(sites), nests_of(sites), sum(len(s.standbys) for s in sites), _compilations(sites),
-        tuple(dict.fromkeys(text for s in sites for text in s.failures)), assumed, _call(watch),
+        tuple(dict.fromkeys([*failed, *(text for s in sites for text in s.failures)])), assumed, _call(watch),
         given, code is not None and loops_back(code), _cuts(sites))
 
 

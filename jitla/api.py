@@ -15,7 +15,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import awaited, behind, foreign
+from jitla.callables import awaited, behind, foreign, is_decorated
 from jitla.calling import called_instead
 from jitla.config import current
 from jitla.errors import TraceError
@@ -148,14 +148,14 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
         raise TraceError(f"jit needs a function, not the class {function.__name__}; decorate its methods")
     if not callable(function):
         raise TraceError(f"jit needs a function, not {function!r}; use it as a decorator")
-    if current().disable or inspect.isasyncgenfunction(function) or hasattr(function, "__jitla_state__"):
+    if current().disable or inspect.isasyncgenfunction(function) or is_decorated(function):
         return function
     state = State(function, changes)
     wrapper: Any = update_wrapper(called_instead(function, state), function)
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites())
+    wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -210,7 +210,7 @@ def _explained(state: State, level: str = "plan", watch: Any = None, given: str 
     def record(codes: bool) -> Any:
         return GATE.room("account").function_record(
             state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes,
-            given=given or state.foreign)
+            given=given or state.foreign, failed=state.failures)
 
     made: Explanation = GATE.room("explanation").explanation(record, level)
     return made

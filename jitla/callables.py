@@ -11,13 +11,14 @@ import os
 import site
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import FunctionType, MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from jitla.errors import TraceError
 
 __all__ = [
-    "ARRAYS", "awaited", "behind", "check_arguments", "foreign", "is_installed", "kind_note", "package_of",
+    "ARRAYS", "awaited", "behind", "check_arguments", "foreign", "is_decorated", "is_installed", "kind_note",
+    "package_of",
 ]
 
 #: Packages whose own functions run as they are, decorated or not.
@@ -32,6 +33,26 @@ _FOLDERS = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-p
 def is_installed(filename: str) -> bool:
     """Say whether a file is of a library, or of jitla, and not of the program that uses them."""
     return filename.startswith((*_LIBRARIES, "<frozen")) or any(folder in filename for folder in _FOLDERS)
+
+
+def is_decorated(function: Any) -> bool:
+    """Return whether `function` is what `jit` returned, not a wrapper that `functools.wraps` made of it.
+
+    `functools.wraps` copies all attributes of a function, the state of a decorated one among them. Only the
+    function that `jit` returned refers to that state in its closure.
+    """
+    if type(function) is not FunctionType:
+        return False
+    state = function.__dict__.get("__jitla_state__")
+    return state is not None and any(_contents(cell) is state for cell in function.__closure__ or ())
+
+
+def _contents(cell: CellType) -> Any:
+    """Return what a cell holds; None if it is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
 
 
 def package_of(function: FunctionType) -> str:

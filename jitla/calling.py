@@ -64,13 +64,16 @@ def called(
     if tracing is None:
         early = state.early(args, kwargs)
         if early is not None:
-            kind = early.of(args, kwargs)
+            kind = state.kind_of(early, args, kwargs)
+            if kind is None:
+                return function(*args, **kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, None, kind, args, kwargs)
         elif (looping := state.before_tracing()) is not None:
             return looping.call(args, kwargs)
-        state.insist(args, kwargs)
-        tracing = state.start()
+        tracing = state.begin(args, kwargs)
+        if tracing is None:
+            return function(*args, **kwargs)
     session = tracing.LOCAL.session
     site = kind = None
     if session is None:
@@ -78,8 +81,7 @@ def called(
             try:  # `state.site()`, without a step
                 site = state.sites[(local() or PROCESS[0]).epoch]
             except KeyError:  # under these options no call has been looked at
-                state.insist(args, kwargs)
-                site = state.site()
+                site = state.first_site(args, kwargs)
         if site is None:
             if not state.traceable:
                 state.refuse()
@@ -90,6 +92,9 @@ def called(
             kind = site.payoff.of(args, kwargs)
             if kind.bypassed:
                 return _left(function, shortcut, state, site, kind, args, kwargs)
+    elif session.running is not None:
+        # Called by a signal handler or finalizer: compiler and caches may be in the middle of a change.
+        return function(*args, **kwargs)
     # The globals it was made for may have changed since the last call.
     twin = state.twin and tracing.TWINS.of(function)
     if twin is None:
@@ -97,7 +102,7 @@ def called(
     if kind is not None:
         return kind.weigh(site, function, twin, args, kwargs)
     if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-        site = site or state.site()
+        site = site or state.first_site()
         if site is None:
             return function(*args, **kwargs)
         return _run(tracing, site, function, twin, args, kwargs)
@@ -146,11 +151,11 @@ def generated(
     function: Callable[..., Any], state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Generator[Any, Any, Any]:
     """Return the generator of a decorated function."""
-    tracing = state.tracing or state.start()
+    tracing = state.tracing or state.begin()
     twin = state.twin and tracing.TWINS.of(function)
-    site = state.site() if twin else None
+    site = state.first_site() if twin else None
     if site is None:
-        if not twin:
+        if tracing is not None and not twin:
             state.refuse()
         made: Generator[Any, Any, Any] = function(*args, **kwargs)
         return made
@@ -162,11 +167,11 @@ def awaited(
     function: Callable[..., Any], state: State, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Awaitable[Any]:
     """Return what a decorated coroutine function waits for."""
-    tracing = state.tracing or state.start()
+    tracing = state.tracing or state.begin()
     twin = state.twin and tracing.TWINS.of(function)
-    site = state.site() if twin else None
+    site = state.first_site() if twin else None
     if site is None:
-        if not twin:
+        if tracing is not None and not twin:
             state.refuse()
         made: Awaitable[Any] = function(*args, **kwargs)
         return made

@@ -1,10 +1,13 @@
-"""Dataclasses whose methods are written out when they are first called.
+"""Dataclasses whose methods are written out when they are first called, and properties computed once.
 
 Knows: the fields that `dataclasses` finds in a class. Must not know: any class of jitla.
 Receives classes as `dataclasses.dataclass` does; returns them with the same fields, methods and errors.
 
 The standard library writes and compiles five methods for each class that is defined: for the classes that a
 first call loads that took a sixth of it. Most of these methods are never called.
+
+Before Python 3.12 `functools.cached_property` has a lock, which stays closed for ever in a process that is
+forked while another thread computes. Here two threads may compute a value at once: it is the same.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["dataclass"]
+__all__ = ["cached_property", "dataclass"]
 
 _MISSING = dataclasses.MISSING
 _TOLD = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
@@ -188,7 +191,24 @@ def _made(given: type, frozen: bool, slots: bool, eq: bool, kw_only: bool) -> ty
 
 if TYPE_CHECKING:
     from dataclasses import dataclass
+    from functools import cached_property
 else:
+    class cached_property:
+        """A property that is computed when it is first asked for, and then is in the object's dictionary."""
+
+        def __init__(self, compute: Callable[[Any], Any]) -> None:
+            self._compute = compute
+            self.__doc__ = compute.__doc__
+
+        def __set_name__(self, owner: type, name: str) -> None:
+            self._name = name
+
+        def __get__(self, held: Any, owner: type | None = None) -> Any:
+            if held is None:
+                return self
+            value = held.__dict__[self._name] = self._compute(held)
+            return value
+
     def dataclass(
         cls: type | None = None, /, *, frozen: bool = False, slots: bool = False, eq: bool = True,
         kw_only: bool = False,

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import ConfigError, JitlaWarning
 from jitla.locks import relock
 

@@ -6,11 +6,9 @@ Receives configs; returns rooms, compilers and bound programs.
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from importlib import import_module
 from math import prod
 from os.path import exists
 from threading import Thread
@@ -20,9 +18,12 @@ from weakref import WeakSet
 
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
+from jitla.headroom import foresee
+from jitla.loading import NotLoaded, load
 from jitla.locks import relock
 from jitla.making import MAKING, NothingNew
-from jitla.rests import LOCAL, QUIET, hurry, lull, pausing, resting
+from jitla.rests import QUIET, hurry, lull, resting
+from jitla.stacks import start
 from jitla.turning import indexes_in_turn, reaches
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches 
 SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
 UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
+LIBRARY = 256 << 20  # bytes of address space that the compiler's library takes, and more
 LULL = 0.2  # seconds that the first loop of a process waits for its compiler: short calls are over by then
 LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
@@ -65,7 +67,7 @@ class Gate:
         """Return the front door of room or file `name`."""
         found = self.rooms.get(name)
         if found is None:
-            found = self.rooms[name] = _loaded(f"jitla.{name}")
+            found = self.rooms[name] = load(f"jitla.{name}")
         return found
 
     @property
@@ -214,6 +216,8 @@ class Gate:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
         found = self._backends.get(cpu)
         if found is None:
+            if "codegen" not in self.rooms:
+                foresee(LIBRARY)
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
             found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk,
@@ -247,6 +251,11 @@ class Gate:
             self.room("tracing").call_here(warnings.warn, text, CacheWarning)
         except CacheWarning:  # where warnings are errors: the program must not end for it
             self.room("events").log.warning("%s", text)
+
+    def tell_failure(self, name: str, text: str) -> None:
+        """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
+        with suppress(NotLoaded):  # what logs may be lacking, too: then that is told later
+            self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
@@ -287,7 +296,7 @@ class Gate:
             then(made)
         else:
             try:
-                Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True).start()
+                start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
                 self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
 
@@ -398,7 +407,7 @@ class Gate:
             recipe = request.roots, request.layouts, request.outs, request.aliases
             return self.compiler(config).invariants(recipe, same, named, room, every)
 
-        ready: Callable[[], Any] = lambda: _loaded("scipy.sparse")  # noqa: E731
+        ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
         return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watched, ready)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
@@ -409,24 +418,6 @@ class Gate:
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
                     "predicted for the one that is run")
             self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
-
-
-def _loaded(name: str) -> Any:
-    """Import a module; what it makes stays, so that garbage is not looked for meanwhile.
-
-    Who loads behind the program rests meanwhile, until somebody waits for the same.
-    """
-    if LOCAL.share < 1.0:
-        pausing()
-        return import_module(name)
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with hurry():
-            return import_module(name)
-    finally:
-        if collects:
-            gc.enable()
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

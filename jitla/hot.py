@@ -25,9 +25,11 @@ from jitla.config import Config, configure
 from jitla.events import log
 from jitla.gate import GATE
 from jitla.guarding import Lost, command
+from jitla.locks import relock
 from jitla.recompile import Choice, Key, Made
 from jitla.seeking import Trial, alone
 from jitla.sending import Job, Memory, Unsendable, head_of, receive, receive_job, send, send_job
+from jitla.stacks import start
 from jitla.tuner import Records, Settings, parse
 
 __all__ = ["Hot", "main"]
@@ -84,7 +86,7 @@ class Hot:
         self.config, self.records, self.block = config, records, block
         self.heats: dict[Key, Heat] = {}
         self.after = config.tune_after_ms * 1e-3
-        self.lock = threading.Lock()
+        self.lock = relock()
         self.busy = False
 
     def watched(self, choice: Choice, made: Made) -> Made:
@@ -112,7 +114,7 @@ class Hot:
             memory = Memory.of(operands, run.choice.outputs)
             job = Job(run.choice.parcel(), memory, run.choice.outputs, alone(self.config))
             work = partial(copy_context().run, self._tune, run.choice.key, job)
-            threading.Thread(target=work, name="jitla tunes", daemon=True).start()
+            start(threading.Thread(target=work, name="jitla tunes", daemon=True))
         except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
             log.info("a kernel is not tuned: %s", error)
             self.busy = False

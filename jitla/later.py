@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
+
+from jitla.loading import load
 
 __all__ = ["door", "later"]
 
@@ -26,7 +27,7 @@ def door(package: str, **files: str) -> Callable[[str], Any]:
         file = where.get(name)
         if file is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{file}"), name)
+        value = getattr(load(f"{package}.{file}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
@@ -43,7 +44,7 @@ def _called(module: str, name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if not known:
-            known.append(getattr(import_module(module), name))
+            known.append(getattr(load(module), name))
         return known[0](*args, **kwargs)
 
     call.__name__ = call.__qualname__ = name

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.callables import is_decorated
 from jitla.internal import hide_module
 from jitla.turning import loops_back, loops_of, reached
 
@@ -101,7 +102,7 @@ def _known(function: FunctionType) -> Loops:
     """Return the loops of a function; none where it has others that nothing is known of, or calls such."""
     code, space = function.__code__, function.__globals__
     if any(loops_back(each.__code__) for each in islice(reached(function), 1, None)) \
-            or any(hasattr(space.get(name), "__jitla_state__") for name in code.co_names):
+            or any(is_decorated(space.get(name)) for name in code.co_names):
         return ()
     return _loops(code)
 

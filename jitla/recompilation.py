@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitla.callables import behind, check_arguments
+from jitla.callables import behind, check_arguments, is_decorated
 from jitla.classes import dataclass
 from jitla.clocks import Watch, watching
 from jitla.config import Config, options
@@ -174,7 +174,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     finish(state)  # what NumPy runs so far is not what is to be timed
     clocks = GATE.room("account").clocks_of(state.all_sites())
     with GATE.room("tiers").waiting(), watching(clocks) as watch:
-        decorated = hasattr(function, "__jitla_state__") and _is_plain(state.function)
+        decorated = is_decorated(function) and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
         looping = state.looping if site is not None and site.payoff is not None else None

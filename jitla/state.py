@@ -16,13 +16,16 @@ from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.frame_readers import looks_at_frames
 from jitla.gate import GATE
+from jitla.loading import LACKING
 from jitla.outlook import Brief
 from jitla.rests import QUIET
+from jitla.stacks import is_shallow
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
+MOST_FAILURES = 100  # that are kept
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("state.py")]
 
@@ -58,6 +61,7 @@ class State:
         self._looping: Any = _UNKNOWN
         self.shortcut: Any = None  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
+        self.failures: list[str] = []  # of calls before there was a site for them
         self._journal: Any = None
         self.bare = ""  # why users call a copy of the plain function
         self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
@@ -90,6 +94,14 @@ class State:
         if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
+
+    def kind_of(self, early: Payoff | Brief, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
+        try:
+            return early.of(args, kwargs)
+        except LACKING as error:
+            self.fail(error)
+            return None
 
     def _prepare(self) -> None:
         GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
@@ -164,7 +176,11 @@ class State:
         """The function where its loops over elements count; None if it has none."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
-            made = GATE.looping(function) if type(function) is FunctionType else None
+            try:
+                made = GATE.looping(function) if type(function) is FunctionType else None
+            except LACKING as error:
+                self.fail(error)
+                return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
                 self._looping = made
         return self._looping
@@ -172,13 +188,15 @@ class State:
     @property
     def twin(self) -> Callable[..., Any] | None:
         """What is called to be traced; None: NumPy runs the body."""
-        if self._twin is _UNKNOWN:
-            if self.tracing is None:
-                return None
-            plain = type(self.function) is FunctionType
-            self._twin = self.tracing.TWINS.of(self.function, decorated=True) if plain else None
-        made: Callable[..., Any] | None = self._twin
+        known = self._twin is not _UNKNOWN or self.tracing is not None
+        made: Callable[..., Any] | None = self._find_twin(self.tracing) if known else None
         return made
+
+    def _find_twin(self, tracing: Any) -> Any:
+        if self._twin is _UNKNOWN:
+            plain = type(self.function) is FunctionType
+            self._twin = tracing.TWINS.of(self.function, decorated=True) if plain else None
+        return self._twin
 
     def payoff(self, config: Config, kept: bool = False) -> Payoff:
         """Return what is known of the kinds of calls under these options."""
@@ -189,10 +207,45 @@ class State:
 
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
-        self.tracing = tracing = GATE.room("tracing")
+        tracing = GATE.room("tracing")
+        if self.failures:
+            GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
         looping = self.looping
-        self.traceable = bool(looping and looping.entries or self.twin)
+        self.traceable = bool(looping and looping.entries or self._find_twin(tracing))
+        self.tracing = tracing  # last: an interrupt or a fork before leaves what begins anew
         return tracing
+
+    def begin(self, *given: Any) -> Any:
+        """Return the tracer for a first call; None: it cannot be had now, the call is the plain function's.
+
+        `given` are the arguments, if loops over elements matter.
+        """
+        if is_shallow():
+            return None
+        try:
+            if given:
+                self.insist(*given)
+            return self.start()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def first_site(self, *given: Any) -> Site | None:
+        """Return the site for a first call under the options in force; None: it is the plain function's."""
+        try:
+            if given:
+                self.insist(*given)
+            return self.site()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Note that a call was left to the plain function, as the process lacks what tracing needs."""
+        text = f"{type(error).__name__}: {error}"
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(text)
+        GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), text)
 
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
@@ -306,6 +359,7 @@ class State:
 
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
+        self.failures.clear()
         if self.shortcut is not None:
             self.shortcut.forget()
         for _, payoff in list(self.payoffs.values()):

@@ -26,6 +26,7 @@ from jitla.config import current
 from jitla.events import Event, compile_log, log
 from jitla.foresight import expected, least, loading, numpy_seconds, temporaries
 from jitla.gate import GATE, magnitude
+from jitla.loading import LACKING
 from jitla.making import Made, NothingNew, making
 
 if TYPE_CHECKING:
@@ -229,6 +230,10 @@ class Tiers:
         try:
             with making() as made:
                 bound = job.bound()
+        except LACKING as error:  # perhaps not for ever
+            standby.postpone()
+            self._site.failed(error)
+            return
         except Exception as error:
             GATE.room("tracing").abandon(self._site, standby.alike)
             self._site.failed(error)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
 
-from jitla.callables import is_installed
+from jitla.callables import is_decorated, is_installed
 
 __all__ = ["DEEP", "computes_in_turn", "indexes_in_turn", "loops_back", "loops_of", "reached", "reaches",
            "runs_once"]
@@ -61,7 +61,7 @@ def reached(function: FunctionType) -> Iterator[FunctionType]:
         for code in _with_inner(each.__code__):
             for named in _named(code, each.__globals__):
                 if named.__code__ not in seen and len(seen) < MANY and not is_installed(
-                        named.__code__.co_filename) and "__jitla_state__" not in named.__dict__:
+                        named.__code__.co_filename) and not is_decorated(named):
                     seen.add(named.__code__)
                     todo.append(named)
 

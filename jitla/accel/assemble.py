@@ -7,7 +7,7 @@ Receives a machine and layers that read each other's results; returns a `Job`, w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ from jitla.accel.spec import Memory, Spec
 from jitla.accel.stream import Kernels, Stream
 from jitla.accel.tiling import Tiling, sizes, tilings
 from jitla.accel.timing import Timing
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
 Array = NDArray[Any]

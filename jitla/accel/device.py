@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import field, replace
-from functools import cached_property
 from math import prod
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -28,10 +26,11 @@ from jitla.accel.text import disassemble
 from jitla.accel.tiling import Tiling, roofs
 from jitla.accel.timeline import line_of_time
 from jitla.accel.unit import Unit, operator_of, units
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Layout, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute
+from jitla.locks import relock
 
 Array = np.ndarray[Any, Any]
 KEPT = 32  # programs of a part: for other numbers in their steps
@@ -189,7 +188,7 @@ class Part:
         self.runs = self.refused = 0
         self.last: Job | None = None
         self._jobs: OrderedDict[tuple[Layer, ...], Job] = OrderedDict()
-        self._lock = Lock()
+        self._lock = relock()
         own = {h: leaf(i, h.meta, "array" if h.meta.shape else "scalar") for i, h in enumerate(self.inputs)}
         (self._meaning,) = substitute((self.out,), own)
 

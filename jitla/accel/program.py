@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from jitla.accel.encoding import UopWords, Words, decode, encode
 from jitla.accel.isa import Instruction
 from jitla.accel.spec import PAGE, Spec
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
 Image = NDArray[np.uint8]  # all of DRAM that a program uses, by byte address; the first page is never used

@@ -10,13 +10,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 from enum import IntEnum
-from functools import cached_property
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import ConfigError
 
 PAGE = 4096  # bytes; what is allocated begins on a page, and the first page is never used

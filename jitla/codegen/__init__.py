@@ -1,6 +1,6 @@
 """Kernels to machine code through LLVM, and the native run time they are launched by.
 
-Reading order: flags, layout, indexing_code, pool_os, vecmath_code, vecmath_tables, vecmath_exp,
+Reading order: flags, layout, indexing_code, pool_os, ufunc_loops, vecmath_code, vecmath_tables, vecmath_exp,
 vecmath_log, vecmath_hyper, vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_power, vecmath_special,
 vecmath, vector, sizes, monoids, division, scalar, span, strips, bands, tiles, delayed, units, streamed,
 staged, partial, crosswise, cell, gather, abreast, reduce, lines, columns, parts, host, ring_code,

@@ -92,7 +92,9 @@ _SINKING = re.compile(
     r"= (f(?:add|sub|mul|div)) <1 x (double|float)> (.+), (.+)$|"
     r"= call <1 x (double|float)> @llvm\.sqrt\.v1f\d+\(<1 x \w+> (.+)\)$", re.MULTILINE)
 _CONVERTING = re.compile(
-    r"= (fptosi|fptrunc) <1 x (double|float)> (.+) to <1 x (i32|i64|float)>$", re.MULTILINE)
+    r"= (fptosi|fptrunc) <(1) x (double|float)> (.+) to <1 x (i32|i64|float)>$", re.MULTILINE)
+# What was widened before LLVM does not make narrow again, but takes as it was.
+_NARROWING = re.compile(r"= (fptrunc) <(\d+) x (double)> (.+) to <\d+ x (float)>$", re.MULTILINE)
 _BITS = {"double": "f64", "float": "f32"}
 
 
@@ -124,10 +126,10 @@ def _bound(found: re.Match[str]) -> str:
 
 
 def _converted(found: re.Match[str]) -> str:
-    how, kind, x, wanted = found.groups()
-    name = f"{how}.v1{_BITS.get(wanted, wanted)}.v1{_BITS[kind]}"
+    how, lanes, kind, x, wanted = found.groups()
+    name = f"{how}.v{lanes}{_BITS.get(wanted, wanted)}.v{lanes}{_BITS[kind]}"
     rounding = 'metadata !"round.tonearest", ' if how == "fptrunc" else ""
-    return (f"= call <1 x {wanted}> @llvm.experimental.constrained.{name}(<1 x {kind}> {x}, "
+    return (f"= call <{lanes} x {wanted}> @llvm.experimental.constrained.{name}(<{lanes} x {kind}> {x}, "
             f'{rounding}metadata !"fpexcept.strict")')
 
 
@@ -139,6 +141,29 @@ def _quietly(found: re.Match[str]) -> str:
             f'{kind} {x}, {kind} {y}, metadata !"{how}", metadata !"fpexcept.ignore")')
 
 
+# LLVM takes the other operand, or its opposite, for the result of these, which a signalling NaN is not.
+_NEUTRAL = re.compile(
+    r"= f(add|sub|mul|div) <(\d+) x (double|float)> (.+), splat \((?:double|float) (0x[0-9A-F]{16})\)$|"
+    r"= f(add|sub|mul) <(\d+) x (double|float)> splat \((?:double|float) (0x[0-9A-F]{16})\), (.+)$",
+    re.MULTILINE)
+_ZERO, _MINUS_ZERO = "0x0000000000000000", "0x8000000000000000"
+_ONES = frozenset({"0x3FF0000000000000", "0xBFF0000000000000"})
+_NEUTRALS = {"add": {_MINUS_ZERO}, "sub": {_ZERO}, "opposite": {_MINUS_ZERO}, "mul": _ONES, "div": _ONES}
+
+
+def _computed(found: re.Match[str]) -> str:
+    how, lanes, kind, x, number = found.groups()[:5] if found[1] else [found[k] for k in (6, 7, 8, 10, 9)]
+    vec, name = f"<{lanes} x {kind}>", f"f{how}.v{lanes}{_BITS[kind]}"
+    operands = [f"{vec} {x}", f"{vec} splat ({kind} {number})"]
+    if how == "sub" and not found[1]:
+        how = "opposite"
+        operands.reverse()
+    if number not in _NEUTRALS[how]:
+        return found[0]
+    return (f"= call {vec} @llvm.experimental.constrained.{name}({', '.join(operands)}, "
+            'metadata !"round.tonearest", metadata !"fpexcept.strict")')
+
+
 def quiet(text: str, features: frozenset[str]) -> str:
     """Return IR that raises flags for what the user computes, all of it, and for nothing else.
 
@@ -148,6 +173,8 @@ def quiet(text: str, features: frozenset[str]) -> str:
     """
     if _CHOICE.search(text):
         text = _CONVERTING.sub(_converted, _SINKING.sub(_bound, text))
+    text = _NARROWING.sub(_converted, text) if "= fpext" in text else text
+    text = _NEUTRAL.sub(_computed, text)
     text = _CHOSEN.sub(_fenced, text) if "avx512f" in features else text
     return _SIGNALLING.sub(_quietly, text) if "avx" in features else text
 

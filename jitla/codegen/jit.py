@@ -10,25 +10,31 @@ import hashlib
 import itertools
 import re
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
 import llvmlite
 import llvmlite.binding as llvm
 
+from jitla.classes import cached_property
 from jitla.codegen.layout import PART, Target
 from jitla.codegen.targets import host_target
+from jitla.codegen.ufunc_loops import symbols_in
 from jitla.config import __version__
 from jitla.errors import BackendError
+from jitla.headroom import foresee
 from jitla.locks import hold, lost, relock
 from jitla.making import MAKING
 from jitla.rests import rest, resume
+from jitla.stacks import deeply
 
 # Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.
 _INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
 hold(_INSIDE)
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
+# Bytes that LLVM takes at most: for any code, and for each of a text; for loading any object.
+FOR_CODE, FOR_TEXT, FOR_LOADING = 32 << 20, 64, 8 << 20
 
 Text = str | Callable[[], str]
 
@@ -118,10 +124,11 @@ class Jit:
         return self._target
 
     def _start(self) -> None:
+        foresee(FOR_CODE)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = self._wanted or host_target()
-        self._engine = llvm.create_lljit_compiler(_machine(target, self._level, "jitdefault"))
+        self._engine = deeply(llvm.create_lljit_compiler, _machine(target, self._level, "jitdefault"))
         self._target = target
 
     @cached_property
@@ -160,16 +167,11 @@ class Jit:
         MAKING.now.check()
         if lost(_INSIDE):
             raise BackendError("the compiler was at work when this process was forked")
-        try:
-            module = llvm.parse_assembly(text)
-            module.verify()
-        except RuntimeError as error:
-            raise BackendError(f"LLVM rejects a module: {error}") from error
-        with module:
-            data: bytes = _emitter(self.target, level).emit_object(module)
-            MAKING.now.kernel(len(data))
-            resume()
-            return data
+        foresee(FOR_CODE + FOR_TEXT * len(text))
+        data: bytes = deeply(_object, text, self.target, level)
+        MAKING.now.kernel(len(data))
+        resume()
+        return data
 
     def load(self, text: Text, names: tuple[str, ...], words: tuple[Any, ...] = ()) -> Library:
         """Return the modules of `text`, compiled and loaded, with the addresses of `names`.
@@ -257,19 +259,32 @@ class Jit:
         self, objects: list[bytes], names: tuple[str, ...], text: Text = "",
         symbols: Mapping[str, int] | None = None,
     ) -> Library:
+        foresee(FOR_LOADING + 2 * sum(map(len, objects)))
         builder = llvm.JITLibraryBuilder().add_current_process()
-        for name, address in (symbols or {}).items():
+        for name, address in {**symbols_in(objects), **(symbols or {})}.items():
             builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)
         for name in names:
             builder = builder.export_symbol(name)
         try:
-            tracker = builder.link(self._engine, f"jitla{next(self._numbers)}")
+            tracker = deeply(builder.link, self._engine, f"jitla{next(self._numbers)}")
         except RuntimeError as error:
             raise BackendError(f"LLVM cannot load an object: {error}") from error
         resume()
         return Library(tracker, names, objects, text)
+
+
+def _object(text: str, target: Target, level: int) -> bytes:
+    """Return the object that LLVM makes of a module."""
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise BackendError(f"LLVM rejects a module: {error}") from error
+    with module:
+        data: bytes = _emitter(target, level).emit_object(module)
+        return data
 
 
 @cache

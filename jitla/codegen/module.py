@@ -24,6 +24,7 @@ from jitla.codegen.scalar import LlvmBuilder, MathCall
 from jitla.codegen.tallies import tally_kernel
 from jitla.codegen.vecmath import (
     NEAR,
+    NUMPY,
     OPTIMISED,
     definitions,
     emit_math,
@@ -96,7 +97,7 @@ class MathFunctions:
         refuse_math(name, dtype)
         if b.width != self._lanes:
             return self._widened(b, name, xs)
-        if b.calls:
+        if b.calls or name in NUMPY:
             return self.call(b, name, xs)
         args = [x.text for x in xs]
         if name in NEAR and b.far is not None:

@@ -11,7 +11,7 @@ import re
 from jitla.codegen.layout import PART
 
 _DEFINED = re.compile(r"define (?:internal )?(\S.*) @([\w.]+)\((.*)\) ?(.*)\{$", re.M)
-_CONSTANT = re.compile(r"^(@[\w.]+) = internal constant .*\n", re.M)
+_CONSTANT = re.compile(r"^(@[\w.]+) = (?:internal|external) constant .*\n", re.M)
 _CALLED = re.compile(r"@([\w.]+)")
 _NAME = re.compile(r" %[\w.]+")
 ENTRIES = ("k", "fin")

@@ -160,7 +160,9 @@ python:
 define ptr @jitla_put(ptr %self, ptr %args, i64 %nargs) {
 entry:
   %three = icmp eq i64 %nargs, 3
-  br i1 %three, label %typed, label %python
+  %four = icmp eq i64 %nargs, 4
+  %known = or i1 %three, %four
+  br i1 %known, label %typed, label %python
 typed:
   %kind = load ptr, ptr %args
   %pmark = getelementptr ptr, ptr %args, i64 1
@@ -174,7 +176,9 @@ typed:
   %proxy = or i1 %a, %b
   %ops0 = list %self, at_ops
   %nodes0 = list %self, at_nodes
-  %both = and i1 %ops0.plain, %nodes0.plain
+  %scalars0 = list %self, at_scalars
+  %two = and i1 %ops0.plain, %nodes0.plain
+  %both = and i1 %two, %scalars0.plain
   %usual = and i1 %both, %proxy
   br i1 %usual, label %go, label %python
 go:
@@ -186,7 +190,9 @@ again:
   ; a finalizer may have run and ended the block: only what is read from here on is sure
   %ops = list %self, at_ops
   %nodes = list %self, at_nodes
-  %still = and i1 %ops.plain, %nodes.plain
+  %scalars = list %self, at_scalars
+  %pair = and i1 %ops.plain, %nodes.plain
+  %still = and i1 %pair, %scalars.plain
   br i1 %still, label %count, label %other
 other:
   %away = load ptr, ptr $Py_DecRef
@@ -205,12 +211,21 @@ fill:
   give %made, at__s, %self
   give %made, at__m, %meta
   give %made, at__v, %none
+  give %made, at__r, %none
   %more = load ptr, ptr $PyList_Append
   %r0 = call i32 %more(ptr %ops, ptr %mark)
   %r1 = call i32 %more(ptr %nodes, ptr %made)
   %s = or i32 %r0, %r1
   %well = icmp eq i32 %s, 0
-  br i1 %well, label %return, label %drop
+  br i1 %well, label %scalar.too, label %drop
+scalar.too:
+  br i1 %four, label %keep, label %return
+keep:
+  %pgiven = getelementptr ptr, ptr %args, i64 3
+  %given = load ptr, ptr %pgiven
+  %r2 = call i32 %more(ptr %scalars, ptr %given)
+  %kept = icmp eq i32 %r2, 0
+  br i1 %kept, label %return, label %drop
 return:
   ret ptr %made
 drop:

@@ -17,8 +17,8 @@ _PYTHON = (*METHODS, "argument")
 _OBJECTS = ("array", "scalar", "layouts", "minus")
 _NUMBERS = ("entry", "crowd", "held")
 #: Slots of proxies, then of sessions.
-_PLACES = ("_s", "_n", "_m", "_v", "_l", "ops", "nodes", "leaves", "entered", "hole", "foreigners",
-           "crowd")
+_PLACES = ("_s", "_n", "_m", "_v", "_l", "_r", "ops", "nodes", "leaves", "scalars", "entered", "hole",
+           "foreigners", "crowd")
 
 #: What the table says, in the order of its entries: Python's methods (`py_`), the types of proxies and
 #: other objects, numbers, and where the slots are (`at_`).

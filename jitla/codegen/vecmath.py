@@ -23,11 +23,12 @@ from jitla.codegen import (
     vecmath_trig,
 )
 from jitla.codegen.layout import PLAIN
+from jitla.codegen.ufunc_loops import declaration, has_loop
 from jitla.codegen.vecmath_code import DOUBLE, SINGLE, Code, Value
 
 __all__ = [
-    "NEAR", "OPTIMISED", "Near", "definitions", "emit_math", "family", "inline_math", "length", "near_math",
-    "some_far", "supports",
+    "NEAR", "NUMPY", "OPTIMISED", "Near", "definitions", "emit_math", "family", "inline_math", "length",
+    "near_math", "some_far", "supports",
 ]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
@@ -79,6 +80,8 @@ OF_TWO = frozenset({
     "arctan2", "float_power", "hypot", "logaddexp", "logaddexp2", "power", "xlog1py", "xlogy",
 })
 CALLING = frozenset({"sin", "cos", "tan"})
+#: Functions that call NumPy's own loop for some arguments: never written in place.
+NUMPY = frozenset({"power", "float_power"})
 #: Functions that run 4 to 17 % slower if LLVM does not optimise them, alone or among others that are
 #: called; it makes those that are missing here no faster.
 OPTIMISED = frozenset({
@@ -89,9 +92,11 @@ OPTIMISED = frozenset({
 def supports(name: str, dtype: np.dtype, defines: bool = False) -> bool:
     """Whether the function is there for this dtype, right for every argument.
 
-    sin, cos and tan call a function for huge arguments: they are there only for a caller
-    that puts ``definitions`` into its module and says so with ``defines``.
+    sin, cos and tan call a function for huge arguments, powers one of NumPy: they are there only for a
+    caller that puts ``definitions`` into its module and says so with ``defines``.
     """
+    if name in NUMPY:
+        return defines and dtype in FORMATS and has_loop(name, dtype)
     return name in FUNCTIONS and dtype in FORMATS and (defines or name not in CALLING)
 
 
@@ -116,6 +121,8 @@ def length(name: str, dtype: np.dtype) -> int:
 @cache
 def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
     """Symbol and text of what the inlined lines call; each goes once into the module."""
+    if name in NUMPY:
+        return {f"numpy {name} {dtype}": declaration(name, FORMATS[dtype].bits)}
     if name not in CALLING:
         return {}
     return vecmath_trig.definitions(Code(FORMATS[dtype], width, str), name)
@@ -184,7 +191,11 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
 
     symbol = f"jitla_{name}_f{form.bits}x{width}"
     t = form.real if width == 1 else f"<{width} x {form.real}>"
+    given = ", ".join(f"{t} {arg}" for arg in args)
     lines: list[str] = []
+    if name in NUMPY:
+        body = "\n".join(f"  {line}" for line in vecmath_power.power_body(Code(form, width, fresh), name))
+        return symbol, f"define internal {t} @{symbol}({given}) {PLAIN}{{\nentry:\n{body}\n}}\n"
     if name in NEAR:
         lines, near, far = near_math(name, dtype, width, args[0], fresh)
         test, some = some_far([far], width, fresh)
@@ -192,5 +203,4 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     rest, result = inline_math(name, dtype, width, fma, args, fresh)
     body = "\n".join(f"  {line}" for line in (*lines, *rest, f"ret {t} {result}"))
     how = "" if name in OPTIMISED else PLAIN
-    given = ", ".join(f"{t} {arg}" for arg in args)
     return symbol, f"define internal {t} @{symbol}({given}) {how}{{\n{body}\n}}\n"

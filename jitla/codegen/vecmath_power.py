@@ -1,19 +1,23 @@
-"""The power of two floats: 2**(y*log2(x)), the logarithm in two parts.
+"""The power of two floats: 2**(y*log2(x)), the logarithm in two parts; by whole numbers NumPy's own loop.
 
 Knows: C's special values of pow. Must not know: kernels.
-Receives a ``Code``, base and exponent; returns the result's value.
+Receives a ``Code``, base and exponent; returns the result's value, or the text of a function.
+
+Programs compare powers by small whole numbers, and subtract neighbours: these have NumPy's bits, which only
+its own loop has on every processor.
 """
 
 from __future__ import annotations
 
 import math
 
+from jitla.codegen.ufunc_loops import call_text
 from jitla.codegen.vecmath_code import DOUBLE, Code, Value
 from jitla.codegen.vecmath_exp import clamp, exp2_parts, power_of_two, scale
 from jitla.codegen.vecmath_log import split
 from jitla.codegen.vecmath_tables import TABLES
 
-__all__ = ["power"]
+__all__ = ["power", "power_body"]
 
 
 def parity(code: Code, y: Value) -> tuple[Value, Value]:
@@ -23,6 +27,39 @@ def parity(code: Code, y: Value) -> tuple[Value, Value]:
     size = code.select(size < even, size, even)
     off = code.abs(size - ((size + even) - even))
     return off.equals(1.0), code.compare("one", off, 0.0) & code.compare("one", off, 1.0)
+
+
+def power_body(code: Code, name: str) -> list[str]:
+    """Return the lines of a function that computes x**y of the vectors %x and %y, as the ufunc `name` does.
+
+    Elements with whole exponents are NumPy's, whatever is beside them.
+    """
+    x, y = Value(code, "%x", "f"), Value(code, "%y", "f")
+    vector, lanes = code.type("f"), code.width
+    room, lines = call_text(name, code.form.bits, lanes, vector)
+    whole = whole_lanes(code, y)
+    some, every = whole.name, whole.name
+    if lanes > 1:
+        word = code.push(f"bitcast {code.type('m')} {whole.name} to i{lanes}", "m").name
+        some = code.push(f"icmp ne i{lanes} {word}, 0", "m").name
+        every = code.push(f"icmp eq i{lanes} {word}, -1", "m").name
+    first, code.lines = code.lines, []
+    mine = power(code, x, y)
+    mixed = code.select(whole, Value(code, "%numpy.of", "f"), mine)
+    return [
+        *room, *first, f"br i1 {some}, label %numpy, label %own",
+        "numpy:", *lines, f"br i1 {every}, label %ready, label %own", "ready:", f"ret {vector} %loop.of",
+        "own:", f"%numpy.of = phi {vector} [ %loop.of, %numpy ], [ %x, %entry ]", *code.lines,
+        f"ret {vector} {mixed.name}",
+    ]
+
+
+def whole_lanes(code: Code, y: Value) -> Value:
+    """Mask of the exponents that are whole numbers."""
+    even = 2.0**code.form.mantissa  # adding it rounds to a whole number
+    size = code.abs(y)
+    size = code.select(size < even, size, even)
+    return ((size + even) - even).equals(size) & code.compare("ord", y, y)
 
 
 def power(code: Code, x: Value, y: Value) -> Value:

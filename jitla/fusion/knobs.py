@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field, replace
-from functools import cached_property
 from itertools import product
 from math import prod
 
 import numpy as np
 
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import ConfigError
 
 Value = int | str

@@ -26,6 +26,7 @@ from jitla.hops.flags import (
     is_narrow,
     listen,
     may_raise,
+    may_signal,
 )
 from jitla.hops.interp import Evaluation, NumpyBuilder, evaluate, leaf_value, meaning
 from jitla.hops.machine import REFERENCE, Level, Machine, Rate, from_record
@@ -72,8 +73,9 @@ __all__ = [
     "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged", "hops_of", "flops", "from_record",
     "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow", "is_turn",
     "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "Margins",
-    "margins", "may_raise", "meaning", "Meta", "NARROWED", "nnz_of_product", "NUMPY_CALL", "numpy_work",
-    "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed", "place", "POSITION", "Rate",
+    "margins", "may_raise", "may_signal", "meaning", "Meta", "NARROWED", "nnz_of_product",
+    "NUMPY_CALL", "numpy_work", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed", "place",
+    "POSITION", "Rate",
     "reduced_shape", "REFERENCE", "register", "Rows", "Safe", "ScalarBuilder", "Section", "sections",
     "Shape", "show", "Sketch", "Step", "STORED", "substitute", "taken_by", "topo", "Unwritable", "uses",
     "value_of", "verify", "Weak", "WHOLE", "Widths", "words_of", "Zeros",

@@ -25,11 +25,10 @@ KINDS = {"divide by zero": DIVIDE, "overflow": OVERFLOW, "invalid value": INVALI
 # Neither the loops of these, NumPy's or SciPy's, nor their casts say anything.
 _SILENT = frozenset({
     "negative", "positive", "absolute", "fabs", "sign", "copysign", "conjugate", "gcd", "lcm",
-    "floor", "ceil", "trunc", "rint", "equal", "not_equal", "less", "less_equal", "greater",
-    "greater_equal", "maximum", "minimum", "fmax", "fmin", "clip", "where", "logical_and",
-    "logical_or", "logical_xor", "logical_not", "bitwise_and", "bitwise_or", "bitwise_xor",
+    "equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "maximum", "minimum",
+    "fmax", "fmin", "clip", "where", "bitwise_and", "bitwise_or", "bitwise_xor",
     "bitwise_count", "invert", "left_shift", "right_shift", "isnan", "isinf", "isfinite", "signbit",
-    "leaf", "const", "min", "max", "any", "all", "argmin", "argmax", "count", "transpose",
+    "leaf", "const", "min", "max", "argmin", "argmax", "count", "transpose",
     "reshape", "ravel", "broadcast_to", "expand_dims", "squeeze", "flip", "concatenate", "stack",
     "getitem", "windows", "diagonal", "diag", "pad", "roll", "ring", "offload", "part", "take", "bincount",
     "full", "arange", "eye", "real", "imag",
@@ -37,6 +36,20 @@ _SILENT = frozenset({
     "by_column", "csr_product", "csr_vector", "csr_transposed_product", "csr_transposed_vector",
     "stored_add", "stored_sub", "stored_mul",
 })
+# These say something of signalling NaNs only: not all of NumPy's loops do, which kernels need not know.
+_OF_SIGNALS = frozenset({
+    "floor", "ceil", "trunc", "rint", "logical_and", "logical_or", "logical_xor", "logical_not", "any", "all",
+})
+# What these make of numbers is never a signalling NaN, and of one a NaN that is none, with a flag.
+_QUIETING = frozenset({
+    "add", "subtract", "multiply", "divide", "floor_divide", "remainder", "fmod", "power", "float_power",
+    "sqrt", "square", "reciprocal", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "cbrt", "sin",
+    "cos", "tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh",
+    "arctan2", "hypot", "logaddexp", "logaddexp2", "floor", "ceil", "trunc", "rint", "deg2rad", "rad2deg",
+    "degrees", "radians", "sum", "mean", "var", "std", "prod", "matmul", "dot", "vdot", "const",
+    "sign", "arange", "eye",
+})
+_DEEPEST = 4  # moves that are looked through
 _ORDERS = frozenset({"less", "less_equal", "greater", "greater_equal"})
 _SOME = {
     "add": INVALID | OVERFLOW, "subtract": INVALID | OVERFLOW, "multiply": INVALID | OVERFLOW,
@@ -62,14 +75,42 @@ def is_narrow(hop: Hop) -> bool:
     return weak and dtype.kind in "fc" and dtype not in _PYTHON
 
 
+def may_signal(hop: Hop, depth: int = _DEEPEST) -> bool:
+    """Say whether a value may have signalling NaNs: what is in memory may, whatever it was moved by."""
+    name = hop.op.name
+    if hop.meta.dtype.kind not in "fc" or name in _QUIETING:
+        return False
+    if name == "cast" and hop.inputs[0].meta.dtype != hop.meta.dtype:
+        return False
+    return not depth or hop.op.kind is Kind.LEAF or any(may_signal(i, depth - 1) for i in hop.inputs)
+
+
 def _of_operator(hop: Hop) -> int:
+    """Return the flags of any operands."""
+    flags, name = _of_numbers(hop), hop.op.name
+    if flags & INVALID or hop.op.kind is Kind.LEAF:
+        return flags
+    if name == "cast" and hop.inputs[0].meta.dtype != hop.meta.dtype or flags and name not in _SILENT:
+        signalled = any(map(may_signal, hop.inputs))
+    else:
+        signalled = name in _OF_SIGNALS and any(may_signal(_uncast(given)) for given in hop.inputs)
+    return flags | INVALID if signalled else flags
+
+
+def _uncast(hop: Hop) -> Hop:
+    """Return what was cast to bool, as operands of logic are."""
+    return hop.inputs[0] if hop.op.name == "cast" and hop.meta.dtype.kind == "b" else hop
+
+
+def _of_numbers(hop: Hop) -> int:
+    """Return the flags of operands that are no signalling NaNs."""
     name, dtype = hop.op.name, hop.meta.dtype
     if any(i.meta.dtype.kind == "c" for i in hop.inputs):
         if name in _ORDERS:
             return INVALID  # a NaN in one part: the loops of reals are silent, these are not
         if name in _MORE_OF_PARTS:
             return ANY
-    if name in _SILENT:
+    if name in _SILENT or name in _OF_SIGNALS:
         return 0
     if name == "cast":
         given = hop.inputs[0].meta.dtype

@@ -154,15 +154,24 @@ _BY_NUMPY: dict[Any, OpSpec] = {}
 
 
 def register(spec: OpSpec) -> OpSpec:
-    """Add `spec` to the op table; names and NumPy callables are unique."""
+    """Add `spec` to the op table; names and NumPy callables are unique.
+
+    The same declaration takes the place of the one before: a table whose import failed is imported again.
+    """
     if spec.kind is Kind.CELL and not spec.safe:
         spec = replace(spec, safe=_safe(spec.zeros, spec.arity or 0))
-    if spec.name in _BY_NAME:
+    known = _BY_NAME.get(spec.name)
+    if known is not None and _declared(known) != _declared(spec):
         raise InternalError(f"op table: {spec.name!r} is declared twice")
     _BY_NAME[spec.name] = spec
     for fn in spec.numpy:
         _BY_NUMPY[fn] = spec
     return spec
+
+
+def _declared(spec: OpSpec) -> tuple[Any, ...]:
+    """Return what two declarations of one operator have in common, and those of two operators do not."""
+    return spec.kind, spec.arity, spec.doc
 
 
 def _safe(zeros: Zeros, arity: int) -> tuple[Safe, ...]:

@@ -197,10 +197,11 @@ cell(np.reciprocal, _by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
      "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
 cell(np.sign, _sign, "-1, 0 or 1", ANY)
 cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL, safe=_FIRST)
-cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY,
-     also=(np.radians,))
-cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY,
-     also=(np.degrees,))
+# NumPy warns of each by its name.
+cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
+cell(np.radians, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
+cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
+cell(np.degrees, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
 cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
 cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
 cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200, safe=_EITHER)

@@ -274,6 +274,17 @@ call("dot", np.dot, _dot_meta, "product over the last axis of x and the second t
      arity=2, zeros=ANY, resolve=_in_common, flops=_product_flops(_dot_meta),
      bound=nnz.of_product)
 
+
+def _vdot_meta(x: Meta, y: Meta) -> Meta:
+    if x.ndim != 1 or x.shape != y.shape:
+        raise ValueError("lengths")
+    return Meta((), x.dtype)
+
+
+# Not spelled `dot`: NumPy warns of nothing that happens in it.
+call("vdot", np.vdot, _vdot_meta, "product of two vectors, the first one conjugated", arity=2, zeros=ANY,
+     resolve=_in_common, flops=_product_flops(_vdot_meta), bound=nnz.of_product)
+
 # --------------------------------------------------------------------------- reorganisation
 
 

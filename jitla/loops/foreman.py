@@ -18,6 +18,7 @@ from typing import Any
 
 from jitla.events import log
 from jitla.rests import QUIET, resting
+from jitla.stacks import start
 
 # Seconds without work after which thread and process end.
 IDLE = 20.0
@@ -62,7 +63,7 @@ class Foreman:
             self._tasks.put(task)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="jitla-loops", daemon=True)
-                self._thread.start()
+                start(self._thread)
 
     def _work(self) -> None:
         while True:

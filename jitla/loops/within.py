@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jitla.callables import is_installed, package_of
+from jitla.callables import is_decorated, is_installed, package_of
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -95,7 +95,7 @@ def _named(node: ast.expr, space: dict[str, Any], local: set[str]) -> Any:
 
 def is_users(given: FunctionType, caller: FunctionType) -> bool:
     """Say whether a function is of the program that calls it, and not decorated."""
-    if "__jitla_state__" in given.__dict__:
+    if is_decorated(given):
         return False
     return not is_installed(given.__code__.co_filename) or package_of(given) == package_of(caller)
 

@@ -7,7 +7,7 @@ Receives a plan with its store targets; returns results for the objects at the l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import lru_cache, partial
 from math import prod
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from jitla import rewrites
+from jitla.classes import cached_property
 from jitla.clocks import Clock
 from jitla.errors import InternalError
 from jitla.fusion import (

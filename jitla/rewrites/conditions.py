@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, Shape, const, const_value, make, may_raise, topo
+from jitla.hops import Hop, Shape, const, const_value, make, may_raise, may_signal, topo
 from jitla.rewrites.pattern import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
@@ -198,6 +198,11 @@ def x_is_float(root: Hop, b: Bound) -> bool:
 def x_is_number(root: Hop, b: Bound) -> bool:
     """X holds integers or floats."""
     return bool(b["X"].meta.dtype.kind in "iuf")
+
+
+def x_is_quiet(root: Hop, b: Bound) -> bool:
+    """X has no signalling NaN: it is computed, or holds integers."""
+    return not may_signal(b["X"])
 
 
 def x_is_wide_int(root: Hop, b: Bound) -> bool:

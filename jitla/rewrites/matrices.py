@@ -29,6 +29,11 @@ def both_vectors_or_matrices(root: Hop, b: Bound) -> bool:
     return all(b[v].meta.ndim in (1, 2) for v in "AB")
 
 
+def real_vectors(root: Hop, b: Bound) -> bool:
+    """A and B hold floats: there is nothing to conjugate."""
+    return bool(b["A"].meta.dtype.kind == "f")
+
+
 def true_matrices(root: Hop, b: Bound) -> bool:
     """A and B have two dimensions, their product several rows and columns, and sums have room."""
     a, c = b["A"].meta, b["B"].meta
@@ -121,6 +126,8 @@ def sums_apart(root: Hop, b: Bound) -> Hop:
 
 
 MATRICES = RuleSet([
+    Rule("vdot-as-matmul", ops.vdot(A, B), ops.matmul(A, B), when=real_vectors,
+         exactness="rounding", doc="one form for both; NumPy may call another BLAS routine"),
     Rule("dot-as-matmul", ops.dot(A, B), ops.matmul(A, B), when=both_vectors_or_matrices,
          exactness="rounding", doc="one form for both; NumPy may call another BLAS routine"),
     Rule("outer-as-multiply", ops.matmul(A, B), ops.multiply(A, B), when=rank_one,

@@ -7,7 +7,7 @@ Returns `RELATED`.
 
 from __future__ import annotations
 
-from jitla.hops import Hop, may_raise
+from jitla.hops import Hop, may_raise, may_signal
 from jitla.rewrites.conditions import (
     alike,
     always,
@@ -30,14 +30,16 @@ DTYPE = AttrVar("dtype")
 
 
 def widened_alike(root: Hop, b: Bound) -> bool:
-    """X and Y have one dtype, and all its values survive the cast."""
+    """X and Y have one dtype, all its values survive the cast, and none of theirs is a signalling NaN."""
     old = b["X"].meta.dtype
-    return bool(old == b["Y"].meta.dtype) and widens(old, root.inputs[0].meta.dtype)
+    silent_casts = not may_signal(b["X"]) and not may_signal(b["Y"])
+    return silent_casts and bool(old == b["Y"].meta.dtype) and widens(old, root.inputs[0].meta.dtype)
 
 
 def from_float(root: Hop, b: Bound) -> bool:
-    """X holds floats, and all of them survive the cast."""
-    return x_is_float(root, b) and widens(b["X"].meta.dtype, root.inputs[0].meta.dtype)
+    """X holds floats, all of them survive the cast, and none is a signalling NaN."""
+    silent_cast = x_is_float(root, b) and not may_signal(b["X"])
+    return silent_cast and widens(b["X"].meta.dtype, root.inputs[0].meta.dtype)
 
 
 def silent_whole(root: Hop, b: Bound) -> bool:
@@ -138,6 +140,8 @@ def detour(root: Hop, b: Bound) -> bool:
     old, middle, new = b["X"].meta.dtype, root.inputs[0].meta.dtype, root.meta.dtype
     if not widens(old, middle) or new.kind not in "biuf":
         return False
+    if (new == old or new.kind == "b") and may_signal(b["X"]):
+        return False  # what the detour says of signalling NaNs, the straight way does not
     if widens(old, new) or new.kind == "b":
         return True
     if middle.kind == "f":

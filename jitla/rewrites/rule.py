@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property
 from typing import Any, Literal
 
-from jitla.classes import dataclass
+from jitla.classes import cached_property, dataclass
 from jitla.errors import InternalError
 from jitla.hops import Hop, lookup
 from jitla.rewrites.pattern import (

@@ -21,6 +21,7 @@ from contextlib import suppress
 from time import monotonic, sleep, thread_time
 
 from jitla.rests import hurry, resting, short_turns
+from jitla.stacks import start
 
 Job = Callable[[], None]
 
@@ -50,7 +51,7 @@ class Behind:
         self._change = threading.Condition()
         # Held while a job is under way: forks wait for that, if it does not take too long.
         self._working = threading.Lock()
-        self._waited = False
+        self._waited = self._held = False
         self._thread: threading.Thread | None = None
         self._credit = AT_ONCE
         self._since = clock()
@@ -77,7 +78,7 @@ class Behind:
                 thread = threading.Thread(target=self._run, name="jitla compiles", daemon=True)
                 self._thread = thread
                 try:
-                    thread.start()
+                    start(thread)
                 except RuntimeError:  # no more threads: later, perhaps
                     self._thread = None
 
@@ -144,16 +145,23 @@ class Behind:
     def _before_fork(self) -> None:
         with hurry():
             self._waited = self._working.acquire(timeout=LAST)
-        self._change.acquire()
+        self._held = self._change.acquire()
 
     def _after_fork(self) -> None:
-        self._change.release()
+        if self._held:  # else it was made while this fork waited for others
+            self._change.release()
+            self._held = False
         if self._waited:
             self._working.release()
+            self._waited = False
 
     def _in_child(self) -> None:
         self._thread = None
-        self._change.release()
+        if self._held:
+            self._change.release()
+            self._held = False
+        else:
+            self._change = threading.Condition()
         # The thread that had it is not here; what it was in the midst of is locked, or made anew.
         self._working = threading.Lock()
 

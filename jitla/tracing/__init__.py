@@ -1,12 +1,12 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: frames, places, callers, alarms, signature, tape, narrowing, enacting, signs, effects,
-matching, array, kinds, powers, operators, script, replay, served, records, guards, journal, literals, site,
-alone, parts, keeping, retreat, closed, learning, closing, turns, pattern, stored, memory, picking,
-together, bounded, gathers, indexing, spellings, compositions, instructions, rowwise, compiled, missing,
-closeness, terms, scatters, functions, skipping, forms, nonzeros, recording, dispatch, session, onset,
-payoff, quick, entries, sampling, turned, contracting, unions, merging, compressed, sparsified, callees,
-twins, wild, lifting, hooks, uncounted.
+Reading order: thread_state, frames, places, callers, alarms, signature, tape, narrowing, enacting, signs,
+effects, matching, array, kinds, powers, operators, script, replay, interpreter, served, records, guards,
+journal, literals, site, alone, parts, keeping, retreat, closed, learning, closing, turns, pattern, stored,
+memory, picking, together, bounded, gathers, indexing, spellings, compositions, instructions, rowwise,
+compiled, missing, closeness, terms, scatters, functions, skipping, forms, nonzeros, recording, dispatch,
+session, onset, payoff, quick, entries, sampling, turned, contracting, unions, merging, compressed,
+sparsified, callees, twins, wild, lifting, hooks, uncounted.
 """
 
 from jitla.tracing.alarms import calm
@@ -23,11 +23,12 @@ from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
 from jitla.tracing.replay import Alike, Patience, Replay, Request, Standby
 from jitla.tracing.served import abandon
-from jitla.tracing.session import LOCAL, drive, looped, run
+from jitla.tracing.session import drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
+from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.uncounted import UNCOUNTED
 
 __all__ = [

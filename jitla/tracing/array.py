@@ -35,6 +35,7 @@ class Gone:
 
     def __init__(self, meta: int) -> None:
         self._m = meta
+        self._v = None
 
 
 class Lazy:
@@ -247,9 +248,9 @@ LazyArray.__module__, LazyArray.__qualname__ = "numpy", "ndarray"  # or, since 3
 match_like_arrays(LazyArray)
 
 
-def pending(session: Any, entry: tuple, meta: int) -> Lazy:
-    """Append `entry` to the session's tape and return the proxy of its value."""
-    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta)
+def pending(session: Any, entry: tuple, meta: int, *scalars: Any) -> Lazy:
+    """Append `entry` and its scalars to the session's tape and return the proxy of its value."""
+    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
     return made
 
 
@@ -278,11 +279,8 @@ def is_cut(array: LazyArray) -> bool:
 def scalar_entry(session: Any, proxy: LazyScalar) -> int:
     """Put the value of a scalar proxy that is in memory on the tape; return its entry."""
     value = proxy._v
-    proxy._n = n = len(session.ops)
-    session.ops.append((SCALAR, KIND_CODE[type(value)]))
-    session.nodes.append(session.hole)
-    session.scalars.append(value)
-    session.entered.append(proxy)
+    entry = SCALAR, KIND_CODE[type(value)]
+    proxy._n = n = session.append(entry, session.hole, scalars=(value,), entered=(proxy,))
     return n
 
 

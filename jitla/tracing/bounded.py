@@ -16,7 +16,7 @@ import numpy as np
 
 from jitla.tracing.array import LazyArray
 from jitla.tracing.signature import METAS
-from jitla.tracing.tape import OP_ID, SCALAR, split
+from jitla.tracing.tape import OP_ID, scalars_of
 
 Session = Any  # the session that the arrays belong to
 _SIGNS = {OP_ID["add"]: 1, OP_ID["subtract"]: -1}
@@ -91,13 +91,7 @@ def shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None
     if a < 0 or b >= 0:
         return None
     base = next((p for p in reversed(session.entered) if p._n == a), None)
-    plus = session.scalars[len(session.scalars) - _scalars_of(session.ops[index._n:])]
+    plus = session.scalars[len(session.scalars) - scalars_of(session.ops[index._n:])]
     if type(base) is not LazyArray or type(plus) is not int or METAS[base._m].shape != METAS[index._m].shape:
         return None
     return base._v, sign * plus
-
-
-def _scalars_of(entries: list[tuple]) -> int:
-    """Return how many scalars entries have; there are few behind one that was just made."""
-    return sum(1 if e[0] == SCALAR else sum(r < 0 for r in split(e)[0]) if e[0] > SCALAR else 0
-               for e in entries)

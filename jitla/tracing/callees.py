@@ -17,14 +17,15 @@ from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.compiled import through
 from jitla.tracing.compressed import recorded
-from jitla.tracing.frames import user_frame
+from jitla.tracing.frames import bridge, user_frame
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
 from jitla.tracing.scatters import add_at
-from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.session import Session
 from jitla.tracing.sparsified import analysed
 from jitla.tracing.terms import zeros
+from jitla.tracing.thread_state import LOCAL
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
@@ -137,6 +138,7 @@ class Contained(Callee):
 
     __slots__ = ()
 
+    @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.function
         if self._runs(function, args, kwargs):
@@ -191,6 +193,7 @@ class Consumer(Callee):
 
     __slots__ = ()
 
+    @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
             if args and type(args[0]) is LazyScalar and self.function in _STEPPING:
@@ -215,5 +218,5 @@ def is_tame(value: Any) -> bool:
     if kind is zip or kind is enumerate:
         return all(map(is_tame, value.__reduce__()[1]))
     if kind is map:
-        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.wrap
+        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.element
     return kind is GeneratorType and is_twin(value.gi_code)

@@ -25,7 +25,7 @@ NEVER = 1e9  # seconds
 class Closed:
     """How one exact block is run: its bound program and what happens to each proxy."""
 
-    __slots__ = ("bound", "roots", "places", "views", "ghosts", "watch", "fixed", "entries", "metas",
+    __slots__ = ("bound", "roots", "alive", "places", "views", "ghosts", "watch", "fixed", "entries", "metas",
                  "_foreseen")
 
     def __init__(
@@ -34,6 +34,8 @@ class Closed:
     ) -> None:
         self.bound = bound
         self.roots = roots
+        # Entries that somebody may hold proxies of.
+        self.alive = (*roots, *views, *ghosts)
         # For each root: its position, entry and layout, once the program has run.
         self.places: tuple[tuple[int, int, int], ...] = ()
         self.views = views

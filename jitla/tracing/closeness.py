@@ -32,21 +32,27 @@ def _compared(session: Session, x: Any) -> Any:
 
 
 def _near(session: Session, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
-    """Do isclose. What is infinite is replaced before the difference, whose NaN NumPy keeps quiet about."""
+    """Do isclose. What is infinite, or may be a signalling NaN, is replaced before the difference.
+
+    NumPy keeps quiet about both.
+    """
     x: Any = _compared(session, a)
     y: Any = _compared(session, b)
     tolerances = all(type(t) in _NUMBERS and isfinite(t) for t in (rtol, atol))
     if x is None or y is None or type(x) is type(y) is not LazyArray or not tolerances \
             or type(equal_nan) is not bool:
         return NotImplemented
+    quiet = x
+    if type(x) is LazyArray and x.dtype.kind in _FLOATS:
+        quiet = np.where(np.isnan(x), np.nan, x)
     if type(y) in _NUMBERS:
         y = float(y)
-        near = np.abs(x - y) <= atol + rtol * abs(y)
+        near = np.abs(quiet - y) <= atol + rtol * abs(y)
     else:
         y = y if y.dtype.kind in _FLOATS else y.astype(np.result_type(y.dtype, 1.0))
         finite = np.isfinite(y)
         tame = np.where(finite, y, 0.0)
-        near = (np.abs(x - tame) <= atol + rtol * np.abs(tame)) & finite
+        near = (np.abs(quiet - tame) <= atol + rtol * np.abs(tame)) & finite
     made = near | (x == y)
     if equal_nan and all(type(v) is LazyArray and v.dtype.kind in _FLOATS for v in (x, y)):
         made = made | np.isnan(x) & np.isnan(y)

@@ -6,15 +6,20 @@ Must not know: NumPy's functions, hooks, how programs are made. Receives a tape;
 A value is computed when it is asked for or may still be read; a proxy is predicted dead only if nothing
 refers to it, or nothing but local variables that are never read again. A prediction is a hint: the
 ghost keeps the recipe of its value.
+
+Only the session's own code closes blocks. Signal handlers and finalizers can run between any two
+instructions, in the middle of an operation of the session too. What they ask of a proxy is computed by NumPy
+from the entries below it (`compute_alone`), and the tape stays as it is. Values are delivered and the tape is
+empty before anything happens that may call code of users, such as a warning.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from itertools import islice
 from operator import itemgetter
-from time import perf_counter
-from types import FrameType
+from time import perf_counter, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +41,7 @@ from jitla.tracing.array import (
 )
 from jitla.tracing.closed import Closed
 from jitla.tracing.effects import Past, heeded, performed
+from jitla.tracing.interpreter import interpret
 from jitla.tracing.keeping import watch
 from jitla.tracing.learning import Learning
 from jitla.tracing.places import Place, Places, here
@@ -50,10 +56,13 @@ from jitla.tracing.tape import (
     Block,
     cone,
     readers,
+    scalars_of,
     split,
 )
+from jitla.tracing.thread_state import LOCAL
 
 _getrefcount = sys.getrefcount
+_new_tuple = tuple.__new__
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 BASE = next(map(_getrefcount, [object()]))
 
@@ -66,6 +75,9 @@ def _listed() -> int:
 # Those that it sees in a comprehension: the list's, the variable's, before Python 3.14 its argument's too.
 LISTED = _listed()
 EXIT: tuple = ("exit",)
+LOST = "a value was lost when the write beside it was interrupted"
+# How often, and after how many seconds, a thread looks again for a value that another one is computing.
+MAX_ATTEMPTS, ATTEMPT_SECONDS = 10_000, 1e-4
 NOTHING = (-1, 0)
 NOWHERE: tuple[tuple, Any] = ((), None)
 _CAST = OP_ID["cast"]
@@ -84,18 +96,39 @@ class Store(NamedTuple):
     reach: int
 
 
+class Tape(NamedTuple):
+    """A tape that was taken off its session to be run; the proxies on it have no number any more."""
+
+    ops: list[tuple]
+    nodes: list[Any]
+    leaves: list[np.ndarray]
+    scalars: list[Any]
+    lines: dict[int, Any] | None
+    views: dict[int, tuple[Lazy, Any, tuple]]
+    past: dict[int, Past]
+
+    def block(self) -> Block:
+        """Return it as a record."""
+        ops, count = self.ops, len(self.ops)
+        lines = {i: line for i, line in (self.lines or {}).items() if i < count}
+        places = ops.places if type(ops) is Learning else Places()
+        return Block(tuple(ops), self.metas(), self.leaves, self.scalars, lines, places, [])
+
+    def metas(self) -> tuple[int, ...]:
+        """Return the meta of each entry."""
+        return tuple([
+            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
+            for e, n in zip(self.ops, self.nodes, strict=True)])
+
+    def numbers(self) -> dict[int, int]:
+        """Return the number of each proxy's entry, by the identity of the proxy."""
+        return {id(node): i for i, node in enumerate(self.nodes) if type(node) in LAZY}
+
+
 class Attentive(list[Any]):
-    """The nodes of a tape whose entries are done at once: what comes of them may be an exception."""
+    """The nodes of a tape whose entries are done at once: native methods leave it to Python's."""
 
-    def __init__(self, session: Any) -> None:
-        super().__init__()
-        self.session = session
-
-    def append(self, node: Any) -> None:
-        """Append `node`; a proxy gets its value."""
-        super().append(node)
-        if type(node) in LAZY:
-            self.session.perform(node)
+    __slots__ = ()
 
 
 class Closing:
@@ -122,37 +155,56 @@ class Closing:
     allowance: Allowance | None
     hole: object
     hits: int
+    running: Tape | None
+    storing: Store | None
+    hit: Flagged | None
+    slots: dict[tuple, Any]
 
     def enter(self, proxy: Lazy) -> int:
         """Put a value that is in memory (or a ghost) on the tape; return its entry."""
         value = proxy._v
         if value is None:
-            return self.revive(proxy)
+            if proxy._r is not None:
+                return self.revive(proxy)
+            value = self.compute_alone(proxy)  # it is being computed: this is interrupting code
         if type(proxy) is LazyScalar:
             return scalar_entry(self, proxy)
-        ops = self.ops
-        proxy._n = n = len(ops)
-        ops.append(LAYOUTS[proxy._l].entry)
-        self.nodes.append(self.hole)
-        self.leaves.append(value)
-        self.entered.append(proxy)
+        proxy._n = n = self.append(LAYOUTS[proxy._l].entry, self.hole, leaves=(value,), entered=(proxy,))
         return n
+
+    def append(
+        self, entry: tuple, node: Any, scalars: tuple = (), leaves: tuple = (), entered: tuple = (),
+    ) -> int:
+        """Append an entry to the tape, with its node and what else belongs to it; return its number.
+
+        Signal handlers, and finalizers that the garbage collector runs, may record operations of their own
+        wherever Python calls something or allocates. So all lists grow by statements that do neither.
+        """
+        ops, nodes = self.ops, self.nodes
+        if type(ops) is Learning:
+            ops.note()
+        entries, also = (entry,), (node,)
+        ops += entries
+        nodes += also
+        self.scalars += scalars
+        self.leaves += leaves
+        self.entered += entered
+        return len(ops) - 1
 
     def leave(self) -> None:
         """Let the values that were entered be off the tape."""
         for p in self.entered:
             p._n = -1
 
-    def put(self, kind: type[Lazy], entry: tuple, meta: int) -> Lazy:
-        """Append `entry` to the tape; return the proxy, of type `kind`, of its value."""
+    def put(self, kind: type[Lazy], entry: tuple, meta: int, *scalars: Any) -> Lazy:
+        """Append `entry` and its scalars to the tape; return the proxy, of type `kind`, of its value."""
         made = kind()
-        ops = self.ops
         made._s = self
-        made._n = len(ops)
         made._m = meta
-        made._v = None
-        ops.append(entry)
-        self.nodes.append(made)
+        made._v = made._r = None
+        made._n = self.append(entry, made, scalars)
+        if self.attentive:
+            self.perform(made)
         return made
 
     def repeats(self, entries: tuple, references: tuple) -> bool:
@@ -165,18 +217,74 @@ class Closing:
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`, computing what is needed and live."""
         value = proxy._v
+        if value is not None:
+            return value
+        path = frames.path() if LOCAL.session is self is proxy._s else None
+        if path is None or proxy._v is not None:
+            return proxy._s.compute_alone(proxy)
+        n = proxy._n
+        if n < 0:
+            n = self.revive(proxy)
+        tape = self.close(n, None, path)
+        value = proxy._v
         if value is None:
-            n = proxy._n
-            if n < 0:
-                n = self.revive(proxy)
-            self.close(n, None, frames.path())
-            value = proxy._v
+            self.site.failed(InternalError("a block was closed without the value that was asked for"))
+            assert tape is not None
+            value = self._give_value(proxy, interpret(tape.ops, n, tape.leaves, tape.scalars))
         return value
+
+    def compute_alone(self, proxy: Lazy) -> Any:
+        """Return the value of `proxy`, computed by NumPy; the open block stays as it is.
+
+        This serves code that does not run in the session: of another session or thread, or code that
+        interrupted an operation of this one.
+        """
+        for _ in range(MAX_ATTEMPTS):
+            n = proxy._n
+            if proxy._v is not None:
+                return proxy._v
+            if n < 0 and proxy._r is not None:
+                block, index, _ = proxy._r
+                return self._give_value(proxy, interpret(block.entries, index, block.leaves, block.scalars))
+            tape = Tape(self.ops, self.nodes, self.leaves, self.scalars, None, self.views, {})
+            if n >= 0:
+                if n < len(tape.nodes) and (tape.nodes[n] is proxy or type(tape.nodes[n]) not in LAZY):
+                    return self._give_value(proxy, self._interpret(tape, n))
+            else:  # it has lost its number: its tape is being run, or about to be
+                for each in (tape, self.running or tape):
+                    found = each.numbers().get(id(proxy))
+                    if found is not None:
+                        return self._give_value(proxy, self._interpret(each, found))
+                if LOCAL.session is self and proxy._v is None:
+                    break
+            sleep(ATTEMPT_SECONDS)  # the thread whose session it is has just closed the block
+        raise InternalError(LOST)
+
+    def _interpret(self, tape: Tape, n: int) -> Any:
+        """Return the value of entry `n`, computed by NumPy."""
+        if n in tape.views:
+            parent, method, args = tape.views[n]
+            return view_of(self.compute_alone(parent) if parent._v is None else parent._v, method, args)
+        storing = self.storing
+        if tape is self.running and storing is not None and readers(
+                tuple(tape.ops[: n + 1]), {storing.slot, *storing.aliases})[n]:
+            raise InternalError(LOST)
+        return interpret(tape.ops, n, tape.leaves, tape.scalars)
+
+    def _give_value(self, proxy: Lazy, value: Any) -> Any:
+        """Give `proxy` a value that was computed apart from its block, unless it has one by now."""
+        if proxy._v is None:
+            proxy._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+            proxy._v = value
+            proxy._n = -1
+        return proxy._v
 
     def revive(self, ghost: Lazy) -> int:
         """Make a ghost pending again: its recipe is put on the tape; the place counts as live from now."""
+        if ghost._v is not None:
+            return self.enter(ghost)  # interrupting code has computed it
         if ghost._r is None:
-            raise InternalError("a value was lost when the write beside it was interrupted")
+            raise InternalError(LOST)
         block, index, key = ghost._r
         known, computed = self._known(key)
         self.site.pin(key, index)
@@ -203,9 +311,7 @@ class Closing:
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
                 self.past[place[i]] = Past(known.get(i), i in computed)
-                self.ops.append(entry)
-                self.nodes.append(Gone(block.metas[i]))
-                self.scalars.extend(block.scalars[scalar : scalar + count])
+                self.append(entry, Gone(block.metas[i]), tuple(block.scalars[scalar : scalar + count]))
             scalar += count
         ghost._n = n = place[index]
         ghost._r = None
@@ -223,151 +329,226 @@ class Closing:
     def close(
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
-    ) -> None:
-        """End the block: compute entry `wanted`, what is live, and `store`; forget the tape.
+    ) -> Tape | None:
+        """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there is one.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
         so many references to it are not the operation's own.
         """
-        nodes = self.nodes
-        if len(nodes) == len(self.entered):
-            self.forget()
-            return
+        if len(self.nodes) == len(self.entered):
+            if frames.path() is not None:
+                self.forget()
+            return None
         if path is None:
             path = frames.path()
-        site = self.site
-        place = (path, wanted, store, len(nodes))
+            if path is None:
+                self._settle_alone(store)
+                return None
+        nodes, site = self.nodes, self.site
+        count = len(nodes)
+        place = (path, wanted, store, count)
         key, closed = site.likely.get(place, NOWHERE)
         if closed is None or not self.repeats(key[0], key[1]):
-            key = (tuple(self.ops), tuple(map(_getrefcount, nodes)), path, wanted, store)
+            references = tuple(map(_getrefcount, islice(nodes, count)))
+            key = (tuple(self.ops[:count]), references, path, wanted, store)
             closed = site.exact.get(key)
             if closed is not None:
                 site.likely[place] = (key, closed)
-        if closed is None:
-            self.hits = min(self.hits, 0)
-            closed = self._met(key, store, consumed)
-        elif closed.fixed and not closed.fits(self.scalars):
-            closed = self._loosen(key, store, consumed)
-        elif self.lines is not None:
-            self.hits += 1
-            if self.hits > 32:
-                self.lines = None
+        is_new = closed is None or closed.fixed and not closed.fits(self.scalars)
+        alive: Iterable[int]
+        if is_new:
+            alive = [i for i, node in enumerate(nodes) if type(node) in LAZY]
+            if closed is None:
+                self.hits = min(self.hits, 0)
+        else:
+            alive = closed.alive
+            if self.lines is not None:
+                self.hits += 1
+                if self.hits > 32:
+                    self.lines = None
+        tape = self._detach(count, alive)
         outs: tuple | None = None
-        done = False
         try:
-            outs = self._outputs(closed, store) if closed.roots else ()
-            self._deliver(closed, key, outs)
-            done = True
-            self.reset()
-            allowance = self.allowance
-            if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
-                self.retreat()
+            if is_new:
+                closed = self._met(tape, key, store, consumed, closed is not None)
+            if store is not None:
+                self.storing = store
+            outs = self._outputs(tape, closed) if closed.roots else ()
+            self._deliver(tape, closed, key, outs)
         except BaseException:  # an interrupt: what was written into memory must not be read again
+            self.hit = None
             if outs is not None:
-                if not done:
-                    self._deliver(closed, key, outs)
-                self.reset()
-            elif store is not None:
-                self._lose()
+                self._deliver(tape, closed, key, outs)
+            elif self.storing is None:
+                self._keep_recipes(tape, key)
             raise
+        finally:
+            self.running = self.storing = None
+        if self.hit is not None:
+            hit, self.hit = self.hit, None
+            self._tell(closed, tape, store, hit)
+        allowance = self.allowance
+        if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
+            self.retreat()
+        return tape
 
-    def _outputs(self, closed: Closed, store: Store | None) -> tuple:
-        """Run the program of a block and return its values."""
-        outs = None if closed.watch is None else closed.watch.run(self, closed, store)
+    def _detach(self, count: int, alive: Iterable[int]) -> Tape:
+        """Take the tape, which has `count` entries, off the session, and begin an empty one.
+
+        `alive` are the entries that somebody may hold proxies of. Code that interrupts this sees the tape as
+        it was, or none.
+        """
+        self.leave()
+        nodes, views, past, lines = self.nodes, self.views, self.past, self.lines
+        for i in alive:
+            nodes[i]._n = -1
+        ops: list[tuple] = []
+        if lines is not None:
+            lines = dict(lines)
+            ops = self._empty()
+        empty: list[Any] = [] if not self.attentive else Attentive()
+        tape = _new_tuple(Tape, (self.ops, nodes, self.leaves, self.scalars, lines, views, past))
+        while len(nodes) > count:
+            self._truncate(count)
+        # Nothing is called from here on, so that nobody interrupts it.
+        self.running = tape
+        self.ops, self.nodes = ops, empty
+        self.leaves, self.scalars, self.entered = [], [], []
+        if views:
+            self.views = {}
+        if past:
+            self.past = {}
+        if self.positions or self.tables or self.extremes:
+            self.positions, self.tables, self.extremes = {}, {}, {}
+        return tape
+
+    def _truncate(self, count: int) -> None:
+        """Compute what interrupting code has recorded behind the first `count` entries, and drop it."""
+        self._settle_alone(None)
+        for p in self.entered:
+            p._n = -1
+        ops = self.ops[:count]
+        del self.leaves[sum(e[0] == LEAF for e in ops):], self.scalars[scalars_of(ops):]
+        for i in [i for i in self.views if i >= count]:
+            del self.views[i]
+        del self.ops[count:], self.nodes[count:]
+
+    def _settle_alone(self, store: Store | None) -> None:
+        """Compute what may be read and do `store`; the block stays open, as an operation was interrupted."""
+        counts = list(map(_getrefcount, self.nodes))
+        for node, count in zip(list(self.nodes), counts, strict=False):
+            if type(node) in LAZY and count > BASE and node._n >= 0 and node._v is None:
+                self.compute_alone(node)
+        if store is not None:
+            self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
+
+    def _outputs(self, tape: Tape, closed: Closed) -> tuple:
+        """Run the program of a block and return its values; `hit` are the flags that it raised."""
+        outs = None
         try:
+            if closed.watch is not None:
+                outs = closed.watch.run(self, tape, closed, self.storing)
             if outs is None:
-                outs = closed.bound.run(self.leaves + self.scalars)
-        except Flagged as hit:
-            outs = self._tell(closed, store, hit)
+                outs = closed.bound.run(tape.leaves + tape.scalars)
+        except Flagged as raised:
+            outs, self.hit = raised.values[: len(closed.roots)], raised.with_traceback(None)
         except Exception as error:
-            outs = self._replay(closed, store, error)
+            try:
+                outs = self.run_by_numpy(tape, closed, self.storing, error)
+            except Flagged as raised:
+                outs, self.hit = raised.values, raised.with_traceback(None)
         if not closed.places:
             closed.places = tuple([
                 (k, i, layout_id(v) if isinstance(v, np.ndarray) else -1)
                 for k, (i, v) in enumerate(zip(closed.roots, outs, strict=True))])
         return outs
 
-    def _lose(self) -> None:
-        """Give up what is pending: what it reads may have been overwritten."""
-        for p in (*self.nodes, *self.entered):
-            if type(p) in LAZY:
-                p._n = -1
-                p._r = None
-        self.reset()
+    def run_by_numpy(
+        self, tape: Tape, closed: Closed, store: Store | None, error: Exception,
+    ) -> tuple[Any, ...]:
+        """Run a block by NumPy, as its program failed with `error`; may raise `Flagged`."""
+        replay = self.site.replay(tape.block(), closed.roots, store, error)
+        return replay.run(tape.leaves + tape.scalars)
 
-    def _deliver(self, closed: Closed, key: tuple, outs: tuple) -> None:
-        """Give the proxies their values; doing it again changes nothing."""
-        nodes = self.nodes
+    def _deliver(self, tape: Tape, closed: Closed, key: tuple, outs: tuple) -> None:
+        """Give the proxies their values, but for those that interrupting code has computed."""
+        nodes = tape.nodes
         for k, i, layout in closed.places:
             p = nodes[i]
-            p._v = outs[k]
-            p._l = layout
-            p._n = -1
-        self.leave()
-        if closed.views:
-            self._derive(closed.views)
+            if p._v is None:
+                p._l = layout
+                p._v = outs[k]
+        for i in closed.views:
+            p = nodes[i]
+            if p._v is None:
+                parent, method, args = tape.views[i]
+                v = view_of(parent._v, method, args)
+                p._l = layout_id(v)
+                p._v = v
         if closed.ghosts:
-            self._haunt(closed, key)
+            self._keep_recipes(tape, key, closed)
 
-    def _derive(self, views: tuple[int, ...]) -> None:
-        for i in views:
-            p = self.nodes[i]
-            parent, method, args = self.views[i]
-            p._v = v = view_of(parent._v, method, args)
-            p._l = layout_id(v)
-            p._n = -1
+    def _keep_recipes(self, tape: Tape, key: tuple, closed: Closed | None = None) -> None:
+        """Let the ghosts of a block, or all proxies on it that have no value, keep how they are computed."""
+        metas = tape.metas() if closed is None else closed.metas
+        recipe = Block(key[0], metas, tape.leaves, tape.scalars, {})
+        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
+        for i in range(len(tape.nodes)) if closed is None else closed.ghosts:
+            ghost = tape.nodes[i]
+            if type(ghost) in LAZY and ghost._v is None:
+                ghost._r = (recipe, i, key)
+                self.ghosts.append(ghost)
 
-    def _replay(self, closed: Closed, store: Store | None, error: Exception) -> tuple[Any, ...]:
-        replay = self.site.replay(self.block(), closed.roots, store, error)
+    def _tell(self, closed: Closed, tape: Tape, store: Store | None, hit: Flagged) -> None:
+        """Give the warnings of a block that raised flags; its values have been delivered.
+
+        Filters, `warnings.showwarning` and streams may be the user's: what they do is outside of the session.
+        """
+        effects, site, block = closed.bound.effects, self.site, tape.block()
+        if type(tape.ops) is Learning:
+            effects.places = block.places
+        session, LOCAL.session = LOCAL.session, None
         try:
-            return replay.run(self.leaves + self.scalars)
-        except Flagged as hit:
-            return self._tell(closed, store, hit)
-
-    def _tell(self, closed: Closed, store: Store | None, hit: Flagged) -> tuple[Any, ...]:
-        """Give the warnings of a run that raised flags; return its values."""
-        effects, site, ops = closed.bound.effects, self.site, self.ops
-        if type(ops) is Learning:
-            effects.places = ops.places
-        try:
-            if effects.tell(self.block, closed.roots, store, hit, self.past):
-                self.kept.clear()  # a warning may be shown by code of the user's
+            if effects.tell(block, closed.roots, store, hit, tape.past, self.fill_slots):
+                self.kept.clear()
                 if not effects.places.straight:
                     site.note_lines()  # other lines may lead to the same tape
             signs = effects.to_observe(hit.flags)
             if signs:
-                closed.bound = site.observing(closed.bound, self.block(), closed.roots, store, signs)
+                closed.bound = site.observing(closed.bound, block, closed.roots, store, signs)
         except (Warning, ArithmeticError):
             raise  # what the user's filters and handlers make of a warning
         except Exception as error:
             site.failed(error)
-        return hit.values
+        finally:
+            LOCAL.session = session
 
     def perform(self, node: Lazy) -> None:
-        """Give the last entry's proxy its value at once, with all that comes of it."""
+        """Give the last entry's proxy its value at once, with all that comes of it: it may call the user."""
         node._n = -1
+        ops, leaves, scalars, place = self.ops, self.leaves, self.scalars, here()
+        self.forget()
+        if self.slots:
+            self.fill_slots()
+        session, LOCAL.session = LOCAL.session, None
         try:
-            node._v = value = performed(self.ops, self.leaves, self.scalars, here())
+            value = performed(ops, leaves, scalars, place)
         finally:
-            self.forget()
+            LOCAL.session = session
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
+        node._v = value
+
+    def fill_slots(self) -> None:
+        """Write ndarrays into the attributes and containers that hold proxies."""
+        raise NotImplementedError
 
     def attend(self) -> None:
         """Look whether flags may now be more than warnings, after code ran that can have changed that."""
         self.kept.clear()
-        if calm() is self.attentive:
+        if calm() is self.attentive and frames.path() is not None:
             self.close()
             self.attentive = not self.attentive
             self.reset()
-
-    def _haunt(self, closed: Closed, key: tuple) -> None:
-        recipe = Block(key[0], closed.metas, self.leaves, self.scalars, {})
-        self.ghosts = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None]
-        for i in closed.ghosts:
-            ghost = self.nodes[i]
-            ghost._n = -1
-            ghost._r = (recipe, i, key)
-            self.ghosts.append(ghost)
 
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
@@ -377,8 +558,8 @@ class Closing:
 
     def reset(self) -> None:
         """Begin an empty block."""
-        self.ops = [] if self.lines is None else Learning(self.lines)
-        self.nodes = Attentive(self) if self.attentive else []
+        self.ops = self._empty()
+        self.nodes = Attentive() if self.attentive else []
         self.leaves = []
         self.scalars = []
         self.entered = []
@@ -389,23 +570,21 @@ class Closing:
         if self.positions or self.tables or self.extremes:
             self.positions, self.tables, self.extremes = {}, {}, {}
 
-    def block(self) -> Block:
-        """Return the open block as a record."""
-        ops = self.ops
-        places = ops.places if type(ops) is Learning else Places()
-        return Block(
-            tuple(ops), self._metas(), self.leaves, self.scalars, dict(self.lines or {}), places, [])
+    def _empty(self) -> list[tuple]:
+        return [] if self.lines is None else Learning(self.lines)
 
-    def _metas(self) -> tuple[int, ...]:
-        return tuple(
-            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
-            for e, n in zip(self.ops, self.nodes, strict=True)
-        )
+    def _met(
+        self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int], loosens: bool,
+    ) -> Closed:
+        """Make a block that is new; note what that costs, unless its program is about to be read.
 
-    def _met(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
-        """Make a block that is new; note what that costs, unless its program is about to be read."""
+        `loosens`: it is not, but a scalar that was taken for a literal has another value now.
+        """
+        if loosens:
+            self.site.loosen(key)
+            return self._miss(tape, key, store, consumed)
         begun = perf_counter()
-        made = self._miss(key, store, consumed)
+        made = self._miss(tape, key, store, consumed)
         if self.allowance is not None and not (type(made.bound) is Standby and made.bound.alike.kept):
             self.allowance.meet(key[2], perf_counter() - begun)
         return made
@@ -414,11 +593,11 @@ class Closing:
         """Go on without tracing."""
         raise NotImplementedError
 
-    def _miss(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
+    def _miss(self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
         """Choose roots and ghosts, get a program for the block's class and bind it to its sizes."""
-        codes = self.ops.codes if type(self.ops) is Learning else {}
-        block = self.site.placed(self.block(), key[2], codes)
-        roots, views, ghosts = self._fates(key, block, store, consumed)
+        codes = tape.ops.codes if type(tape.ops) is Learning else {}
+        block = self.site.placed(tape.block(), key[2], codes)
+        roots, views, ghosts = self._fates(tape, key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
         bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
@@ -428,24 +607,20 @@ class Closing:
         self.site.keep(key, closed)
         return closed
 
-    def _loosen(self, key: tuple, store: Store | None, consumed: tuple[int, int]) -> Closed:
-        """Get a program that takes no scalar for a literal: one has another value now."""
-        self.site.loosen(key)
-        return self._miss(key, store, consumed)
-
     def _fates(
-        self, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int]
+        self, tape: Tape, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int],
     ) -> tuple[list[int], list[int], list[int]]:
         """Split the block's alive values into roots to compute, views to derive, and ghosts."""
         ops, refs, path, wanted, _ = key
-        dead = [0] * len(ops) if path is EXIT else self._dead_references()
+        numbers = tape.numbers()
+        dead = [0] * len(ops) if path is EXIT else _dead_references(numbers, len(ops))
         reads = readers(ops, {store.slot, *store.aliases}) if store else [False] * len(ops)
         pins = self.site.pinned.get((path, len(ops)), ())
         roots: list[int] = []
         views: list[int] = []
         ghosts: list[int] = []
         for i in range(len(ops) - 1, -1, -1):
-            node = self.nodes[i]
+            node = tape.nodes[i]
             if type(node) not in LAZY:
                 if store is not None and store.index == i:
                     roots.append(i)
@@ -455,39 +630,34 @@ class Closing:
             live = unexplained > 0 or i == wanted or i in pins
             alive = others > 0
             if live or (alive and reads[i]):
-                if i in self.views:
+                if i in tape.views:
                     views.append(i)
                 else:
                     roots.append(i)
             else:
                 if alive:
                     ghosts.append(i)
-                if i in self.views and self.views[i][0]._n >= 0:
-                    # Only this dead view still refers to its parent.
-                    dead[self.views[i][0]._n] += 1
+                parent = numbers.get(id(tape.views[i][0])) if i in tape.views else None
+                if parent is not None:
+                    dead[parent] += 1  # only this dead view still refers to its parent
         if _CAST in map(itemgetter(0), ops):
-            roots += [i for i in heeded(block, roots) if type(self.nodes[i]) in LAZY]
+            roots += [i for i in heeded(block, roots) if type(tape.nodes[i]) in LAZY]
             roots.sort(reverse=True)
         return roots[::-1], views[::-1], [g for g in ghosts[::-1] if g not in roots]
 
-    def _dead_references(self) -> list[int]:
-        """Count, for each entry, the local variables that hold its proxy and are never read again."""
-        dead = [0] * len(self.ops)
-        for frame in frames.user_frames():
-            self._count_dead(frame, dead)
-        return dead
 
-    def _count_dead(self, frame: FrameType, dead: list[int]) -> None:
+def _dead_references(numbers: dict[int, int], count: int) -> list[int]:
+    """Count, for each of the entries, the local variables that hold its proxy and are never read again."""
+    dead = [0] * count
+    for frame in frames.user_frames():
         live = live_locals(frame.f_code, frame.f_lasti)
         if live is None:
-            return
+            continue
         names = frame.f_locals
-        mine = [
-            (name, v) for name, v in names.items()
-            if type(v) in LAZY and v._s is self and v._n >= 0 and v._v is None
-        ]
-        for name, v in mine:
-            if name not in live:
-                dead[v._n] += 1
+        for name, held in names.items():
+            if id(held) in numbers and name not in live:
+                dead[numbers[id(held)]] += 1
+        held = None
         if type(names) is dict:
             names.clear()  # before Python 3.13 a copy that the frame keeps: it must not hold arrays
+    return dead

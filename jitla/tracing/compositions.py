@@ -88,14 +88,23 @@ def _cov(session: Session, m: Any, y: Any = None, rowvar: Any = True, bias: Any 
 
 
 def _cov_of_two(session: Session, x: Any, y: Any) -> Any:
-    """Do the covariance of two vectors: all four products in one pass."""
+    """Do the covariance of two vectors: all four products in one pass.
+
+    NumPy makes them at once, and warns once of what happens in them: then it does them itself.
+    """
     other = plain_array(session, y)
     if other is None or other.dtype != x.dtype or x.ndim != 1 or other.shape != x.shape or x.size < 2:
         return NotImplemented
     one, two = x - np.mean(x), other - np.mean(other)
     squares, both, others = values(session, *(
-        session.product("dot", *pair) for pair in ((one, one), (one, two), (two, two))))
-    return session.wrap(np.array([[squares, both], [both, others]]) * np.true_divide(1, x.size - 1))
+        session.product("vdot", *pair) for pair in ((one, one), (one, two), (two, two))))
+    found = np.array([[squares, both], [both, others]])
+    if not np.isfinite(found).all():
+        rows = np.array(values(session, x, other))
+        with np.errstate(all="ignore"):  # this has been done before
+            rows -= np.average(rows, axis=1)[:, None]
+        found = session.called(np.dot, rows, rows.T)
+    return session.wrap(found * np.true_divide(1, x.size - 1))
 
 
 def _corrcoef(session: Session, x: Any, y: Any = None, rowvar: Any = True, *, dtype: Any = None) -> Any:
@@ -213,7 +222,7 @@ def _vdot(session: Session, a: Any, b: Any, /) -> Any:
     x, y = plain_array(session, a), plain_array(session, b)
     if x is None or y is None or x.ndim != 1 or x.shape != y.shape or x.dtype != y.dtype:
         return NotImplemented
-    return session.product("dot", x, y)
+    return session.product("vdot", x, y)
 
 
 def _cross(session: Session, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,

@@ -143,4 +143,4 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
 }
 
 install(_METHODS)
-RECORDERS.append(recorded)
+RECORDERS[__name__] = recorded

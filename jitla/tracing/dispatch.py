@@ -18,7 +18,7 @@ from jitla.tracing.array import LAZY, UFUNCS, Gone, Lazy, LazyArray, LazyScalar,
 from jitla.tracing.closing import BASE, NOTHING
 from jitla.tracing.functions import FUNCTIONS, METHOD_NAME, reduction, written
 from jitla.tracing.indexing import Bound, fits, lone_complex
-from jitla.tracing.kinds import is_wild
+from jitla.tracing.kinds import TAME, is_wild
 from jitla.tracing.narrowing import conversion
 from jitla.tracing.operators import meet
 from jitla.tracing.places import call_here
@@ -26,9 +26,12 @@ from jitla.tracing.powers import is_paired
 from jitla.tracing.recording import Recording
 from jitla.tracing.signature import METAS, TRACED, layout_id, owns_memory
 from jitla.tracing.tape import OP_ID
+from jitla.tracing.thread_state import LOCAL
 
 # Bytes of arrays that wait for nobody but a block, which is closed when there are more.
 MOST_HELD = 1 << 28
+# Types of arguments that NumPy does not call.
+_NOT_CALLED = TAME | {np.ndarray, list, tuple}
 LARGE = 1 << 20  # smaller arrays are not counted at all: looking takes as long as making them
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
@@ -135,9 +138,17 @@ class Dispatch(Recording):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         for target in written(func, plain, options):
             self.before_write(target)
-        if any(map(is_wild, plain)):
+        wild = any(map(is_wild, plain))
+        if wild or not _NOT_CALLED.issuperset(map(type, plain)) and any(map(callable, plain)) or \
+                any(map(callable, options.values())):
             self.hand_over()
-        result = self.site.fallback(func, plain, options)
+        session = LOCAL.session
+        if not wild:  # else what stands for operands of users' classes goes on in the session
+            LOCAL.session = None  # NumPy may call handlers of errors, or its arguments
+        try:
+            result = self.site.fallback(func, plain, options)
+        finally:
+            LOCAL.session = session
         if out is None:
             return self.result(result, args, plain, fresh=True)
         if type(out) is not tuple:
@@ -154,7 +165,7 @@ class Dispatch(Recording):
         A list is wrapped only if it is `fresh`: nobody else may find proxies in it.
         """
         kind = type(result)
-        if isinstance(result, np.ndarray):
+        if issubclass(kind, np.ndarray):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
@@ -166,8 +177,6 @@ class Dispatch(Recording):
             return result if all(map(operator.is_, made, result)) else tuple(made)
         if kind is list and fresh:
             result[:] = self._wrapped(result, args, plain)
-        elif isinstance(result, tuple) and hasattr(result, "_make"):
-            return kind._make(self._wrapped(result, args, plain))
         return result
 
     def weigh(self) -> None:

@@ -81,19 +81,22 @@ class Effects:
         self._asked = 0
 
     def tell(
-        self, block_of: Callable[[], Block], roots: tuple[int, ...], store: Any, hit: Flagged,
-        past: dict[int, Past],
+        self, block: Block, roots: tuple[int, ...], store: Any, hit: Flagged, past: dict[int, Past],
+        prepare: Callable[[], None],
     ) -> bool:
-        """Give the warnings of a run of ``block_of()`` that raised `hit`; say whether there may be some."""
+        """Give the warnings of a run of `block` that raised `hit`; say whether there may be some.
+
+        `prepare` is called before the first of them: code of users may show it.
+        """
         narrow = hit.flags & NARROWED
         flags = audible(hit.flags | (OVERFLOW if narrow else 0))
         if not flags:
             return False
         if self._capable is None:
-            self._capable = self._look_at(block_of(), roots)
+            self._capable = self._look_at(block, roots)
         seen = hit.values[len(roots):]
         if seen and not narrow and not flags & ~self._observed:
-            told = self._told(seen, flags, past)
+            told = self._told(seen, flags, past, prepare)
             if told is not None:
                 return told
         places: dict[int, Place] = {}
@@ -109,9 +112,9 @@ class Effects:
             if isinstance(made, Compiled):
                 made.alarms += 1
         self._spent += sum(_CALL + _ELEMENT * self._hops[i].meta.size for i in self._wanted)
-        block = block_of()
         leaves = _as_before(block, store, hit)
         left = flags if hit.exact else 0
+        prepare()
         _Performance(places, self._capable, self._hops, self._parts, left).play(block, leaves, self._wanted)
         return True
 
@@ -136,12 +139,16 @@ class Effects:
         self._signs = signs
         self._observed = self._asked
 
-    def _told(self, seen: Sequence[Any], flags: int, past: dict[int, Past]) -> bool | None:
+    def _told(
+        self, seen: Sequence[Any], flags: int, past: dict[int, Past], prepare: Callable[[], None],
+    ) -> bool | None:
         """Give the warnings that signs tell of, and say whether there are some; None: ask NumPy."""
         told = [sign for sign, value in zip(self._signs, seen, strict=True)
                 if value and sign.flags & flags and not (sign.entry in past and past[sign.entry].told)]
         if not all(sign.exact for sign in told):
             return None
+        if told:
+            prepare()
         raised: dict[int, int] = {}
         for sign in told:
             raised[sign.entry] = raised.get(sign.entry, 0) | sign.flags

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dis import opname
 from inspect import CO_OPTIMIZED
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import ref
 
 from numpy import ufunc
 
-from jitla.internal import hide
+from jitla.internal import MARK, hide
 
+F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
-USER, INTERNAL, ROOT = 0, 1, 2
+# Frames of users, of jitla, of jitla where a session begins, and of jitla where it calls users' code that
+# goes on in the session: where code of users was called by other frames of jitla, it interrupts them.
+USER, INTERNAL, ROOT, BRIDGE = 0, 1, 2, 3
+# What is called instead of a decorated function.
+_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}bypass.py")
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}
@@ -72,13 +77,23 @@ def kind_of(code: CodeType) -> int:
     known = _KINDS.get(id(code))
     if known is not None:
         return known
-    return mark(code, INTERNAL if code.co_filename.startswith(_PACKAGE) else USER)
+    file = code.co_filename
+    if not file.startswith(_PACKAGE):
+        return mark(code, USER)
+    return mark(code, BRIDGE if file.removesuffix(MARK) in _BRIDGES else INTERNAL)
 
 
-def path() -> tuple[int, ...]:
+def bridge(function: F) -> F:
+    """Mark `function` as one that calls code of users which goes on in the session; return it."""
+    mark(function.__code__, BRIDGE)
+    return function
+
+
+def path() -> tuple[int, ...] | None:
     """Return where the stack stands: (code, instruction) of each user frame, innermost first.
 
-    The function that asks, and who called it, are jitla's own.
+    None: code of users has interrupted an operation of the session, as signal handlers and finalizers do. The
+    function that asks, and who called it, are jitla's own.
     """
     found: list[int] = []
     frame: FrameType | None = _getframe(3)
@@ -93,6 +108,8 @@ def path() -> tuple[int, ...]:
             found.append(frame.f_lasti)
         elif kind == ROOT:
             break
+        elif kind == INTERNAL and found:
+            return None
         frame = frame.f_back
     return tuple(found)
 

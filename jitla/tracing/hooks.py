@@ -31,8 +31,9 @@ from jitla.tracing.callees import (
 from jitla.tracing.closing import LISTED, Closing
 from jitla.tracing.compiled import is_numba
 from jitla.tracing.dispatch import METHODS
+from jitla.tracing.frames import bridge
 from jitla.tracing.functions import MUTATING
-from jitla.tracing.indexing import HOLDERS, Bound
+from jitla.tracing.indexing import CARRIERS, Bound
 from jitla.tracing.kinds import (
     CONTAINERS,
     deletes_plainly,
@@ -42,10 +43,11 @@ from jitla.tracing.kinds import (
 )
 from jitla.tracing.lifting import Lifting
 from jitla.tracing.places import call_at, call_here, place_of
-from jitla.tracing.session import LOCAL, MOST_PENDING, Session
+from jitla.tracing.session import MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse, settled
+from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.turns import goes_on
 from jitla.tracing.twins import TwinTable
 
@@ -186,6 +188,7 @@ class Hooks(Lifting):
             return op(target, value)
         return Foreign(op, session)(target, value)
 
+    @bridge
     def setitem(self, value: Any, obj: Any, key: Any) -> None:
         """Do ``obj[key] = value``."""
         session = LOCAL.session
@@ -213,12 +216,13 @@ class Hooks(Lifting):
                 call_at(place_of(_getframe(1)), operator.setitem, given, {})
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in HOLDERS or is_wild(key):
+            if type(value) in CARRIERS or is_wild(key):
                 value = session.plain(value)
-            obj[key] = value
             if type(value) in LAZY and type(key) is not slice:
+                # noted before it is stored: an interrupt between both leaves nothing unfilled
                 session.slots[id(obj), "[]", key] = (
                     obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
+            obj[key] = value
         else:
             method = getattr(kind, "__setitem__", None)
             if type(method) is FunctionType and kind not in PROXIES:
@@ -237,6 +241,7 @@ class Hooks(Lifting):
         else:
             Foreign(operator.delitem, session)(obj, key)
 
+    @bridge
     def setattr(self, value: Any, obj: Any, name: str) -> None:
         """Do ``obj.name = value``."""
         session = LOCAL.session
@@ -262,12 +267,12 @@ class Hooks(Lifting):
                 value = session.plain(value)  # a frame that failed must not hold a proxy
                 Foreign(setattr, session)(obj, name, value)
             return
-        if type(value) in HOLDERS:
+        if type(value) in CARRIERS:
             value = session.plain(value)
-        setattr(obj, name, value)
         if type(value) in LAZY:
             session.slots[id(obj), ".", name] = (
-                None, lambda: getattr(obj, name, None), lambda v: setattr(obj, name, v))
+                None, lambda: _attribute(obj, name), lambda v: setattr(obj, name, v))
+        setattr(obj, name, value)
 
     def delattr(self, obj: Any, name: str) -> None:
         """Do ``del obj.name``."""
@@ -299,7 +304,7 @@ class Hooks(Lifting):
         """Hand a value to whoever drives the generator."""
         session = LOCAL.session
         if session is None:
-            return value
+            return value._s.value(value) if type(value) in LAZY else value
         value = session.plain(value)
         session.hand_over()
         return value
@@ -344,6 +349,14 @@ def _identity(*args: Any, **kwargs: Any) -> int:
         if kind is LazySparse:
             return id(settled(proxy))
     return id(*args, **kwargs)
+
+
+def _attribute(obj: Any, name: str) -> Any:
+    """Return an attribute of an object without running code of its class."""
+    try:
+        return object.__getattribute__(obj, name)
+    except AttributeError:
+        return None
 
 
 def _read(obj: Any, key: Any) -> Any:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from gc import get_referents
 from itertools import chain
-from types import MethodType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -29,9 +29,11 @@ from jitla.tracing.memory import lazy_array
 from jitla.tracing.narrowing import Attrs, conversion
 from jitla.tracing.places import call_here
 from jitla.tracing.powers import is_paired
+from jitla.tracing.retreat import settle_locals
 from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, Layout, is_traced, meta_id
 from jitla.tracing.stored import LazySparse, settled
 from jitla.tracing.tape import CELLS, LEAF, OP_ID, OPS, SCALAR
+from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.together import Together
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -64,9 +66,13 @@ HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType, LazySparse}
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
+# What runs code step by step that holds proxies, and which attribute is its frame.
+_SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _OWNERS = LAZY | {LazySparse}
 _ADVANCED = LAZY | {np.ndarray}
-_MENDED = LAZY | HOLDERS | _STEPPING
+# What holds proxies, or gives some away later.
+CARRIERS = HOLDERS | _STEPPING | _SUSPENDED.keys()
+_MENDED = LAZY | CARRIERS
 
 
 class Indexing(Together):
@@ -110,7 +116,11 @@ class Indexing(Together):
             for each in get_referents(value):
                 if type(each) in HOLDERS or type(each) in _STEPPING:
                     self.plain(each, seen)
-        elif isinstance(value, tuple) and hasattr(value, "_make"):
+        elif kind in _SUSPENDED:
+            frame = getattr(value, _SUSPENDED[kind])
+            if frame is not None and id(value) not in seen:
+                settle_locals(self, frame, seen | {id(value)})
+        elif issubclass(kind, tuple) and hasattr(kind, "_make"):
             return kind._make(self.plain(v, seen) for v in value)
         return value
 
@@ -195,7 +205,11 @@ class Indexing(Together):
     def iterate(self, array: LazyArray) -> Iterator[Any]:
         """Iterate over the first axis like NumPy: views of rows, or scalars."""
         value = self.value(array)
-        return map(self.wrap, iter(value)) if value.ndim > 1 else iter(value)
+        return map(self.element, iter(value)) if value.ndim > 1 else iter(value)
+
+    def element(self, value: Any) -> Any:
+        """Return a step of an iteration: a proxy, unless code that jitla does not see takes it."""
+        return self.wrap(value) if LOCAL.session is self else value
 
     # ------------------------------------------------------------------ writing
 
@@ -270,9 +284,7 @@ class Indexing(Together):
         return n
 
     def _nameless(self, entry: tuple, meta: int) -> int:
-        self.ops.append(entry)
-        self.nodes.append(Gone(meta))
-        return len(self.ops) - 1
+        return self.append(entry, Gone(meta))
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None

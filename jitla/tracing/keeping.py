@@ -107,17 +107,20 @@ class Watch:
         if self.halves is not None and self.halves[1] is bound:
             self.halves = self.halves[0], better
 
-    def run(self, session: Any, closed: Any, store: Any) -> tuple | None:
-        """Return the values of the roots, computed with kept values; None: the block is run as it is."""
+    def run(self, session: Any, tape: Any, closed: Any, store: Any) -> tuple | None:
+        """Return the values of the roots, computed with kept values; None: the block is run as it is.
+
+        Raises `Flagged` if floating-point flags were raised.
+        """
         halves = self.halves
         if halves is None:
             if not session.site.settled(closed.bound):
                 return None
             if self.due < 0:
-                self._consider(session, closed, store)
+                self._consider(session, tape, closed, store)
             if not 0 <= self.due <= closed.bound.count + 1:
                 return None
-            halves = self._divide(session, closed, store)
+            halves = self._divide(session, tape, closed, store)
             if halves is None:
                 return None
         others = halves[1]
@@ -125,12 +128,12 @@ class Watch:
             others.ask(True)
             if others.asked:  # until it is compiled, the block that is there takes less time
                 return None
-        leaves, scalars = session.leaves, session.scalars
+        leaves, scalars = tape.leaves, tape.scalars
         values: list[Any] = []
         for use in halves[0]:
             held = session.kept.get(use.part)
             if held is None or held.threads != threads() or not held.holds(leaves, scalars, use):
-                held = self._make(session, use, closed)
+                held = self._make(session, tape, use, closed)
                 if held is None:
                     return None
             else:
@@ -141,24 +144,24 @@ class Watch:
         except Flagged as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block
-            made = session._tell(closed, store, hit)
+            raise
         except Exception as error:
             closed.stop_watching(session.site)
-            made = session._replay(closed, store, error)
+            made = session.run_by_numpy(tape, closed, store, error)
         return made
 
-    def _consider(self, session: Any, closed: Any, store: Any) -> None:
+    def _consider(self, session: Any, tape: Any, closed: Any, store: Any) -> None:
         """See, when a block runs again, whether it is worth watching."""
         if closed.bound.count:
-            self.due = runs_due(session.block())
+            self.due = runs_due(tape.block())
             if self.due < 0:
                 closed.stop_watching(session.site)
         else:
-            self._same(session, store)
+            self._same(session, tape, store)
 
-    def _divide(self, session: Any, closed: Any, store: Any) -> tuple[tuple[Use, ...], Any] | None:
+    def _divide(self, session: Any, tape: Any, closed: Any, store: Any) -> tuple[tuple[Use, ...], Any] | None:
         """See what stays the same since the last run in this call; return the halves, if any."""
-        same = self._same(session, store)
+        same = self._same(session, tape, store)
         self.tries -= 1
         if self.tries < 0 or not self.divisions:
             closed.stop_watching(session.site)
@@ -166,7 +169,7 @@ class Watch:
             return None
         self.divisions -= 1
         try:
-            self.halves = self._divided(session, closed, store, same)
+            self.halves = self._divided(session, tape, closed, store, same)
         except Exception as error:
             session.site.failed(error)
             closed.stop_watching(session.site)
@@ -174,26 +177,26 @@ class Watch:
         return self.halves
 
     def _divided(
-        self, session: Any, closed: Any, store: Any, same: set[int],
+        self, session: Any, tape: Any, closed: Any, store: Any, same: set[int],
     ) -> tuple[tuple[Use, ...], Any] | None:
         """Compute what is worth keeping; return that and the rest, None if there is nothing."""
-        block, site = session.block(), session.site
+        block, site = tape.block(), session.site
         found = divided(site, block, closed.roots, store, same)
         if not found:
             closed.stop_watching(site)
             return None
         values = []
         for use in found.values():
-            held = self._make(session, use, closed)
+            held = self._make(session, tape, use, closed)
             if held is None:
                 return None
             values.append(held.value)
         kept = dict(zip(found, values, strict=True))
         return tuple(found.values()), rest(site, block, closed.roots, store, kept)
 
-    def _same(self, session: Any, store: Any) -> set[int]:
+    def _same(self, session: Any, tape: Any, store: Any) -> set[int]:
         """Return the slots of leaves and scalars that were the same in the last run of this call."""
-        leaves, scalars = session.leaves, session.scalars
+        leaves, scalars = tape.leaves, tape.scalars
         before = session.kept.get(self)
         places = {slot: (address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
         session.kept[self] = Note(places, list(scalars))
@@ -207,7 +210,7 @@ class Watch:
         same -= written | self.varying
         return same | constant if same else same
 
-    def _make(self, session: Any, use: Use, closed: Any) -> Held | None:
+    def _make(self, session: Any, tape: Any, use: Use, closed: Any) -> Held | None:
         """Compute a value and keep it; None: it cannot be kept, and the block is to be run as it is."""
         part, site, kept = use.part, session.site, session.kept
         kept.pop(part, None)
@@ -218,8 +221,8 @@ class Watch:
             return None
         if not is_alone():
             return None
-        leaves = [session.leaves[k] for k in use.leaves]
-        scalars = [session.scalars[k] for k in use.scalars]
+        leaves = [tape.leaves[k] for k in use.leaves]
+        scalars = [tape.scalars[k] for k in use.scalars]
         try:
             value = part.compute(site, leaves, scalars)
         except Flagged:

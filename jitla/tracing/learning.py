@@ -22,8 +22,8 @@ class Learning(list[tuple]):
         self.places = Places(straight=True)
         self.codes: dict[int, CodeType] = {}
 
-    def append(self, entry: tuple) -> None:
-        """Append `entry` and note where it comes from."""
+    def note(self) -> None:
+        """Note where the entry that is appended next comes from."""
         n = len(self)
         places = self.places
         frame, called = frames.origin()
@@ -32,4 +32,3 @@ class Learning(list[tuple]):
         if places.straight:
             places.straight = frames.is_straight()
         self.lines[n] = place[:2]
-        super().append(entry)

@@ -15,10 +15,12 @@ import numpy as np
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
 from jitla.tracing.callees import SAFE_ITERABLES, Foreign, is_tame
 from jitla.tracing.compressed import recorded
+from jitla.tracing.frames import bridge
 from jitla.tracing.kinds import CONTAINERS, STEPPING, TAME, getter_of, is_wild, runs_code, still
-from jitla.tracing.session import LOCAL, Session
+from jitla.tracing.session import Session
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.stored import LazySparse
+from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.wild import wild
 
 _ARRAYS = LAZY | {np.ndarray}
@@ -36,12 +38,12 @@ class Lifting:
     def keep(self, value: Any) -> Any:
         """Return what is stored in a global or closure variable: never a proxy."""
         session = LOCAL.session
-        return value if session is None else session.plain(value)
+        return _settled(value) if session is None else session.plain(value)
 
     def item(self, value: Any) -> Any:
         """Return an element of a comprehension: never a proxy."""
         session = LOCAL.session
-        return value if session is None else session.plain(value)
+        return _settled(value) if session is None else session.plain(value)
 
     def term(self, value: Any) -> Any:
         """Return an element of a comprehension that is added to others at once: arrays may be proxies."""
@@ -117,6 +119,7 @@ class Lifting:
             return value  # NumPy asks whether it is a sequence
         return wild(value, ways, self) if is_wild(value) else value
 
+    @bridge
     def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
         """Return ``obj.name``, ready for its uses."""
         if type(obj) is LazyArray:
@@ -139,6 +142,7 @@ class Lifting:
                 value = Foreign(getattr, session)(obj, name)
         return self.lift(value, ways) if ways else value
 
+    @bridge
     def _get(self, obj: Any, name: str, *default: Any) -> Any:
         try:
             session = LOCAL.session
@@ -150,6 +154,7 @@ class Lifting:
                 raise
             return default[0]
 
+    @bridge
     def _has(self, obj: Any, name: str) -> bool:
         return self._get(obj, name, LOCAL) is not LOCAL
 
@@ -209,6 +214,11 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
             LOCAL.session = session
             session.attend()
         yield value
+
+
+def _settled(value: Any) -> Any:
+    """Return what a value stands for where no session is under way: suspended frames may hold proxies."""
+    return value._s.value(value) if type(value) in LAZY else value
 
 
 def _object(value: Any, kind: type) -> Any:

@@ -27,8 +27,11 @@ ASKED: dict[str, Asked] = {"strict": {
     "divide": frozenset({0.5, 1, 2.0}), "power": frozenset({0.5, 1, 2, -1}),
     "logical_and": frozenset({True}), "logical_or": frozenset({False}),
 }}
-ASKED["numpy"] = {**ASKED["strict"], "power": frozenset({0.5, 1, 2, 3, 4, -1})}
-ASKED["relaxed"] = {**ASKED["numpy"], "multiply": frozenset({0, 1, 2, -1}), "where": frozenset({0})}
+ASKED["numpy"] = ASKED["strict"]
+ASKED["relaxed"] = {
+    **ASKED["numpy"], "power": frozenset({0.5, 1, 2, 3, 4, -1}), "multiply": frozenset({0, 1, 2, -1}),
+    "where": frozenset({0}),
+}
 
 _KINDS = frozenset({KIND_CODE[int], KIND_CODE[float]})
 _LOADS = frozenset(opmap[name] for name in ("LOAD_CONST", "RETURN_CONST") if name in opmap)

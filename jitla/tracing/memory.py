@@ -45,8 +45,11 @@ class Memory(Closing):
             self.close()
         self.settle_ghosts(target)
 
-    def settle_ghosts(self, target: np.ndarray | None = None) -> None:
-        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything)."""
+    def settle_ghosts(self, target: np.ndarray | None = None, alone: bool = False) -> None:
+        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything).
+
+        `alone`: the open block stays as it is.
+        """
         if self.kept:
             forget_written(self.kept, target)
         if self.stored:
@@ -68,8 +71,12 @@ class Memory(Closing):
         for ghost in alive:
             if id(ghost._r[0]) not in written:
                 self.ghosts.append(ghost)
-            elif id(ghost) not in proven:
-                self.value(ghost)  # of others nobody asks again
+            elif id(ghost) in proven:
+                continue  # nobody asks for it again
+            elif alone:
+                self.compute_alone(ghost)
+            else:
+                self.value(ghost)
 
     def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
         """Return ids of ghosts that only dead local variables refer to."""
@@ -89,7 +96,7 @@ class Memory(Closing):
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
         if self.ghosts or self.stored or self.kept or self.known:
-            self.settle_ghosts(target)
+            self.settle_ghosts(target, alone=True)
         layout, at = layout_id(target), address(target)
         low, high = LAYOUTS[layout].low, LAYOUTS[layout].high
         slot, alike = -1, True

@@ -20,7 +20,8 @@ from typing import Any
 from jitla.cold import GRANT, Grow
 from jitla.tracing.replay import Patience
 from jitla.tracing.retreat import Allowance
-from jitla.tracing.session import LOCAL, run, untraced
+from jitla.tracing.session import run, untraced
+from jitla.tracing.thread_state import LOCAL
 
 # Seconds from which on a call is traced even if its programs are not there: they are swapped in.
 LONG = 0.03

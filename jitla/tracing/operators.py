@@ -67,12 +67,12 @@ def _binary(name: str, slow: Any, reflected: bool) -> Callable[[Any, Any], Any]:
                     return session.binary(name, slow, self, other, reflected, remembered)
                 if i < 0:
                     i = session.enter(self)
-                session.scalars.append(other)
         except KeyError:
             cls = None
         if cls is None:  # outside of the handler: what NumPy raises has no context
             return session.binary(name, slow, self, other, reflected, remembered)
-        return session.put(cls, (op, j, i) if reflected else (op, i, j), meta)
+        entry = (op, j, i) if reflected else (op, i, j)
+        return session.put(cls, entry, meta, other) if j < 0 else session.put(cls, entry, meta)
 
     return method
 
@@ -207,6 +207,7 @@ def meet(ufunc: Any) -> bool:
 
 
 def _install() -> None:
+    UFUNCS.clear()  # of what an import that failed has left
     ufunc: Any
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
         _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))

@@ -22,8 +22,9 @@ from typing import Any
 
 from jitla.tracing.replay import Patience
 from jitla.tracing.retreat import Allowance
-from jitla.tracing.session import LOCAL, run, untraced
+from jitla.tracing.session import run, untraced
 from jitla.tracing.site import LEARNING
+from jitla.tracing.thread_state import LOCAL
 
 # Calls that are timed while they are traced, and while they are not.
 TRACED, PLAIN = 6, 4

@@ -62,9 +62,6 @@ def of_constant(x: Any, exponent: Any) -> LazyArray | None:
     session = x._s
     i = x._n if x._n >= 0 else session.enter(x)
     value = meta.dtype.type(exponent)
-    j = len(session.ops)
-    session.ops.append((SCALAR, KIND_CODE[type(value)], float(exponent)))
-    session.nodes.append(session.hole)
-    session.scalars.append(value)
+    j = session.append((SCALAR, KIND_CODE[type(value)], float(exponent)), session.hole, scalars=(value,))
     made: LazyArray = session.put(LazyArray, (_POWER, i, j), x._m)
     return made

@@ -13,8 +13,8 @@ from jitla.tracing.closing import BASE
 from jitla.tracing.session import CROWD, Session
 from jitla.tracing.signature import LAYOUTS, Layout
 
-_OF_PROXIES = ("_s", "_n", "_m", "_v", "_l")
-_OF_SESSIONS = ("ops", "nodes", "leaves", "entered", "hole", "foreigners", "crowd")
+_OF_PROXIES = ("_s", "_n", "_m", "_v", "_l", "_r")
+_OF_SESSIONS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "crowd")
 _METHODS = ("arguments", "enter", "leave", "put", "repeats", "argument")
 
 

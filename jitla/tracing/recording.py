@@ -114,9 +114,8 @@ class Recording(Indexing):
         refs = [i if i < 0 else x._n if x._n >= 0 else self.enter(x)
                 for i, x in zip(ids, operands, strict=True)]
         # Leaves are entered first: entering a ghost brings scalars of its own.
-        if min(ids) < 0:
-            self.scalars.extend([x for x in operands if type(x) not in LAZY])
-        return pending(self, (op, *refs, attrs) if attrs else (op, *refs), meta)
+        scalars = [x for x in operands if type(x) not in LAZY] if min(ids) < 0 else ()
+        return pending(self, (op, *refs, attrs) if attrs else (op, *refs), meta, *scalars)
 
     def traced(self, name: str, operands: tuple, attrs: tuple = ()) -> Any:
         """Like `record`, with operands of any kind; NotImplemented where NumPy has to do it."""
@@ -137,9 +136,8 @@ class Recording(Indexing):
         op, meta, kind = found
         refs = [c if c < 0 else x._n if x._n >= 0 else self.enter(x)
                 for c, x in zip(codes, operands, strict=True)]
-        if min(codes) < 0:
-            self.scalars.extend([x for x in operands if type(x) not in LAZY])
-        return self.put(kind, (op, *refs, attrs) if attrs else (op, *refs), meta)
+        scalars = [x for x in operands if type(x) not in LAZY] if min(codes) < 0 else ()
+        return self.put(kind, (op, *refs, attrs) if attrs else (op, *refs), meta, *scalars)
 
     def _newly_traced(self, name: str, operands: tuple, attrs: tuple) -> Any:
         known: list[Any] = []

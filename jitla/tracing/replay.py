@@ -64,7 +64,7 @@ class Replay:
             hush(before)
             flags = heard()
         for value in values:
-            if isinstance(value, np.ndarray) and _is_shared(value, (*results, *leaves)):
+            if isinstance(value, np.ndarray) and is_shared(value, (*results, *leaves)):
                 value = value.copy("K")
             results.append(value)
         stored = {slot for slot in request.outs if slot is not None}
@@ -83,7 +83,7 @@ class Replay:
         return "== replay\nrun op by op with NumPy"
 
 
-def _is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
+def is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
     """Say whether an array is one of `others`, or shares memory with one of them.
 
     What NumPy has just made and is no view does not.
@@ -190,6 +190,11 @@ class Standby(Replay):
 
     def _is_due(self) -> bool:
         return self.alike.spent >= self.due and not self.alike.given_up
+
+    def postpone(self) -> None:
+        """Let the program be asked for again when NumPy has taken as long once more as it has by now."""
+        self._cost = max(self._cost, 2.0 * self.alike.spent)
+        self.alike.asked = False
 
     def ask(self, again: bool) -> None:
         """Ask for the program; `again`: the block is thought to run once more before it is there."""

@@ -102,14 +102,32 @@ def put_back(session: Any, frames: list[FrameType]) -> None:
         values = {
             name: v._v for name, v in names.items()
             if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}
-        if not values:
-            continue
-        if _WRITES_THROUGH:
-            names.update(values)
-            continue
-        # It is a copy, of which all that is there is written back: only what is another shall be. Nor may it
-        # keep arrays longer than the user does.
+        if values:
+            _write_locals(frame, names, values)
+
+
+def settle_locals(session: Any, frame: FrameType, seen: frozenset[int]) -> None:
+    """Put what proxies stand for where the local variables of a suspended `frame` hold some."""
+    names = frame.f_locals
+    values = {}
+    for name, held in list(names.items()):
+        made = session.plain(held, seen)
+        if made is not held:
+            values[name] = made
+    if values:
+        _write_locals(frame, names, values)
+    elif not _WRITES_THROUGH:
         names.clear()
+
+
+def _write_locals(frame: FrameType, names: Any, values: dict[str, Any]) -> None:
+    """Assign `values` to local variables of `frame`, whose `f_locals` is `names`."""
+    if _WRITES_THROUGH:
         names.update(values)
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-        names.clear()
+        return
+    # It is a copy, of which all that is there is written back: only what is another shall be. Nor may it
+    # keep arrays longer than the user does.
+    names.clear()
+    names.update(values)
+    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
+    names.clear()

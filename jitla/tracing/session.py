@@ -6,7 +6,6 @@ Receives a function (its twin) and arguments; returns what the plain function re
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from sys import getrefcount
@@ -16,10 +15,11 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.cold import RUNNING
+from jitla.hops import Flagged
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.callers import call_from
-from jitla.tracing.closing import EXIT
+from jitla.tracing.closing import EXIT, Store, Tape
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
@@ -35,6 +35,7 @@ from jitla.tracing.retreat import Allowance, put_back
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.tape import OWN_METAS
+from jitla.tracing.thread_state import LOCAL
 
 # Operations that wait at most, but for those up to the next place where a block may end. The time of planning
 # grows faster than they do, and what one more value in memory costs is little beside so many.
@@ -45,17 +46,6 @@ CROWD = 8
 _ndarray = np.ndarray
 # Results that are no proxies and hold none.
 _ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
-
-
-class _Local(threading.local):
-    """The session of each thread; None outside of traced code."""
-
-    session: Session | None = None
-    # Whether a call is under way that is timed as the plain function.
-    timing: bool = False
-
-
-LOCAL = _Local()
 # Sessions under way: of calls, and of generators, which may never end.
 _DRIVEN: WeakSet[Session] = WeakSet()
 
@@ -66,7 +56,7 @@ class Session(Dispatch):
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
                  "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
                  "positions", "tables", "extremes", "kept", "known", "turn", "updates",
-                 "allowance", "__weakref__")
+                 "allowance", "running", "storing", "hit", "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -97,6 +87,10 @@ class Session(Dispatch):
         self.crowd = CROWD
         self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
         self.allowance: Allowance | None = None
+        # The tape that is being run, the store that belongs to it, and the flags that it raised.
+        self.running: Tape | None = None
+        self.storing: Store | None = None
+        self.hit: Flagged | None = None
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""
@@ -189,13 +183,20 @@ class Session(Dispatch):
 
     def fill_slots(self) -> None:
         """Write ndarrays into the attributes and containers that hold proxies."""
-        while self.slots:
-            _, (held, read, write) = self.slots.popitem()
-            found = read()
-            if type(found) in LAZY:
-                write(self.value(found))
-            elif held is not None:
-                self.plain(held)  # the proxy may have moved inside its container
+        slots = self.slots
+        while slots:
+            given = list(slots.items())
+            for _, (held, read, write) in given:
+                found = read()
+                if type(found) in LAZY:
+                    write(self.value(found))
+                elif held is not None:
+                    self.plain(held)  # the proxy may have moved inside its container
+            # Not before: an interrupt leaves none that is not filled. Interrupting code may have added some.
+            if len(slots) == len(given):
+                slots.clear()
+            for place, _ in given if slots else ():
+                slots.pop(place, None)
 
     def retreat(self) -> None:
         """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
@@ -206,11 +207,19 @@ class Session(Dispatch):
 
     def abandon(self, error: BaseException) -> None:
         """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""
+        interrupt: BaseException | None = None
+        failures = 0
         while self.slots:
             try:
                 self.fill_slots()
             except Exception as another:
                 self.site.failed(another)
+                failures += 1
+                LOCAL.session = None  # from now on values are computed one by one, by NumPy
+                if failures > 1:
+                    self.slots.popitem()
+            except BaseException as another:  # an interrupt waits until all are filled
+                interrupt = another
         try:
             self.mend(error)
         except Exception as another:
@@ -218,6 +227,8 @@ class Session(Dispatch):
         self.foreigners.clear()
         self.known.clear()
         self.kept.clear()
+        if interrupt is not None:
+            raise interrupt
 
     def mend(self, error: BaseException | None) -> None:
         """Put what proxies stand for into an exception and those it came from."""
@@ -340,7 +351,7 @@ def run(
 
     With an `allowance` the call goes on without tracing if that costs more.
     """
-    if not calm():
+    if LOCAL.shallow or not calm():
         return untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
@@ -349,24 +360,25 @@ def run(
     RUNNING.add(session)
     outer = LOCAL.session
     try:
-        LOCAL.session = session
+        if outer is not None:  # called by code that runs in the midst of another traced call
+            args, kwargs = outer.plain(args), outer.plain(kwargs)
         session.begin()
         session.allowance = allowance
+        LOCAL.session = session
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
-        result = function(*session.arguments(args), **kwargs)
+        result = session.end(function(*session.arguments(args), **kwargs))
         LOCAL.session = outer
-        result = session.end(result)
         session.rest()
         if getrefcount(session) == _UNHELD:
             site.idle.append(session)
         return result
     except BaseException as error:
-        LOCAL.session = outer
         session.abandon(error)
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
+        LOCAL.session = outer
         RUNNING.discard(session)
         del session  # this frame lives as long as an error's traceback
         if len(LAYOUTS) > MAX_LAYOUTS or len(METAS) > MAX_LAYOUTS:
@@ -405,6 +417,7 @@ def _stepped(inner: Any) -> Generator:
             return stop.value
         finally:
             LOCAL.session = outer
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
@@ -423,7 +436,7 @@ def forget_sizes() -> None:
 
 def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
     """Run a generator (or coroutine) function in a session that is in force while its code runs."""
-    if not calm():
+    if LOCAL.shallow or not calm():
         site.calls += 1
         return (yield from _stepped(function(*args, **kwargs)))
     session = Session(site)
@@ -451,6 +464,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         finally:
             LOCAL.session = outer
             RUNNING.discard(session)
+            sent = ()  # an exception that was thrown would keep this frame, which would keep it
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from logging import DEBUG, WARNING
 from time import perf_counter
 from types import CodeType
 from typing import Any, Protocol
@@ -20,6 +22,7 @@ from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import log
 from jitla.hops import Hop
+from jitla.loading import LACKING, Retry
 from jitla.locks import relock
 from jitla.making import Made, NothingNew
 from jitla.tracing.effects import Effects
@@ -79,8 +82,7 @@ class Site:
         # By file and line: how often a block was cut there because it had become long, and its operations.
         self.cuts: dict[tuple[str, int], tuple[int, int]] = {}
         self.past: dict[Any, int] = {}
-        self.failures: list[str] = []
-        self.classes: set[tuple] = set()
+        self.failures, self.classes = list[str](), set[tuple]()
         # By program, which functions share: what it was first bound to here, the line of each hop of that.
         self.lines: dict[Any, tuple[Any, dict[Hop, Any]]] = {}
         # By class: where the entries come from, as it was noted last.
@@ -106,6 +108,7 @@ class Site:
         # Whether anything may be planned and compiled now; exact blocks that were left to NumPy because not.
         self.allowed: Callable[[], bool] = _always
         self.frozen: list[tuple] = []
+        self.retry = Retry()  # after which what the process lacked for them may be there
         # Blocks that NumPy runs until their programs are there.
         self.standbys: set[Any] = set()
         # Who is told of every record of the journal; the number of the options in force.
@@ -136,10 +139,7 @@ class Site:
         with self.lock:
             outs, aliases = stores(roots, store)
             key, sizes = class_key(block, roots, outs, aliases)
-
-            def make() -> Request:
-                return self.request(block, roots, outs, aliases)
-
+            make = partial(self.request, block, roots, outs, aliases)
             if key not in self.classes:
                 self.learning = LEARNING
                 self._meet(key)
@@ -177,13 +177,13 @@ class Site:
             return self.compile(key, sizes, _layouts(block), make, note)
         except MemoryLimitWarning:
             raise  # the user's filters make it an exception
-        except NothingNew:
-            made = Replay(make())
-            made.frozen = True
-            return made
         except Exception as error:
-            self.failed(error)
-            return Replay(make())
+            made = Replay(make())
+            made.frozen = isinstance(error, (NothingNew, *LACKING))  # perhaps not for ever
+            if type(error) is not NothingNew:
+                self.failed(error)
+                self.retry.fail(error)
+            return made
 
     def swap(self, standby: Any, made: Any) -> None:
         """Run `made` from now on where `standby` did it so far."""
@@ -222,8 +222,8 @@ class Site:
             standby.ask(again)
 
     def thaw(self) -> None:
-        """Forget what was left to NumPy because nothing was to be compiled, if that is over."""
-        if self.allowed():
+        """Forget what was left to NumPy because nothing was to, or could, be compiled, if that is over."""
+        if self.allowed() and self.retry.is_due():
             self.retire(self.frozen)
             self.frozen = []
 
@@ -439,10 +439,11 @@ class Site:
         return result
 
     def failed(self, error: Exception) -> None:
-        """Note that a program failed and NumPy computed the block."""
+        """Note that a program failed and NumPy computed the block; the first time in the log, too."""
         if len(self.failures) < 100:
             self.failures.append(f"{type(error).__name__}: {error}")
-        log.debug("%s: a program failed and NumPy ran instead: %r", self.name, error)
+        text = "%s: a program failed and NumPy ran instead: %r"
+        log.log(DEBUG if self.failures[1:] else WARNING, text, self.name, error)
 
     def clear(self) -> None:
         """Forget everything learnt."""
@@ -458,8 +459,7 @@ class Site:
         self.standbys.clear()
         if self.payoff is not None:
             self.payoff.clear()
-        self.calls = 0
-        self.learning = LEARNING
+        self.calls, self.learning = 0, LEARNING
 
 
 def _always() -> bool:

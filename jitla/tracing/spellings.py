@@ -22,10 +22,17 @@ _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
 FARTHEST = 8  # elements that an array is turned by, where that is recorded
 MOST_OPERANDS = 6  # of an einsum that is recorded
-_SQUARE = np.ones((2, 2))
-# What NumPy's other way to do an einsum gives; in older versions a view.
-_IS_OWN = np.einsum("ij,ik->kj", _SQUARE, _SQUARE, optimize=True).flags.owndata
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+@lru_cache(maxsize=1)
+def _is_own() -> bool:
+    """Say whether NumPy's other way to do an einsum gives memory of its own; older ones gave a view.
+
+    It is asked when it matters: a product makes OpenBLAS take memory, and end the process if there is none.
+    """
+    square = np.ones((2, 2))
+    return bool(np.einsum("ij,ik->kj", square, square, optimize=True).flags.owndata)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...] | None:
@@ -71,7 +78,7 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
     given = explicit(args[0])
     if given is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MOST_OPERANDS:
         return NotImplemented
-    if len({a.dtype for a in arrays}) > 1 or optimize is not False and (len(arrays) > 2 or not _IS_OWN):
+    if len({a.dtype for a in arrays}) > 1 or optimize is not False and (len(arrays) > 2 or not _is_own()):
         return NotImplemented
     labels, result = given
     if len(arrays) == 1 and set(labels[0]) == set(result) and len(labels) == 1:

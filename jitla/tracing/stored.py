@@ -25,7 +25,7 @@ Session = Any  # the session that the arguments belong to
 Recorder = Callable[[Session, Any, tuple, dict], Any]
 
 #: What records calls on sparse matrices, or says NotImplemented. Filled when there is one.
-RECORDERS: list[Recorder] = []
+RECORDERS: dict[str, Recorder] = {}  # by the file that has one
 IN_MEMORY = object()
 CROWD = 64  # references to pending matrices, from which on those that are gone are looked for
 
@@ -209,7 +209,7 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _recorded(lazy: LazySparse, function: Any, args: tuple, kwargs: dict) -> Any:
-    for recorder in RECORDERS:
+    for recorder in RECORDERS.values():
         made = recorder(lazy._session, function, args, kwargs)
         if made is not NotImplemented:
             return made

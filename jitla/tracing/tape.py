@@ -123,6 +123,12 @@ def split(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
     return entry[1:], ()
 
 
+def scalars_of(entries: list[Entry]) -> int:
+    """Return how many scalars entries have."""
+    return sum(1 if e[0] == SCALAR else sum(r < 0 for r in split(e)[0]) if e[0] > SCALAR else 0
+               for e in entries)
+
+
 def readers(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
     """Say for each entry whether its value depends on a leaf array in `slots`."""
     result: list[bool] = []

@@ -61,16 +61,14 @@ class Together(Picking):
         self.nodes[n] = Gone(result._m)
         result._n = -1
         if known.dtype != memory.dtype:
-            self.ops.append((_CAST, n, attrs))
-            self.nodes.append(None)
-            n = len(self.ops) - 1
+            n = self.append((_CAST, n, attrs), Gone(array._m))
         array._v, array._n = None, n
         self.nodes[n] = array
         return True
 
     def _follows(self, memory: np.ndarray) -> bool:
         """Say whether the running operation is one of several, as far as was seen; take note of it."""
-        place = frames.path()[:2]
+        place = (frames.path() or ())[:2]
         before = self.updates.get(id(memory))
         if before is not None:
             self.site.together |= {before, place}

@@ -41,6 +41,8 @@ def goes_on(session: Session) -> bool:
             not _pays(session, begin, turns > 0, NBYTES[node._m]):
         return False
     place, apart = frames.path(), session.site.apart
+    if place is None:
+        return False
     if turns:
         apart.pop(place, None)
     elif apart.get(place, 0) >= PATIENCE:

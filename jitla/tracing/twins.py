@@ -14,9 +14,9 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import ARRAYS, is_installed, package_of
+from jitla.callables import ARRAYS, is_decorated, is_installed, package_of
 from jitla.source import IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, is_twin, loops_in_python
-from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
+from jitla.tracing.frames import BRIDGE, INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
@@ -82,7 +82,7 @@ class TwinTable:
 
         Handlers of signals, ``__del__`` and callbacks are not: they may run in the midst of an operation.
         """
-        while frame is not None and kind_of(frame.f_code) == INTERNAL:
+        while frame is not None and kind_of(frame.f_code) in (INTERNAL, BRIDGE):
             frame = frame.f_back
         return frame is not None and self._runs.get(frame.f_code) is not None
 
@@ -95,7 +95,7 @@ class TwinTable:
                 del entries[key]
 
         owner = ref(function, forget)
-        if hasattr(function, "__jitla_state__"):
+        if is_decorated(function):
             # A decorated function goes on in the session of its caller by itself.
             made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, [])
         else:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import Any
 
+from jitla.tracing.frames import bridge
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.stored import LazySparse
 
@@ -42,6 +43,7 @@ class Wild:
         rest = self._wild_ways[1:]
         return hooks.lift(result, rest) if rest else result
 
+    @bridge
     def __getitem__(self, key: Any) -> Any:
         value, rest, hooks = self._wild_value, self._wild_ways[1:], self._wild_hooks
         key = tamed(key)
@@ -59,6 +61,7 @@ class Wild:
         kind: type = self.__getattr__("__class__")
         return kind
 
+    @bridge
     def __getattr__(self, name: str) -> Any:
         return self._wild_hooks.attribute(self._wild_value, name, self._wild_ways[1:])
 

@@ -68,7 +68,7 @@ PROGRAMS: dict[str, list[tuple[Callable[..., Any], tuple[Any, ...], str]]] = {
     ],
     "casts": [
         (lambda z: np.abs(np.conj(z)), (Z,), "abs-of-conjugate"),
-        (lambda f: f.astype("f8").astype("f4") * 2, (F,), "cast-of-cast"),
+        (lambda f: (f + f).astype("f8").astype("f4") * 2, (F,), "cast-of-cast"),
     ],
     "moves": [
         (lambda x: ((x + 1).T.T * 2).sum(), (C,), "t-of-t t-in-order"),

@@ -18,17 +18,22 @@ SAMPLE = (
     "compiling.always[emit-BackendError]", "compiling.stage[3]", "compiling.cold_interrupt[0.0321]",
     "living.fork_while[emit]", "living.fork_in_llvm[lost]",
 )
+COLD = (
+    "cold.interrupt[71]", "cold.interrupt_import[277]", "cold.fork[71]", "cold.no_handles[0]",
+    "cold.little_space[40]", "cold.small_stack[32-sync]",
+)
 
 
 def test_there_are_more_than_a_hundred() -> None:
-    assert len(names()) > 200 and set(SAMPLE) <= set(names())
+    assert len(names()) > 200 and {*SAMPLE, *COLD} <= set(names())
 
 
-def test_a_sample_is_survived() -> None:
-    done = subprocess.run([sys.executable, "-m", "tests.faults", "--exactly", *SAMPLE], cwd=ROOT, timeout=280,
+@pytest.mark.parametrize("sample", [SAMPLE, COLD], ids=["sample", "cold"])
+def test_a_sample_is_survived(sample: tuple[str, ...]) -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.faults", "--exactly", *sample], cwd=ROOT, timeout=280,
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{len(SAMPLE)} faults, 0 not survived" in done.stdout
+    assert f"{len(sample)} faults, 0 not survived" in done.stdout
 
 
 @pytest.mark.parametrize(("act", "said"), [

@@ -35,6 +35,7 @@ CASES: dict[str, list[Case]] = {
             [(), (3,)], [(2, 3), ()], [(), ()], [(2, 3, 4), (4,)],
         )
     ],
+    "vdot": [(np.vdot, {}, [(4,), (4,)])],
     "transpose": [(lambda x: x.T, {"axes": (1, 0)}, [(3, 4)]), (lambda x: x, {"axes": ()}, [()]),
                   (lambda x: x.transpose(2, 0, 1), {"axes": (2, 0, 1)}, [(2, 3, 4)])],
     "reshape": [(lambda x: x.reshape(2, 6), {"shape": (2, 6)}, [(3, 4)]),

@@ -1,4 +1,4 @@
 """NumPy's own tests, run with every test function decorated.
 
-Reading order: copies, lazies, plugin, batches, runner, verdict, __main__.
+Reading order: copies, lazies, items, plugin, batches, runner, verdict, __main__.
 """

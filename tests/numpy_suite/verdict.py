@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 EXPECTED = Path(__file__).with_name("expected.toml")
-BAD = frozenset({"failed", "error", "crash", "hang", "xpassed", "missing"})
+BAD = frozenset({"failed", "error", "crash", "hang", "timeout", "xpassed", "missing"})
 MAX_REASONS = 15
 
 Events = dict[str, dict[str, Any]]
@@ -53,19 +53,24 @@ def short(item: str) -> str:
     return item.removeprefix("numpy_tests/")
 
 
-def findings(plain: Events, now: Events, mode: str, reasons: Iterable[Reason]) -> list[Finding]:
+def why(item: str, mode: str, reasons: Iterable[Reason]) -> str | None:
+    """Return the reason that was written down for an item, if any."""
+    return next((reason.why for reason in reasons if mode in reason.modes
+                 and any(pattern.fullmatch(item) for pattern in reason.items)), None)
+
+
+def findings(plain: Events, now: Events, mode: str, reasons: Iterable[Reason],
+             name: Callable[[str], str] = short) -> list[Finding]:
     """Return the items that got worse, with the reason if one was written down for them."""
-    mine = [reason for reason in reasons if mode in reason.modes]
+    mine = list(reasons)
     worse: list[Finding] = []
     for item in sorted(plain.keys() | now.keys()):
         before = plain.get(item, {"outcome": "missing"})["outcome"]
         after = now.get(item, {"outcome": "missing"})
         if after["outcome"] in (before, "passed") or before in BAD and after["outcome"] != "crash":
             continue
-        why = next((reason.why for reason in mine
-                    if any(pattern.fullmatch(short(item)) for pattern in reason.items)), None)
         text = after.get("text", f"{before} in the plain run")
-        worse.append(Finding(short(item), after["outcome"], text, why))
+        worse.append(Finding(name(item), after["outcome"], text, why(name(item), mode, mine)))
     return worse
 
 
@@ -76,11 +81,11 @@ def unused(found: Iterable[Finding], mode: str, reasons: Iterable[Reason]) -> li
             if not any(pattern.fullmatch(item) for item in items)]
 
 
-def totals(now: Events, found: Iterable[Finding]) -> str:
+def totals(now: Events, found: Iterable[Finding], name: Callable[[str], str] = short) -> str:
     """Return a table: items of each package by outcome, and what is new among them."""
     rows: dict[str, Counter[str]] = {}
     for item, event in now.items():
-        row = rows.setdefault(short(item).partition("/")[0], Counter())
+        row = rows.setdefault(name(item).partition("/")[0], Counter())
         row[event["outcome"]] += 1
         row["items"] += 1
         row["traced"] += event.get("traced", False)
@@ -90,7 +95,7 @@ def totals(now: Events, found: Iterable[Finding]) -> str:
         row["expected" if finding.reason else "new"] += 1
     rows["total"] = sum(rows.values(), Counter())
     columns = ("items", "traced", "passed", "skipped", "xfailed", "failed", "error", "crash", "hang",
-               "expected", "new", "internal")
+               "timeout", "expected", "new", "internal")
     lines = [f"{'':12}" + "".join(f"{name:>10}" for name in columns)]
     lines += [f"{name:12}" + "".join(f"{row[column]:10}" for column in columns)
               for name, row in rows.items()]

@@ -23,10 +23,10 @@ def neg(hop):
 
 
 def test_rules_fire_in_each_others_results():
-    hop = make("exp", (neg(make("multiply", (neg(make("divide", (x, one))), one))),))
+    hop = make("exp", (neg(make("multiply", (neg(make("divide", (make("sqrt", (x,)), one))), one))),))
     fired = []
     after = simplify((hop,), on_match=lambda rule, old, new: not fired.append(rule.name))
-    assert after == (make("exp", (x,)),)
+    assert after == (make("exp", (make("sqrt", (x,)),)),)
     assert sorted(fired) == ["div-by-one", "mul-by-one", "neg-of-neg"]
 
 
@@ -64,11 +64,11 @@ def test_a_set_that_never_ends_is_stopped(caplog):
 
 
 def test_a_long_chain_needs_no_deep_stack():
-    hop = x
+    hop = make("cos", (x,))
     for _ in range(3000):
         hop = make("sin", (make("multiply", (hop, one)),))
     (after,) = simplify((hop,))
-    assert len(topo((after,))) == 3001
+    assert len(topo((after,))) == 3002
 
 
 @pytest.mark.parametrize("view", [

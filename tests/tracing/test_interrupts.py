@@ -46,17 +46,17 @@ def test_an_interrupt_before_values_are_delivered(monkeypatch: pytest.MonkeyPatc
     assert not interrupts
 
 
-def test_an_interrupt_before_the_tape_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jitla.jit(program)
-    real = closing.Closing.reset
+    real = closing.Closing._detach
     interrupts = [KeyboardInterrupt]
 
-    def reset(self):
+    def detach(self, *args):
         if interrupts:
             raise interrupts.pop()
-        real(self)
+        return real(self, *args)
 
-    monkeypatch.setattr(closing.Closing, "reset", reset)
+    monkeypatch.setattr(closing.Closing, "_detach", detach)
     for found, wanted in zip(f(*arrays()), expected(), strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert not interrupts
@@ -66,9 +66,9 @@ def test_values_lost_in_a_program_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     f = jitla.jit(program)
     real = closing.Closing._outputs
 
-    def outputs(self, closed, store):
+    def outputs(self, tape, closed):
         monkeypatch.setattr(closing.Closing, "_outputs", real)
-        closed.bound.run(self.leaves + self.scalars)
+        closed.bound.run(tape.leaves + tape.scalars)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(closing.Closing, "_outputs", outputs)

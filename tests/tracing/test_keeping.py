@@ -406,9 +406,10 @@ def test_a_block_is_run_whole_until_the_rest_of_it_is_compiled() -> None:
     others = SimpleNamespace(ask=asked.append, asked=True, run=lambda values: ("made", *values))
     watched = keeping.Watch(0)
     watched.halves = (), others
-    session = SimpleNamespace(site=SimpleNamespace(standbys=[]), leaves=[1], scalars=[2])
-    assert watched.run(session, None, None) == ("made", 1, 2)
+    session = SimpleNamespace(site=SimpleNamespace(standbys=[]))
+    tape = SimpleNamespace(leaves=[1], scalars=[2])
+    assert watched.run(session, tape, None, None) == ("made", 1, 2)
     session.site.standbys.append(others)
-    assert watched.run(session, None, None) is None and asked == [True]
+    assert watched.run(session, tape, None, None) is None and asked == [True]
     others.asked = False  # nobody compiles it behind the program: whoever runs it will
-    assert watched.run(session, None, None) == ("made", 1, 2)
+    assert watched.run(session, tape, None, None) == ("made", 1, 2)

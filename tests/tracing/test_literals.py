@@ -13,15 +13,15 @@ SPECIAL = np.array([[0.0, -0.0, np.nan, np.inf, -np.inf, 1.0], [-1.5, 5e-324, -1
 
 
 def times_one(x):
-    return np.sqrt(x * 1) + 1.0 * x
+    return np.sqrt(np.sqrt(x) * 1) + 1.0 * x
 
 
 def over_one(x):
-    return np.sqrt(x / 1.0)
+    return np.sqrt(np.sqrt(x) / 1.0)
 
 
 def less_nothing(x):
-    return np.sqrt(x - 0)
+    return np.sqrt(np.sqrt(x) - 0)
 
 
 def to_the_first(x):
@@ -29,7 +29,7 @@ def to_the_first(x):
 
 
 def negated(x):
-    return np.sqrt(x * -1)
+    return np.sqrt(np.sqrt(x) * -1)
 
 
 def halved(x):
@@ -41,11 +41,11 @@ def doubled(x):
 
 
 def plus_minus_zero(x):
-    return np.sqrt(x + -0.0)
+    return np.sqrt(np.sqrt(x) + -0.0)
 
 
 def through_helper(x):
-    return np.sqrt(times(x))
+    return np.sqrt(times(np.sqrt(x)))
 
 
 def times(x):
@@ -107,7 +107,7 @@ def scaled(x, k):
 
 
 def by_turns(x, once, k):
-    y = x * 1 if once else x * k
+    y = np.sqrt(x) * 1 if once else np.sqrt(x) * k
     return np.sqrt(y)
 
 

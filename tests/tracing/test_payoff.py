@@ -32,8 +32,8 @@ from jitla.tracing.payoff import (
     UNSURE,
     Kind,
 )
-from jitla.tracing.session import LOCAL
 from jitla.tracing.site import LEARNING, Site
+from jitla.tracing.thread_state import LOCAL
 from jitla.turning import runs_once
 from tests.tracing.sameness import same
 

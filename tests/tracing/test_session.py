@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.session import CROWD, LOCAL
+from jitla.tracing.session import CROWD
+from jitla.tracing.thread_state import LOCAL
 from tests.fuzz.arrays import Box
 from tests.tracing.sameness import same
 

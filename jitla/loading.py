@@ -1,0 +1,217 @@
+"""Loading of modules while calls run: whole or not at all, whatever interrupts, forks or lacks meanwhile.
+
+The modules that calls need are loaded in a thread of their own: exceptions that signals raise in the calling
+thread reach that thread at once, and the module is whole all the same. Forks wait for the load that is under
+way, as the lock of a module which a thread has that is not there in the child could never be taken there.
+
+A load that fails raises `NotLoaded`. It is not tried again by every call, but after twice as many of them
+each time: what the process lacks it may lack for long.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from types import FrameType
+from typing import Any
+
+from jitla.rests import LOCAL, hurry, pausing
+from jitla.stacks import start
+
+__all__ = ["LACKING", "NotLoaded", "Retry", "load"]
+
+#: Seconds that a fork waits for a load, and a thread that is importing something itself.
+PATIENCE = 10.0
+#: Seconds after which whoever waits looks whether the thread that loads is still in this process.
+LOOK = 0.1
+#: Calls that go by, at most, before what failed is tried again.
+MOST = 1 << 10
+_IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
+
+
+class NotLoaded(ImportError):
+    """A module that calls need could not be loaded, or is not tried again yet."""
+
+
+#: What is raised where a process lacks what loading and compiling need: memory, files, handles of files.
+LACKING = (NotLoaded, MemoryError, OSError)
+
+
+class Retry:
+    """What failed, how often, and how many calls go by before it is tried again: twice as many each time."""
+
+    __slots__ = ("times", "left", "error")
+
+    def __init__(self) -> None:
+        self.times = self.left = 0
+        self.error: BaseException | None = None
+
+    def fail(self, error: BaseException) -> None:
+        """Note that it failed with `error`; what fails before it is tried again is the same failure."""
+        self.error = error
+        if not self.left:
+            self.times += 1
+            self.left = min((1 << self.times) - 1, MOST)
+
+    def is_due(self) -> bool:
+        """Say of the next call whether it is to be tried again."""
+        if self.left > 0:
+            self.left -= 1
+            return False
+        return True
+
+
+class _Task:
+    """A load that a thread of its own does: what came of it."""
+
+    __slots__ = ("name", "module", "error", "done")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.module: Any = None
+        self.error: BaseException | None = None
+        self.done = threading.Event()
+
+
+class Loader:
+    """What loads modules, one load at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._retries: dict[str, Retry] = {}
+        self._taken: list[bool] = []  # by calls of the hook of forks that are under way
+        self._safe = True
+        self._logged = self._first = "logging" in sys.modules
+        self._lost = False  # a load was under way in a thread that this process does not have
+        self._register()
+
+    def _register(self) -> None:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
+
+    def load(self, name: str) -> Any:
+        """Return the module `name`; raise `NotLoaded` if it cannot be had now."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]  # by what is being loaded
+            return import_module(name)
+        self._ask(name)
+        if LOCAL.share < 1.0 or _is_importing(sys._getframe()):
+            return self._loaded(name)
+        task = _Task(name)
+        try:
+            start(threading.Thread(target=self._work, args=(task,), name="jitla loads"))
+        except (RuntimeError, MemoryError):  # no more threads, or the process ends
+            return self._loaded(name)
+        with hurry():
+            while not task.done.wait(LOOK):
+                self._ask(name)
+        if task.error is not None:
+            raise task.error
+        return task.module
+
+    def _ask(self, name: str) -> None:
+        """Raise `NotLoaded` if `name` is not to be loaded now."""
+        if self._lost:
+            raise NotLoaded(f"{name}: another thread was loading when this process was forked")
+        retry = self._retries.get(name)
+        if retry is not None and not retry.is_due():
+            raise NotLoaded(_told(name, retry.error)) from retry.error
+
+    def _work(self, task: _Task) -> None:
+        try:
+            task.module = self._loaded(task.name)
+        except BaseException as error:  # it is raised where the module was asked for
+            task.error = error
+        finally:
+            task.done.set()
+
+    def _loaded(self, name: str) -> Any:
+        # Whoever imports has locks that those who load may wait for: it does not wait for ever.
+        taken = self._lock.acquire(timeout=PATIENCE if _is_importing(sys._getframe()) else -1)
+        try:
+            with _keeping_all():
+                if not self._first:
+                    # Forks take its lock, which what is loaded needs: from now on they wait for loads first.
+                    import_module("logging")
+                    self._register()
+                    self._first = True
+                module = import_module(name)
+        except Exception as error:
+            self._retries.setdefault(name, Retry()).fail(error)
+            raise NotLoaded(_told(name, error)) from error
+        finally:
+            if taken:
+                self._lock.release()
+        self._retries.pop(name, None)
+        return module
+
+    def _before_fork(self) -> None:
+        self._logged = self._logged or "logging" in sys.modules
+        with hurry():
+            wait = PATIENCE if all(self._taken) else 0.0
+            self._taken.append(self._lock.acquire(timeout=wait))
+        self._safe = any(self._taken)
+
+    def _after_fork(self) -> None:
+        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
+            self._lock.release()
+        if not self._logged and (logging := sys.modules.get("logging")) is not None:
+            # It was loaded meanwhile: too late to take its lock for this fork, which it will give back.
+            logging._lock.acquire()
+            self._logged = True
+
+    def _in_child(self) -> None:
+        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
+            self._lock.release()
+        if not self._safe:
+            self._lost = True
+            self._lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+
+def _told(name: str, error: BaseException | None) -> str:
+    return f"{name} was not loaded: {type(error).__name__}: {error}"
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Say whether `frame` was reached from the import of a module, whose lock this thread then has."""
+    while frame is not None:
+        if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+@contextmanager
+def _keeping_all() -> Iterator[None]:
+    """Look for no garbage in the ``with`` block: what modules make stays.
+
+    Who loads behind the program rests meanwhile, until somebody waits for the same.
+    """
+    if LOCAL.share < 1.0:
+        pausing()
+        yield
+        return
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with hurry():
+            yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+_LOADER = Loader()
+
+
+def load(name: str) -> Any:
+    """Return the module `name`, loaded whole; raise `NotLoaded` if it cannot be had now."""
+    module = sys.modules.get(name)
+    if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
+        return _LOADER.load(name)
+    return module

@@ -1,0 +1,99 @@
+"""The stacks of threads: how large this one's is, and threads whose stack is large enough for the compiler.
+
+`threading.stack_size` says what threads get that begin later, so a thread's own size is asked of the system.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["LEAST", "deeply", "is_shallow", "stack_bytes", "start"]
+
+#: Bytes of stack that tracing and planning need; on less calls are the plain function's.
+LEAST = 128 << 10
+#: Bytes that the compiler needs, and that threads started here have at least.
+ENOUGH = 1 << 20
+_MAIN = threading.main_thread().ident  # the system lets its stack grow
+_ATTRIBUTES = 256  # bytes, more than any system's `pthread_attr_t` has
+_SETTING = threading.Lock()
+
+
+class _Local(threading.local):
+    """The bytes of this thread's stack, once they were asked for."""
+
+    size: int = 0
+
+
+_LOCAL = _Local()
+
+
+def stack_bytes() -> int:
+    """Return the size of this thread's stack; a large number for the main thread, or if it is unknown."""
+    size = _LOCAL.size
+    if not size:
+        size = _LOCAL.size = (0 if threading.get_ident() == _MAIN else _asked()) or 1 << 30
+    return size
+
+
+def is_shallow() -> bool:
+    """Say whether this thread's stack is too small for tracing."""
+    return stack_bytes() < LEAST
+
+
+def _asked() -> int:
+    """Return what the system says of this thread's stack; 0 if it says nothing."""
+    library = ctypes.CDLL(None)
+    thread, size = ctypes.c_size_t(threading.get_ident()), ctypes.c_size_t()
+    try:
+        if hasattr(library, "pthread_get_stacksize_np"):  # macOS
+            library.pthread_get_stacksize_np.restype = ctypes.c_size_t
+            return int(library.pthread_get_stacksize_np(thread))
+        attributes = ctypes.create_string_buffer(_ATTRIBUTES)
+        if library.pthread_getattr_np(thread, attributes):
+            return 0
+        failed = library.pthread_attr_getstacksize(attributes, ctypes.byref(size))
+        library.pthread_attr_destroy(attributes)
+    except AttributeError:  # a system that has no such functions
+        return 0
+    return 0 if failed else size.value
+
+
+def start(thread: threading.Thread) -> None:
+    """Start `thread` with a stack that is large enough, whatever the program has set for its own."""
+    usual = threading.stack_size()
+    if not 0 < usual < ENOUGH:
+        thread.start()
+        return
+    with _SETTING:
+        threading.stack_size(ENOUGH)
+        try:
+            thread.start()
+        finally:
+            threading.stack_size(usual)
+
+
+def deeply(function: Callable[..., Any], *args: Any) -> Any:
+    """Return ``function(*args)``, called in another thread if this one's stack is small."""
+    if stack_bytes() >= ENOUGH:
+        return function(*args)
+    made: list[Any] = []
+    wrong: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            made.append(function(*args))
+        except BaseException as error:  # it is raised where it was called
+            wrong.append(error)
+
+    thread = threading.Thread(target=work, name="jitla calls")
+    try:
+        start(thread)
+    except RuntimeError as error:  # the system has no thread to give
+        raise MemoryError("there is no thread with a stack for the compiler") from error
+    thread.join()
+    if wrong:
+        raise wrong[0]
+    return made[0]

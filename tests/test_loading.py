@@ -1,0 +1,209 @@
+"""Loading: whole or not at all, tried again after a while, never in the way of forks or small stacks."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jitla
+from jitla import loading
+from jitla.headroom import foresee
+from jitla.hops import OpSpec, lookup, register
+from jitla.loading import LACKING, Loader, NotLoaded, Retry
+from jitla.stacks import ENOUGH, LEAST, deeply, is_shallow, stack_bytes, start
+
+
+def in_thread(act: Any, kilobytes: int = 0) -> Any:
+    """Return what `act` returns in a thread with a stack of so many KiB."""
+    found: list[Any] = []
+    usual = threading.stack_size(kilobytes << 10)
+    thread = threading.Thread(target=lambda: found.append(act()))
+    try:
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+    thread.join()
+    return found[0]
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what writes a module, whose name is returned, and takes it out again."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names: list[str] = []
+
+    def write(text: str) -> str:
+        names.append(f"loaded_by_a_test_{len(names)}")
+        (tmp_path / f"{names[-1]}.py").write_text(text)
+        return names[-1]
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def test_a_module_is_loaded_in_a_thread_of_its_own(module: Any) -> None:
+    name = module("import threading\nname = threading.current_thread().name\n")
+    assert Loader().load(name).name == "jitla loads"
+    assert loading.load(name) is sys.modules[name]
+
+
+def test_what_is_loaded_loads_more_in_the_same_thread(module: Any) -> None:
+    inner = module("import threading\nthread = threading.get_ident()\n")
+    outer = module("import threading\nfrom jitla import loading\nthread = threading.get_ident()\n"
+                   f"inner = loading.load({inner!r})\n")
+    made = loading.load(outer)
+    assert made.thread == made.inner.thread != threading.get_ident()
+
+
+def test_a_call_while_a_module_is_imported_loads_in_its_thread(module: Any) -> None:
+    inner = module("import threading\nthread = threading.get_ident()\n")
+    outer = module(f"from jitla import loading\ninner = loading.load({inner!r})\n")
+    assert __import__(outer).inner.thread == threading.get_ident()
+
+
+def test_without_threads_it_is_loaded_where_it_is_asked_for(
+    module: Any, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = module("import threading\nthread = threading.get_ident()\n")
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(loading, "start", refuse)
+    assert Loader().load(name).thread == threading.get_ident()
+
+
+def test_what_failed_is_tried_again_after_twice_as_many_calls(module: Any) -> None:
+    name = module("import sys\nsys.tries = getattr(sys, 'tries', 0) + 1\nraise OSError('no handles')\n")
+    loader, tries = Loader(), []
+    try:
+        for _ in range(30):
+            with pytest.raises(NotLoaded, match="OSError: no handles"):
+                loader.load(name)
+            tries.append(sys.tries)  # type: ignore[attr-defined]
+    finally:
+        del sys.tries  # type: ignore[attr-defined]
+    assert [tries.index(n) for n in range(1, tries[-1] + 1)] == [0, 2, 6, 14]
+
+
+def test_failures_of_one_try_are_one() -> None:
+    retry = Retry()
+    assert retry.is_due()
+    for _ in range(5):
+        retry.fail(MemoryError())
+    assert [retry.is_due() for _ in range(2)] == [False, True]
+
+
+def test_what_failed_is_loaded_when_it_can_be(module: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = module("import sys\nif hasattr(sys, 'lacking'): raise MemoryError\nvalue = 7\n")
+    loader = Loader()
+    monkeypatch.setattr(sys, "lacking", True, raising=False)
+    with pytest.raises(LACKING):
+        loader.load(name)
+    monkeypatch.delattr(sys, "lacking")
+    with pytest.raises(NotLoaded):
+        loader.load(name)
+    assert loader.load(name).value == 7
+
+
+def test_a_child_without_the_thread_that_loads_waits_for_nothing(module: Any) -> None:
+    loader = Loader()
+    loader._taken, loader._safe = [False], False
+    loader._in_child()
+    with pytest.raises(NotLoaded, match="forked"):
+        loader.load(module(""))
+
+
+def test_the_same_operator_may_be_declared_again_but_no_other() -> None:
+    spec = lookup("add")
+    assert register(spec) is spec
+    other = OpSpec("add", spec.kind, 3, spec.ref, spec.meta, spec.resolve, "something else", safe=spec.safe)
+    with pytest.raises(jitla.InternalError, match="declared twice"):
+        register(other)
+    assert lookup("add") is spec
+
+
+@pytest.mark.parametrize("kilobytes", [32, 64, 1024])
+def test_threads_know_their_stacks(kilobytes: int) -> None:
+    found, shallow = in_thread(lambda: (stack_bytes(), is_shallow()), kilobytes)
+    assert found == kilobytes << 10 and shallow is (found < LEAST)
+    assert not is_shallow()
+
+
+def test_what_needs_a_stack_is_called_where_there_is_one() -> None:
+    assert in_thread(lambda: deeply(stack_bytes), 64) >= ENOUGH
+    assert deeply(threading.get_ident) == threading.get_ident()
+    assert in_thread(lambda: pytest.raises(ValueError, deeply, int, "x").type, 64) is ValueError
+
+
+def test_threads_started_here_have_enough_whatever_is_set() -> None:
+    found: list[int] = []
+    usual = threading.stack_size(32 << 10)
+    try:
+        thread = threading.Thread(target=lambda: found.append(stack_bytes()))
+        start(thread)
+        thread.join()
+        assert threading.stack_size() == 32 << 10
+    finally:
+        threading.stack_size(usual)
+    assert found[0] >= ENOUGH
+
+
+def test_memory_that_there_is_not_is_foreseen() -> None:
+    foresee(1 << 20)
+    with pytest.raises(MemoryError, match="MiB of memory for the compiler"):
+        foresee(1 << 62)
+
+
+def test_blocks_that_could_not_be_compiled_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jitla.codegen.jit import Jit
+    tries: list[int] = []
+
+    def fail(self: Jit, *args: Any) -> Any:
+        tries.append(1)
+        raise MemoryError("none left")
+
+    x = np.arange(300.0)
+    f = jitla.jit(lambda x: (x * 2.75 + 1.5, x - 0.125), compile="sync")
+    wanted = f.__wrapped__(x)
+    with monkeypatch.context() as patch:
+        patch.setattr(Jit, "load", fail)
+        for _ in range(8):
+            np.testing.assert_array_equal(f(x), wanted)
+        seen = len(tries)
+    assert f.stats().failures == seen and 2 <= seen <= 4
+    for _ in range(8):
+        np.testing.assert_array_equal(f(x), wanted)
+    assert f.stats().kernel_runs > 0 and f.stats().failures == seen
+
+
+def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jitla.gate import GATE
+
+    def refuse(name: str) -> Any:
+        raise NotLoaded(name)
+
+    @jitla.jit(compile="sync")
+    def steps(x: Any) -> Any:
+        yield x + 1.0
+        yield x * 2.0
+
+    @jitla.jit(compile="sync")
+    async def waits(x: Any) -> Any:
+        return x - 1.0
+
+    x = np.arange(3.0)
+    room = GATE.room
+    monkeypatch.setattr(GATE, "room", lambda name: refuse(name) if name == "tracing" else room(name))
+    assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
+    with pytest.raises(StopIteration) as stop:
+        waits(x).send(None)
+    assert list(stop.value.value) == [-1.0, 0.0, 1.0]
