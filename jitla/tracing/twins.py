@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from inspect import CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -20,6 +21,7 @@ from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
 
 _ArrayFunction = type(np.sum)
+_SUSPENDING = CO_GENERATOR | CO_COROUTINE
 
 
 class Entry(NamedTuple):
@@ -34,6 +36,8 @@ class Entry(NamedTuple):
     # A twin without cells of its function can be kept, too, unless it would keep the function.
     twin: FunctionType | None
     sees: bool
+    # What belongs to it if it is decorated.
+    state: Any
     # Where the namespace is that of the function, None stands for it.
     watched: list[tuple[Mapping[str, Any] | None, str, Any]]
 
@@ -63,6 +67,8 @@ class TwinTable:
             if HOOK in code.co_freevars:  # twins are not entered
                 return function
             entry = self._enter(function)
+        if entry.state is not None:
+            return self._inside(function, entry.state)
         if not entry.sees:
             return None
         if entry.code is None:
@@ -91,13 +97,27 @@ class TwinTable:
                 del entries[key]
 
         owner = ref(function, forget)
-        if hasattr(function, "__jitla_state__"):
-            # A decorated function goes on in the session of its caller by itself.
-            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, [])
+        state = _state_of(function)
+        if state is not None:
+            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, state, [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made
         return made
+
+    def _inside(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
+        """Return what traced code calls instead of a decorated function, in its own session.
+
+        That is the twin itself: one frame for each level of a recursion, as in plain code. Where more than the
+        function decides, it is what users call: before the first call, for loops over elements, and where
+        each call has a session of its own.
+        """
+        if state.tracing is None or _suspends(state.function):
+            return wrapper
+        looping = state.looping
+        if looping is not None and not looping.traced:
+            return wrapper
+        return self.of(state.function) if state.twin else None
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
         package = package_of(function)
@@ -105,7 +125,7 @@ class TwinTable:
             package not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, None, [])
         code = twin.__code__
         mark(code, USER)
         for each in _with_inner(code):
@@ -114,14 +134,14 @@ class TwinTable:
         watched = [(None if space is own else space, name, expected)
                    for space, name, expected in self._made.watched(function)]
         if twin is function:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, None, watched)
         if HOOK in code.co_freevars:
             self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
         names = function.__code__.co_freevars
         places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
         return Entry(
             owner, function.__code__, function.__defaults__, code, places,
-            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, watched)
+            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, None, watched)
 
     def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
@@ -133,6 +153,17 @@ class TwinTable:
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__qualname__ = function.__qualname__
         return twin
+
+
+def _state_of(function: FunctionType) -> Any:
+    """Return what belongs to a decorated function; None: it is none, though attributes may be copied to it."""
+    state = function.__dict__.get("__jitla_state__")
+    owner = None if state is None else state.wrapper()  # None: the function has come from another process
+    return state if owner is function or owner is None else None
+
+
+def _suspends(function: Any) -> bool:
+    return bool(function.__code__.co_flags & _SUSPENDING) if type(function) is FunctionType else True
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
