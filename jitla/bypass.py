@@ -9,10 +9,13 @@ while, it is given code with the parameters of the plain function, in which a li
 
 from __future__ import annotations
 
+import ast
 import inspect
+from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -20,44 +23,94 @@ from jitla.cold import RUNNING, kind_of_argument
 from jitla.config import PROCESS, Config, in_force, local
 from jitla.locks import relock
 
-__all__ = ["MOST", "Shortcut", "test_of"]
+__all__ = ["MOST", "Shortcut", "dispatching", "test_of"]
 
 MOST = 4  # patterns of arguments that have a line each
 _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-# Names that the code means something by; all others of its own begin with `_OWN`.
-_TAKEN = frozenset({"BaseException", "type", "ndarray", "called",
-                     "kind_of_argument", "int", "len", "str", "float", "complex"})
+# What the code means by names; all others of its own begin with `_OWN`. These are constants of it, as it has
+# the globals of the plain function, where the names may mean something else.
+_MEANT: dict[str, Any] = {
+    each.__name__: each for each in (type, int, len, str, float, complex, BaseException, RecursionError,
+                                     np.ndarray, kind_of_argument)}
 _OWN = "_j"
+_CONSTANT, _LINK = "\0jitla ", "link"  # what stands for an object among the constants until there is code
 # Packages whose classes are asked for their length in next to no time.
 _TABLES = frozenset({"pandas", "polars"})
 _ADMITTING = relock()
 
+# What is called is put into a variable first: CPython 3.11 looks longer for methods than for attributes.
 _TEXT = """\
-def made({own}0, {own}1, {own}2):
+def made({free}):
     def wrapper({parameters}):
         try:
+{body}
+            return ({own}5 := {own}0.called)({own}0, {general})
+        except BaseException as {own}4:
+            try:
+                {own}4.__traceback__ = {own}0.state().traceback({own}4)
+            except RecursionError:
+                pass  # callers have the room for it
+            raise
+        {free}
+    return wrapper
+"""
+_BODY = """\
+            {own}1 = ({own}5 := {own}0.shortcut)()
             if not {own}1.running and {own}1.process is {own}1.standing[0] \\
-                    and {own}1.innermost() is {own}1.local:
+                    and ({own}5 := {own}1.innermost)() is {own}1.local:
                 {tests}
                 else:
                     {own}3 = None
                 if {own}3 is not None and {own}3.skip > 0:
                     {own}3.skip -= 1
-                    return {own}0({handed})
-            return called({own}0, {own}1, {own}2, {general})
-        except BaseException as {own}4:
-            {own}4.__traceback__ = {own}2.traceback({own}4)
-            raise
-    return wrapper
+                    return ({own}5 := {own}1.plain)({handed})
 """
+
+
+class Link:
+    """What the code of functions that users call has of jitla: the function's state, and what does a call.
+
+    Nothing is kept alive: code objects are unknown to the garbage collector. The function keeps its state.
+    """
+
+    __slots__ = ("state", "shortcut", "called")
+
+    def __init__(self, state: Any, called: Callable[..., Any]) -> None:
+        self.called = called
+        self.state: Callable[[], Any]
+        self.shortcut: Callable[[], Any]
+        if state is not None:
+            self.__setstate__(state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The state is set afterwards: it leads to functions that have this as a constant.
+        return Link, (None, self.called), self.state()
+
+    def __setstate__(self, state: Any) -> None:
+        if state.shortcut is None:
+            state.shortcut = Shortcut(state.function)
+        self.state, self.shortcut = ref(state), ref(state.shortcut)
+
+
+def dispatching(plain: FunctionType, shortcut: Shortcut, link: Link) -> FunctionType:
+    """Return the function that users call instead of the plain one.
+
+    It has the globals and cells of the plain function, so that it can be given code of it.
+    """
+    shortcut.link = link
+    shortcut.code = _linked(_general_code(len(plain.__code__.co_freevars)), link)
+    made = FunctionType(
+        shortcut.code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    made.__kwdefaults__ = plain.__kwdefaults__
+    return made
 
 
 class Shortcut:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
+                 "link", "code", "plain", "__weakref__", "_patterns", "_signature", "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
         self.running: Any = True  # no kind of calls is known yet
@@ -67,13 +120,15 @@ class Shortcut:
         # By pattern, and then by the bits of the number of elements: the kind of calls.
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
         self.known: list[Any] = []
-        self._plain = plain
+        self.link: Link
+        self.code: CodeType  # of the function that users call, but in recursions
+        self.plain = plain
         self._patterns: list[tuple[str, ...]] = []
         self._signature = _Signature(plain) if type(plain) is FunctionType else None
         self.t0 = self.t1 = self.t2 = self.t3 = {}  # type: dict[int, Any]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shortcut, (self._plain,)
+        return Shortcut, (self.plain,)
 
     def admit(
         self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -102,9 +157,10 @@ class Shortcut:
                 if len(self._patterns) == MOST:
                     return None
                 self._patterns.append(pattern)
-            made = self.tables[pattern] = {}
+            made: dict[int, Any] = {}
             setattr(self, f"t{self._patterns.index(pattern)}", made)
-            signature.give(wrapper, tuple(self._patterns))
+            self.code = signature.give(wrapper, tuple(self._patterns), self.link)
+            self.tables[pattern] = made
         return self.tables[pattern]
 
     def holds(self) -> bool:
@@ -174,7 +230,7 @@ class _Signature:
         self.plain = plain
         self._positional, self._ahead = both, code.co_posonlyargcount
         self._odd = bool(code.co_flags & _NEVER) or len(self.names) > _MANY or any(
-            name in _TAKEN or name.startswith(_OWN) for name in self.names)
+            name in _MEANT or name.startswith(_OWN) for name in self.names)
         self._defaults = plain.__defaults__ or ()
         self._named = plain.__kwdefaults__ or {}
 
@@ -197,20 +253,21 @@ class _Signature:
             n -= 1
         return args[:n], {k: v for k, v in named.items() if k not in self._named or v is not self._named[k]}
 
-    def give(self, wrapper: Any, patterns: tuple[tuple[str, ...], ...]) -> None:
-        """Give `wrapper` the code for `patterns`."""
+    def give(self, wrapper: Any, patterns: tuple[tuple[str, ...], ...], link: Link) -> CodeType:
+        """Give `wrapper` the code for `patterns`, and return it."""
         simple = not self._defaults and not self._named
-        code = _code(self.names, self._positional, self._ahead, patterns, len(self._defaults),
-                     tuple(self._named), simple)
+        code = _linked(_code(self.names, self._positional, self._ahead, patterns, len(self._defaults),
+                             tuple(self._named), simple, len(self.plain.__code__.co_freevars)), link)
         # Its old code takes any arguments: defaults mean nothing to it.
         wrapper.__defaults__, wrapper.__kwdefaults__ = self.plain.__defaults__, self.plain.__kwdefaults__
         wrapper.__code__ = code
+        return code
 
 
 @lru_cache(maxsize=256)
 def _code(
     names: tuple[str, ...], positional: int, ahead: int, patterns: tuple[tuple[str, ...], ...], defaults: int,
-    named: tuple[str, ...], simple: bool,
+    named: tuple[str, ...], simple: bool, free: int,
 ) -> CodeType:
     """Return the code of a function with such parameters."""
     tests = ""
@@ -226,11 +283,52 @@ def _code(
     listed += ["*"] * bool(only) + [name + " = None" * (name in named) for name in only]
     given = "(" + "".join(f"{name}, " for name in ways) + ")"
     by_name = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
-    text = _TEXT.format(
-        own=_OWN, parameters=", ".join(listed), tests=tests.rstrip(),
-        handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),
-        general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
-    space: dict[str, Any] = {}
-    exec(compile(text, __file__, "exec"), space)  # its own text: names are identifiers
-    made: CodeType = space["made"](None, None, None).__code__
-    return made
+    return _compiled(
+        ", ".join(listed),
+        _BODY.format(own=_OWN, tests=tests.rstrip(),
+                     handed=", ".join([*ways, *[f"{name}={name}" for name in only]])),
+        f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})", free)
+
+
+@lru_cache(maxsize=256)
+def _general_code(free: int) -> CodeType:
+    """Return code for any arguments."""
+    return _compiled("*args, **kwargs", "", "args, kwargs", free)
+
+
+def _compiled(parameters: str, body: str, general: str, free: int) -> CodeType:
+    """Return the code of a function with so many cells, which `_linked` gives its constants."""
+    text = _TEXT.format(own=_OWN, parameters=parameters, body=body, general=general,
+                        free=", ".join(f"{_OWN}f{i}" for i in range(free)))
+    tree = _Constants().visit(ast.parse(text))
+    inner = tree.body[0].body[0]
+    found = {each.id: each.id.removeprefix(_OWN + "c") for each in ast.walk(inner)
+             if isinstance(each, ast.Name) and each.id.startswith(_OWN + "c")} | {_OWN + "0": _LINK}
+    inner.body[:0] = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(_CONSTANT + meant))
+                      for name, meant in found.items()]
+    code = compile(ast.fix_missing_locations(tree), __file__, "exec")
+    for _ in range(2):
+        code = next(each for each in code.co_consts if isinstance(each, CodeType))
+    return code
+
+
+class _Constants(ast.NodeTransformer):
+    """Gives names that mean objects of `_MEANT` to variables of the code's own."""
+
+    def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
+        """Let `node` name its class by a constant."""
+        assert isinstance(node.type, ast.Name)
+        node.type = ast.copy_location(ast.Constant(_CONSTANT + node.type.id), node.type)
+        self.generic_visit(node)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Return the variable for `node`."""
+        return ast.copy_location(ast.Name(f"{_OWN}c{node.id}", node.ctx), node) if node.id in _MEANT else node
+
+
+def _linked(code: CodeType, link: Link) -> CodeType:
+    """Return `code` with its constants."""
+    meant = {_CONSTANT + name: each for name, each in _MEANT.items()} | {_CONSTANT + _LINK: link}
+    return code.replace(co_consts=tuple([
+        meant.get(each, each) if type(each) is str else each for each in code.co_consts]))

@@ -9,15 +9,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator
+from types import FunctionType
 from typing import Any
 
-# Code of `Shortcut` reads `ndarray` and `kind_of_argument` here.
-from numpy import ndarray as ndarray
-
-from jitla.bypass import Shortcut
-from jitla.cold import kind_of_argument as kind_of_argument
+from jitla.bypass import Link, Shortcut, dispatching
+from jitla.cold import RUNNING
 from jitla.config import PROCESS, local
 from jitla.gate import GATE
+from jitla.recursion import DEEP, LEVELS, OPEN, is_deep
 from jitla.state import State
 
 __all__ = ["called_instead"]
@@ -29,12 +28,13 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
         return _generator(function, state)
     if inspect.iscoroutinefunction(function):
         return _coroutine(function, state)
-    shortcut = state.shortcut = Shortcut(function)
+    link = Link(state, called)
+    if type(function) is FunctionType:
+        return dispatching(function, state.shortcut, link)
 
-    # As many cells as the code has that `Shortcut` gives it, and in the same order.
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            return called(function, shortcut, state, args, kwargs)
+            return called(link, args, kwargs)
         except BaseException as error:
             error.__traceback__ = state.traceback(error)
             raise
@@ -42,57 +42,87 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
     return wrapper
 
 
-def called(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do a call of a decorated function."""
-    tracing = state.tracing
-    if tracing is None:
-        early = state.early(args, kwargs)
-        if early is not None:
-            kind = early.of(args, kwargs)
-            if kind.bypassed:
-                return _left(function, shortcut, state, None, kind, args, kwargs)
-        elif (looping := state.before_tracing()) is not None:
-            return looping.call(args, kwargs)
-        state.insist(args, kwargs)
-        tracing = state.start()
-    session = tracing.LOCAL.session
-    site = kind = None
-    if session is None:
-        if state.traceable:
-            try:  # `state.site()`, without a step
-                site = state.sites[(local() or PROCESS[0]).epoch]
-            except KeyError:  # under these options no call has been looked at
-                state.insist(args, kwargs)
-                site = state.site()
-        if site is None:
-            if not state.traceable:
-                state.refuse()
+    LEVELS.nested += 1
+    deep = None
+    try:
+        state = link.state()
+        function, shortcut, tracing = state.function, state.shortcut, state.tracing
+        if LEVELS.nested > DEEP and is_deep(called.__code__) and _has_body(state):
+            code, wrapper = state.plain_body().__code__, state.wrapper()
+            OPEN.append(state)
+            deep = wrapper
+            deep.__code__ = code
+            if not _is_undisturbed():  # a call has been begun in another thread
+                deep.__code__ = shortcut.code
+        if tracing is None:
+            early = state.early(args, kwargs)
+            if early is not None:
+                kind = early.of(args, kwargs)
+                if kind.bypassed:
+                    return _left(function, shortcut, state, None, kind, args, kwargs)
+            elif (looping := state.before_tracing()) is not None:
+                return looping.call(args, kwargs)
+            state.insist(args, kwargs)
+            tracing = state.start()
+        session = tracing.LOCAL.session
+        site = kind = None
+        if session is None:
+            if state.traceable:
+                try:  # `state.site()`, without a step
+                    site = state.sites[(local() or PROCESS[0]).epoch]
+                except KeyError:  # under these options no call has been looked at
+                    state.insist(args, kwargs)
+                    site = state.site()
+            if site is None:
+                if not state.traceable:
+                    state.refuse()
+                return function(*args, **kwargs)
+            if site.looping is not None and not site.looping.traced:
+                return tracing.looped(site, args, kwargs)
+            if site.payoff is not None:
+                kind = site.payoff.of(args, kwargs)
+                if kind.bypassed:
+                    return _left(function, shortcut, state, site, kind, args, kwargs)
+        # The globals it was made for may have changed since the last call.
+        twin = state.twin and tracing.TWINS.of(function)
+        if twin is None:
             return function(*args, **kwargs)
-        if site.looping is not None and not site.looping.traced:
-            return tracing.looped(site, args, kwargs)
-        if site.payoff is not None:
-            kind = site.payoff.of(args, kwargs)
-            if kind.bypassed:
-                return _left(function, shortcut, state, site, kind, args, kwargs)
-    # The globals it was made for may have changed since the last call.
-    twin = state.twin and tracing.TWINS.of(function)
-    if twin is None:
-        return function(*args, **kwargs)
-    if kind is not None:
-        return kind.weigh(site, function, twin, args, kwargs)
-    if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-        site = site or state.site()
-        if site is None:
-            return function(*args, **kwargs)
-        return _run(tracing, site, function, twin, args, kwargs)
-    if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
-        return session.outside(state.looping.call, (args, kwargs), {})
-    # Called by traced code: the caller's session goes on through the body.
-    return twin(*map(session.argument, args),
-                **{k: session.argument(v) for k, v in kwargs.items()})
+        if kind is not None:
+            return kind.weigh(site, function, twin, args, kwargs)
+        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
+            site = site or state.site()
+            if site is None:
+                return function(*args, **kwargs)
+            return _run(tracing, site, function, twin, args, kwargs)
+        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
+            return session.outside(state.looping.call, (args, kwargs), {})
+        # Called by traced code: the caller's session goes on through the body.
+        return twin(*map(session.argument, args),
+                    **{k: session.argument(v) for k, v in kwargs.items()})
+    finally:
+        LEVELS.nested -= 1
+        if deep is not None:
+            deep.__code__ = shortcut.code
+            OPEN.remove(state)
+
+
+def _has_body(state: State) -> bool:
+    """Say whether what users call may have the code of the plain function in a recursion."""
+    wrapper: Any = state.wrapper()
+    function: Any = state.function
+    return wrapper is not None and wrapper.__closure__ is function.__closure__ \
+        and wrapper.__defaults__ is function.__defaults__ \
+        and wrapper.__kwdefaults__ is function.__kwdefaults__ and _is_undisturbed()
+
+
+def _is_undisturbed() -> bool:
+    """Say whether all traced calls under way wait, in this thread, for code that is not traced."""
+    if not RUNNING:
+        return True
+    tracing = GATE.room("tracing")
+    return tracing.LOCAL.session is None and tracing.sessions_here() == len(RUNNING)
 
 
 def _left(

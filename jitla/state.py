@@ -89,6 +89,14 @@ class State:
             return None
         return self.payoff(config, kept)
 
+    def plain_body(self) -> Any:
+        """Return the function whose code does calls that are not traced: it, or one with compiled loops."""
+        looping = self._looping
+        if looping is _UNKNOWN or looping is None or looping.traced or not looping.is_current() \
+                or current().with_changes(self.changes).compile == "off":
+            return self.function
+        return looping.version
+
     def _prepare(self) -> None:
         GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
 

@@ -19,6 +19,7 @@ from jitla.callables import ARRAYS, is_installed, package_of
 from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, loops_in_python
 from jitla.tracing.frames import INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
+from jitla.tracing.session import LOCAL
 
 _ArrayFunction = type(np.sum)
 _SUSPENDING = CO_GENERATOR | CO_COROUTINE
@@ -108,14 +109,15 @@ class TwinTable:
     def _inside(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
         """Return what traced code calls instead of a decorated function, in its own session.
 
-        That is the twin itself: one frame for each level of a recursion, as in plain code. Where more than the
-        function decides, it is what users call: before the first call, for loops over elements, and where
-        each call has a session of its own.
+        That is the twin itself: one frame for each level of a recursion, as in plain code. Where more has to
+        be decided, it is what users call: before the first call, for loops over elements, and where each
+        call has a session of its own.
         """
         if state.tracing is None or _suspends(state.function):
             return wrapper
-        looping = state.looping
-        if looping is not None and not looping.traced:
+        looping, session = state.looping, LOCAL.session
+        if looping is not None and not looping.traced \
+                and (session is None or session.site.payoff is not None):
             return wrapper
         return self.of(state.function) if state.twin else None
 
@@ -156,7 +158,7 @@ class TwinTable:
 
 
 def _state_of(function: FunctionType) -> Any:
-    """Return what belongs to a decorated function; None: it is none, though attributes may be copied to it."""
+    """Return what belongs to a decorated function; None: it is none, even if it has its attributes."""
     state = function.__dict__.get("__jitla_state__")
     owner = None if state is None else state.wrapper()  # None: the function has come from another process
     return state if owner is function or owner is None else None

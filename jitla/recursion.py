@@ -1,0 +1,64 @@
+"""Deep recursions of decorated functions whose calls are left to the plain function.
+
+Such a call takes up to five frames: of what users call, of what decides about the call, and that of the
+plain function. Python counts them all, so a recursion would end after a fifth of the levels that it may
+have. From `DEEP` nested calls on, what users call is therefore given the code of the plain function, until
+the call that did so returns: nested calls then take one frame each, whatever way they come: by name, as a
+method, by another decorated function or by a helper. Nothing else has to be noted of them: they are part of
+a call that was.
+
+That code must not run on lazy arrays, nor under other options than those it was chosen for. So nothing has
+it while a traced call goes on in any thread, or after options have changed: whoever begins a traced call or
+changes options calls `give_back`. Another thread that calls the same function meanwhile runs the plain code,
+too.
+
+The alternatives were judged to be worse. A higher limit of recursion is seen by the program, holds for all
+its threads, and lets code use more of the stack of C than the program asked for. A version of the function
+in which calls of itself are direct misses those that come by a helper, and needs the source text.
+"""
+
+from __future__ import annotations
+
+from sys import _getframe
+from types import CodeType, FrameType
+from typing import Any
+
+__all__ = ["DEEP", "LEVELS", "OPEN", "give_back", "is_deep"]
+
+# Nested calls from which on a recursion is deep.
+DEEP = 6
+
+
+class _Levels:
+    """How many calls of decorated functions are being decided about or done, in all threads.
+
+    Single statements count it up and down, within which CPython does not go on with another thread.
+    """
+
+    __slots__ = ("nested",)
+
+    def __init__(self) -> None:
+        self.nested = 0
+
+
+LEVELS = _Levels()
+# States of functions that may have other code now, each as often as there are calls that gave it.
+OPEN: list[Any] = []
+
+
+def is_deep(code: CodeType) -> bool:
+    """Say whether more than `DEEP` frames of this thread are of `code`."""
+    frame: FrameType | None = _getframe(1)
+    count = 0
+    while frame is not None and count <= DEEP:
+        count += frame.f_code is code
+        frame = frame.f_back
+    return count > DEEP
+
+
+def give_back() -> None:
+    """Let what users call decide about calls again, also in recursions that are under way."""
+    for state in tuple(OPEN):
+        wrapper = state.wrapper()
+        if wrapper is not None:
+            wrapper.__code__ = state.shortcut.code
