@@ -145,6 +145,8 @@ def _shorten(
     try:
         if wrapper is not None:
             shortcut.admit(wrapper, kind, args, kwargs)
+    except RecursionError:
+        kind.short = None  # the next call tries it again, where there may be more room
     except Exception as error:  # the call was done: others take longer, that is all
         GATE.room("events").log.warning("%r cannot be given shorter code: %r", function, error)
 

@@ -19,14 +19,19 @@ in which calls of itself are direct misses those that come by a helper, and need
 
 from __future__ import annotations
 
-from sys import _getframe
+from _thread import allocate_lock, start_new_thread
+from collections.abc import Callable
+from contextvars import copy_context
+from sys import _getframe, getrecursionlimit
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["DEEP", "LEVELS", "OPEN", "give_back", "is_deep"]
+__all__ = ["DEEP", "LEVELS", "OPEN", "call_with_room", "give_back", "is_deep"]
 
 # Nested calls from which on a recursion is deep.
 DEEP = 6
+# Levels that are enough for whatever is done once for a function.
+ROOM = 400
 
 
 class _Levels:
@@ -62,3 +67,40 @@ def give_back() -> None:
         wrapper = state.wrapper()
         if wrapper is not None:
             wrapper.__code__ = state.shortcut.code
+
+
+def call_with_room(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function`, whose result is kept or must not be lost, where the recursion limit is far away.
+
+    Near the limit that is in another thread, which counts its own levels; this one waits for it.
+    """
+    left = getrecursionlimit() - ROOM
+    frame: FrameType | None = _getframe()
+    while frame is not None and left > 0:
+        left -= 1
+        frame = frame.f_back
+    if left > 0:
+        return function(*args)
+    done, context, outcome = allocate_lock(), copy_context(), _Outcome()
+    done.acquire()
+    start_new_thread(outcome.find, (done, context, function, args))
+    done.acquire()
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
+class _Outcome:
+    """What a call in another thread returned or raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+    def find(self, done: Any, context: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Call `function` and open the lock `done`."""
+        try:
+            self.value = context.run(function, *args)
+        except BaseException as error:  # raised where the call is waited for
+            self.error = error
+        finally:
+            done.release()

@@ -16,6 +16,7 @@ from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.gate import GATE
 from jitla.outlook import Brief
+from jitla.recursion import call_with_room
 from jitla.rests import QUIET
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
@@ -185,9 +186,16 @@ class State:
 
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
+        return call_with_room(self._start)
+
+    def _start(self) -> Any:
         self.tracing = tracing = GATE.room("tracing")
-        looping = self.looping
-        self.traceable = bool(looping and looping.entries or self.twin)
+        try:
+            looping = self.looping
+            self.traceable = bool(looping and looping.entries or self.twin)
+        except BaseException:  # the next call begins anew
+            self.tracing = None
+            raise
         return tracing
 
     def traceback(self, error: BaseException) -> TracebackType | None:

@@ -229,6 +229,9 @@ class Tiers:
         try:
             with making() as made:
                 bound = job.bound()
+        except RecursionError:  # whoever waits for it has gone so deep: it is asked for again
+            standby.alike.asked = False
+            return
         except Exception as error:
             GATE.room("tracing").abandon(self._site, standby.alike)
             self._site.failed(error)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from jitla.recursion import call_with_room
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOK, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
@@ -57,7 +58,8 @@ class Twins:
             return fn
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
-            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy))
+            made = self._made.put(
+                fn.__code__, call_with_room(make, fn, self._known, self._proxy))
             if made.code is not None:
                 self._pair(made.code, fn.__code__)
         if made.code is None or made.code is fn.__code__:

@@ -17,7 +17,7 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.cold import RUNNING
-from jitla.recursion import OPEN, give_back
+from jitla.recursion import OPEN, call_with_room, give_back
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
@@ -191,12 +191,17 @@ class Session(Dispatch):
     def fill_slots(self) -> None:
         """Write ndarrays into the attributes and containers that hold proxies."""
         while self.slots:
-            _, (held, read, write) = self.slots.popitem()
-            found = read()
-            if type(found) in LAZY:
-                write(self.value(found))
-            elif held is not None:
-                self.plain(held)  # the proxy may have moved inside its container
+            place, slot = self.slots.popitem()
+            held, read, write = slot
+            try:
+                found = read()
+                if type(found) in LAZY:
+                    write(self.value(found))
+                elif held is not None:
+                    self.plain(held)  # the proxy may have moved inside its container
+            except RecursionError:  # it is done where there is more room
+                self.slots[place] = slot
+                raise
 
     def retreat(self) -> None:
         """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
@@ -210,6 +215,9 @@ class Session(Dispatch):
         while self.slots:
             try:
                 self.fill_slots()
+            except RecursionError as another:  # as deep as there is room for
+                self.slots.popitem()
+                self.site.failed(another)
             except Exception as another:
                 self.site.failed(another)
         try:
@@ -361,7 +369,7 @@ def run(
         return result
     except BaseException as error:
         LOCAL.session = outer
-        session.abandon(error)
+        call_with_room(session.abandon, error)
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
@@ -445,7 +453,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         except StopIteration as stop:
             return session.end(stop.value)
         except BaseException as error:
-            session.abandon(error)
+            call_with_room(session.abandon, error)
             error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:

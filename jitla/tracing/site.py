@@ -177,7 +177,7 @@ class Site:
             return self.compile(key, sizes, _layouts(block), make, note)
         except MemoryLimitWarning:
             raise  # the user's filters make it an exception
-        except NothingNew:
+        except (NothingNew, RecursionError):  # the next call may have it, or more room
             made = Replay(make())
             made.frozen = True
             return made
@@ -439,8 +439,8 @@ class Site:
         return result
 
     def failed(self, error: Exception) -> None:
-        """Note that a program failed and NumPy computed the block."""
-        if len(self.failures) < 100:
+        """Note that a program failed and NumPy computed the block; not if only the stack was too short."""
+        if len(self.failures) < 100 and not isinstance(error, RecursionError):
             self.failures.append(f"{type(error).__name__}: {error}")
         log.debug("%s: a program failed and NumPy ran instead: %r", self.name, error)
 
