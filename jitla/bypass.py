@@ -93,17 +93,17 @@ class Link:
         self.state, self.shortcut = ref(state), ref(state.shortcut)
 
 
-def dispatching(plain: FunctionType, shortcut: Shortcut, link: Link) -> FunctionType:
-    """Return the function that users call instead of the plain one.
+def dispatching(plain: FunctionType, shortcut: Shortcut, link: Link) -> tuple[FunctionType, FunctionType]:
+    """Return the function that users call instead of the plain one, and one that keeps its first code.
 
-    It has the globals and cells of the plain function, so that it can be given code of it.
+    They have the globals and cells of the plain function: the first can be given code of it.
     """
     shortcut.link = link
-    shortcut.code = _linked(_general_code(len(plain.__code__.co_freevars)), link)
-    made = FunctionType(
-        shortcut.code, plain.__globals__, plain.__name__, plain.__defaults__, plain.__closure__)
+    shortcut.code = code = _linked(_general_code(len(plain.__code__.co_freevars)), link)
+    space, name, cells = plain.__globals__, plain.__name__, plain.__closure__
+    made = FunctionType(code, space, name, plain.__defaults__, cells)
     made.__kwdefaults__ = plain.__kwdefaults__
-    return made
+    return made, FunctionType(code, space, name, None, cells)
 
 
 class Shortcut:

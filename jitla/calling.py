@@ -13,7 +13,6 @@ from types import FunctionType
 from typing import Any
 
 from jitla.bypass import Link, Shortcut, dispatching
-from jitla.cold import RUNNING
 from jitla.config import PROCESS, local
 from jitla.gate import GATE
 from jitla.recursion import DEEP, LEVELS, OPEN, is_deep
@@ -30,16 +29,17 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
         return _coroutine(function, state)
     link = Link(state, called)
     if type(function) is FunctionType:
-        return dispatching(function, state.shortcut, link)
+        wrapper, state.entrance = dispatching(function, state.shortcut, link)
+        return wrapper
 
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
+    def caller(*args: Any, **kwargs: Any) -> Any:
         try:
             return called(link, args, kwargs)
         except BaseException as error:
             error.__traceback__ = state.traceback(error)
             raise
 
-    return wrapper
+    return caller
 
 
 def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -54,8 +54,6 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             OPEN.append(state)
             deep = wrapper
             deep.__code__ = code
-            if not _is_undisturbed():  # a call has been begun in another thread
-                deep.__code__ = shortcut.code
         if tracing is None:
             early = state.early(args, kwargs)
             if early is not None:
@@ -85,8 +83,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 kind = site.payoff.of(args, kwargs)
                 if kind.bypassed:
                     return _left(function, shortcut, state, site, kind, args, kwargs)
-        # The globals it was made for may have changed since the last call.
-        twin = state.twin and tracing.TWINS.of(function)
+        twin = state.twin and tracing.TWINS.of(function)  # its globals may have changed
         if twin is None:
             return function(*args, **kwargs)
         if kind is not None:
@@ -114,15 +111,7 @@ def _has_body(state: State) -> bool:
     function: Any = state.function
     return wrapper is not None and wrapper.__closure__ is function.__closure__ \
         and wrapper.__defaults__ is function.__defaults__ \
-        and wrapper.__kwdefaults__ is function.__kwdefaults__ and _is_undisturbed()
-
-
-def _is_undisturbed() -> bool:
-    """Say whether all traced calls under way wait, in this thread, for code that is not traced."""
-    if not RUNNING:
-        return True
-    tracing = GATE.room("tracing")
-    return tracing.LOCAL.session is None and tracing.sessions_here() == len(RUNNING)
+        and wrapper.__kwdefaults__ is function.__kwdefaults__
 
 
 def _left(

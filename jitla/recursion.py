@@ -7,10 +7,10 @@ the call that did so returns: nested calls then take one frame each, whatever wa
 method, by another decorated function or by a helper. Nothing else has to be noted of them: they are part of
 a call that was.
 
-That code must not run on lazy arrays, nor under other options than those it was chosen for. So nothing has
-it while a traced call goes on in any thread, or after options have changed: whoever begins a traced call or
-changes options calls `give_back`. Another thread that calls the same function meanwhile runs the plain code,
-too.
+Until then such a function is to traced code what an undecorated one is. That calls it by its twin or by what
+always decides, see `jitla/tracing/twins.py`, never by the function itself. Whoever changes options calls
+`give_back`, as the code was chosen under others. Another thread that calls the function meanwhile runs the
+plain code, too: results are the same.
 
 The alternatives were judged to be worse. A higher limit of recursion is seen by the program, holds for all
 its threads, and lets code use more of the stack of C than the program asked for. A version of the function

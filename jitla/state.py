@@ -57,6 +57,7 @@ class State:
         self._twin: Any = _UNKNOWN
         self._looping: Any = _UNKNOWN
         self.shortcut: Any = None  # past everything, to the plain function
+        self.entrance: Any = None  # what traced code calls where it is not the twin
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self._journal: Any = None
         self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last

@@ -23,7 +23,7 @@ from jitla.tracing.quick import quicken
 from jitla.tracing.records import Fallback
 from jitla.tracing.replay import Alike, Patience, Replay, Request, Standby
 from jitla.tracing.served import abandon
-from jitla.tracing.session import LOCAL, drive, looped, run, sessions_here
+from jitla.tracing.session import LOCAL, drive, looped, run
 from jitla.tracing.signature import SIGHT
 from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
@@ -32,6 +32,5 @@ from jitla.tracing.sparsified import Sparsified
 __all__ = [
     "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW",
     "Patience", "Recompilation", "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby",
-    "TWINS", "abandon", "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "sessions_here",
-    "user_traceback",
+    "TWINS", "abandon", "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "user_traceback",
 ]

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from functools import partial
-from sys import _getframe, getrefcount
-from types import FrameType
+from sys import getrefcount
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
 from jitla.cold import RUNNING
-from jitla.recursion import OPEN, call_with_room, give_back
+from jitla.recursion import call_with_room
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.closing import EXIT
@@ -353,8 +352,6 @@ def run(
     RUNNING.add(session)
     outer = LOCAL.session
     try:
-        if OPEN:
-            give_back()
         LOCAL.session = session
         session.begin()
         session.allowance = allowance
@@ -444,8 +441,6 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     while True:
         outer = LOCAL.session
         RUNNING.add(session)
-        if OPEN:
-            give_back()
         LOCAL.session = session
         session.attend()
         try:
@@ -465,17 +460,6 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
             sent, step = (thrown,), inner.throw
 
 
-def sessions_here() -> int:
-    """Return how many traced calls are under way in this thread, and go on when what they call returns."""
-    count = 0
-    frame: FrameType | None = _getframe()
-    while frame is not None:
-        count += frame.f_code in _BEGIN
-        frame = frame.f_back
-    return count
-
-
-_BEGIN = frozenset({run.__code__, drive.__code__})
 mark(run.__code__, ROOT)
 mark(untraced.__code__, ROOT)
 mark(looped.__code__, ROOT)

@@ -110,15 +110,16 @@ class TwinTable:
         """Return what traced code calls instead of a decorated function, in its own session.
 
         That is the twin itself: one frame for each level of a recursion, as in plain code. Where more has to
-        be decided, it is what users call: before the first call, for loops over elements, and where each
+        be decided, it is like what users call: before the first call, for loops over elements, and where each
         call has a session of its own.
         """
+        entrance: Callable[..., Any] = state.entrance or wrapper
         if state.tracing is None or _suspends(state.function):
-            return wrapper
+            return entrance
         looping, session = state.looping, LOCAL.session
         if looping is not None and not looping.traced \
                 and (session is None or session.site.payoff is not None):
-            return wrapper
+            return entrance
         return self.of(state.function) if state.twin else None
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
