@@ -83,7 +83,12 @@ def call_with_room(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
     done, context, outcome = allocate_lock(), copy_context(), _Outcome()
     done.acquire()
-    start_new_thread(outcome.find, (done, context, function, args))
+    try:
+        start_new_thread(outcome.find, (done, context, function, args))
+    except RecursionError:
+        raise
+    except RuntimeError:  # there can be no more threads
+        return function(*args)
     done.acquire()
     if outcome.error is not None:
         raise outcome.error
