@@ -11,7 +11,8 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("later", "classes", "errors", "locks", "rests", "recursion", "config", "clocks", "callables", "events", "making"),
+    ("later", "classes", "errors", "locks", "rests", "recursion", "config", "clocks", "callables",
+     "events", "making"),
     ("hops", "source", "cold", "turning", "outlook"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
