@@ -169,6 +169,8 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...],
 def _call_divergences(made: Any, wanted: Any, given: Any, copies: Any,
                       exact: bool) -> Iterator[Divergence]:
     (result, error), (plain_result, plain_error) = made, wanted
+    if isinstance(error, RecursionError) or isinstance(plain_error, RecursionError):
+        return  # how far a recursion went until then depends on the frames before it
     if type(error) is not type(plain_error) or str(error) != str(plain_error):
         yield Divergence("the outcome", repr(error), repr(plain_error))
     for found in divergences(result, plain_result, exact):

@@ -11,6 +11,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jitla.frame_readers import looks_at_frames
+from jitla.recursion import call_with_room
 from jitla.source.exprs import ReadsFrame
 from jitla.source.inserts import CONSTANTS, HOOKS, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
@@ -75,7 +76,8 @@ class Twins:
             return fn
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
-            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy, self._hook))
+            made = self._made.put(
+                fn.__code__, call_with_room(make, fn, self._known, self._proxy, self._hook))
             if made.code is not None:
                 self._pair(made.code, fn.__code__)
         if made.code is None or made.code is fn.__code__:

@@ -26,7 +26,7 @@ _getframe = sys._getframe
 # goes on in the session: where code of users was called by other frames of jitla, it interrupts them.
 USER, INTERNAL, ROOT, BRIDGE = 0, 1, 2, 3
 # What is called instead of a decorated function.
-_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}bypass.py")
+_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}parameters.py")
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}

@@ -16,6 +16,7 @@ import numpy as np
 
 from jitla.cold import RUNNING
 from jitla.hops import Flagged
+from jitla.recursion import call_with_room
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.callers import call_from
@@ -374,7 +375,7 @@ def run(
             site.idle.append(session)
         return result
     except BaseException as error:
-        session.abandon(error)
+        call_with_room(session.abandon, error)
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
@@ -458,7 +459,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         except StopIteration as stop:
             return session.end(stop.value)
         except BaseException as error:
-            session.abandon(error)
+            call_with_room(session.abandon, error)
             error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:
