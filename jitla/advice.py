@@ -103,6 +103,8 @@ def _plain(record: FunctionRecord) -> str:
         return ""
     if "source" in note:
         return "the function's source was not found: define it in a file, or in a cell of a notebook"
+    if "looks at frames" in note or "frames, by" in note or "frame, by" in note:
+        return "what reads frames or the function's own variables runs as it is: do that outside of it"
     if "compile=" in note:
         return "compile=\"off\" runs plain NumPy: leave it out"
     if cold:

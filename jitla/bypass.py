@@ -3,14 +3,13 @@
 Knows: parameters, and which tests tell calls of one kind from others. Must not know: clocks, tracing, plans.
 Receives functions that users call, and calls that were left to the plain function; gives the functions code.
 
-A decorated function begins with code for any arguments. Where calls of some kind need not even be noted for a
-while, it is given code with the parameters of the plain function, in which a line tests for each such kind.
+A decorated function begins with code that decides about each call. Where calls of some kind need not even be
+noted for a while, it is given code in which a line tests for each such kind.
 """
 
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
@@ -19,45 +18,24 @@ import numpy as np
 from jitla.cold import RUNNING, kind_of_argument
 from jitla.config import PROCESS, Config, in_force, local
 from jitla.locks import relock
+from jitla.parameters import OWN, Link, code_of, names_in_code
 
 __all__ = ["MOST", "Shortcut", "test_of"]
 
 MOST = 4  # patterns of arguments that have a line each
 _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-# Names that the code means something by; all others of its own begin with `_OWN`.
-_TAKEN = frozenset({"BaseException", "type", "ndarray", "called",
-                     "kind_of_argument", "int", "len", "str", "float", "complex"})
-_OWN = "_j"
 # Packages whose classes are asked for their length in next to no time.
 _TABLES = frozenset({"pandas", "polars"})
 _ADMITTING = relock()
-
-_TEXT = """\
-def made({own}0, {own}1, {own}2):
-    def wrapper({parameters}):
-        try:
-            if not {own}1.running and {own}1.process is {own}1.standing[0] \\
-                    and {own}1.innermost() is {own}1.local:
-                {tests}
-                else:
-                    {own}3 = None
-                if {own}3 is not None and {own}3.skip > 0:
-                    {own}3.skip -= 1
-                    return {own}0({handed})
-            return called({own}0, {own}1, {own}2, {general})
-        except BaseException as {own}4:
-            {own}4.__traceback__ = {own}2.traceback({own}4)
-            raise
-    return wrapper
-"""
 
 
 class Shortcut:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "_plain", "_patterns", "_signature", "t0", "t1", "t2", "t3")
+                 "link", "code", "plain", "defaults", "named", "__weakref__", "_patterns", "_signature",
+                 "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
         self.running: Any = True  # no kind of calls is known yet
@@ -67,13 +45,15 @@ class Shortcut:
         # By pattern, and then by the bits of the number of elements: the kind of calls.
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
         self.known: list[Any] = []
-        self._plain = plain
+        self.link: Link
+        self.code: CodeType  # of the function that users call, but in recursions
+        self.plain = plain
+        # The defaults of the plain function, as they were seen last.
+        self.defaults = getattr(plain, "__defaults__", None)
+        self.named = getattr(plain, "__kwdefaults__", None)
         self._patterns: list[tuple[str, ...]] = []
         self._signature = _Signature(plain) if type(plain) is FunctionType else None
         self.t0 = self.t1 = self.t2 = self.t3 = {}  # type: dict[int, Any]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Shortcut, (self._plain,)
 
     def admit(
         self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -88,7 +68,7 @@ class Shortcut:
             values = None if signature is None else signature.values(args, kwargs)
             if signature is None or values is None:
                 return
-            table = self._table(signature, wrapper, self._pattern(signature.names, values))
+            table = self._table(signature, wrapper, self._pattern(signature.in_code, values))
             if table is not None:
                 elements = sum([value.size for value in values if type(value) is np.ndarray])
                 table[elements.bit_length()] = kind
@@ -102,9 +82,11 @@ class Shortcut:
                 if len(self._patterns) == MOST:
                     return None
                 self._patterns.append(pattern)
-            made = self.tables[pattern] = {}
+            made: dict[int, Any] = {}
             setattr(self, f"t{self._patterns.index(pattern)}", made)
-            signature.give(wrapper, tuple(self._patterns))
+            self.code = code_of(self.plain, self.link, signature.tests(tuple(self._patterns)))
+            wrapper.__code__ = self.code
+            self.tables[pattern] = made
         return self.tables[pattern]
 
     def holds(self) -> bool:
@@ -118,12 +100,25 @@ class Shortcut:
         self.t0 = self.t1 = self.t2 = self.t3 = {}
         self.tables = {}
 
-    def trimmed(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments without those that are the defaults."""
-        assert self._signature is not None
-        return self._signature.trimmed(args, named)
+    def kept(self, named: dict[str, Any]) -> dict[str, Any]:
+        """Return arguments by name without those that are the defaults."""
+        usual = self.named or {}
+        return {k: v for k, v in named.items() if k not in usual or v is not usual[k]}
 
-    def _pattern(self, names: tuple[str, ...], values: tuple[Any, ...]) -> tuple[str, ...]:
+    def renew(self, state: Any) -> None:
+        """Let the function that users call have the defaults that the plain function has by now."""
+        plain = self.plain
+        with _ADMITTING:
+            self.defaults, self.named = plain.__defaults__, plain.__kwdefaults__
+            self.forget()
+            self._patterns, self.known, self._signature = [], [], _Signature(plain)
+            self.code = code_of(plain, self.link)
+            wrapper = state.wrapper()
+            if wrapper is not None:
+                wrapper.__code__ = self.code
+                wrapper.__defaults__, wrapper.__kwdefaults__ = self.defaults, self.named
+
+    def _pattern(self, names: list[str], values: tuple[Any, ...]) -> tuple[str, ...]:
         return tuple(test_of(name, value, self.known) for name, value in zip(names, values, strict=True))
 
 
@@ -137,7 +132,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
         return f"{name} is {value}"
     if kind is int:
         return f"type({name}) is int and {name}.bit_length() == {value.bit_length()}"
-    if kind is str and said == (value,):
+    if kind is str and said == (value,) and not value.startswith((OWN, "\0")):  # those mean something else
         return f"type({name}) is str and {name} == {value!r}"
     if kind in (float, complex):
         return f"type({name}) is {kind.__name__}"
@@ -149,7 +144,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     thing = kind if simple else said
     if thing not in known:
         known.append(thing)
-    place = f"{_OWN}1.known[{known.index(thing)}]"
+    place = f"{OWN}1.known[{known.index(thing)}]"
     return f"type({name}) is {place}" if simple else f"kind_of_argument({name}) == {place}"
 
 
@@ -161,7 +156,7 @@ def _test_of_class(name: str, kind: type, count: str, bits: int, known: list[Any
     """
     if kind not in known:
         known.append(kind)
-    return f"type({name}) is {_OWN}1.known[{known.index(kind)}] and {count}.bit_length() == {bits}"
+    return f"type({name}) is {OWN}1.known[{known.index(kind)}] and {count}.bit_length() == {bits}"
 
 
 class _Signature:
@@ -171,10 +166,10 @@ class _Signature:
         code = plain.__code__
         both, only = code.co_argcount, code.co_kwonlyargcount
         self.names = code.co_varnames[:both + only]
+        self.in_code = sum(names_in_code(both, only), [])
         self.plain = plain
-        self._positional, self._ahead = both, code.co_posonlyargcount
-        self._odd = bool(code.co_flags & _NEVER) or len(self.names) > _MANY or any(
-            name in _TAKEN or name.startswith(_OWN) for name in self.names)
+        self._positional = both
+        self._odd = bool(code.co_flags & _NEVER) or len(self.names) > _MANY
         self._defaults = plain.__defaults__ or ()
         self._named = plain.__kwdefaults__ or {}
 
@@ -189,48 +184,12 @@ class _Signature:
         found |= dict(zip(self.names, args, strict=False)) | kwargs
         return tuple(found[name] for name in self.names) if len(found) == len(self.names) else None
 
-    def trimmed(self, args: tuple[Any, ...], named: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return arguments without those that are the defaults: they are not what the caller gave."""
-        n, defaults = len(args), self._defaults
-        first = n - len(defaults)
-        while n > first and args[n - 1] is defaults[n - 1 - first]:
-            n -= 1
-        return args[:n], {k: v for k, v in named.items() if k not in self._named or v is not self._named[k]}
-
-    def give(self, wrapper: Any, patterns: tuple[tuple[str, ...], ...]) -> None:
-        """Give `wrapper` the code for `patterns`."""
-        simple = not self._defaults and not self._named
-        code = _code(self.names, self._positional, self._ahead, patterns, len(self._defaults),
-                     tuple(self._named), simple)
-        # Its old code takes any arguments: defaults mean nothing to it.
-        wrapper.__defaults__, wrapper.__kwdefaults__ = self.plain.__defaults__, self.plain.__kwdefaults__
-        wrapper.__code__ = code
-
-
-@lru_cache(maxsize=256)
-def _code(
-    names: tuple[str, ...], positional: int, ahead: int, patterns: tuple[tuple[str, ...], ...], defaults: int,
-    named: tuple[str, ...], simple: bool,
-) -> CodeType:
-    """Return the code of a function with such parameters."""
-    tests = ""
-    for number, pattern in enumerate(patterns):
-        sizes = " + ".join(f"{name}.size" for name, test in zip(names, pattern, strict=True)
-                           if test.endswith(" is ndarray")) or "0"
-        tests += (f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
-                  f"                    {_OWN}3 = {_OWN}1.t{number}.get(({sizes}).bit_length())\n"
-                  "                ")
-    ways, only = names[:positional], names[positional:]
-    listed = [name + " = None" * (number >= positional - defaults) for number, name in enumerate(ways)]
-    listed[ahead:ahead] = ["/"] * (ahead > 0)
-    listed += ["*"] * bool(only) + [name + " = None" * (name in named) for name in only]
-    given = "(" + "".join(f"{name}, " for name in ways) + ")"
-    by_name = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
-    text = _TEXT.format(
-        own=_OWN, parameters=", ".join(listed), tests=tests.rstrip(),
-        handed=", ".join([*ways, *[f"{name}={name}" for name in only]]),
-        general=f"{given}, {by_name}" if simple else f"*{_OWN}1.trimmed({given}, {by_name})")
-    space: dict[str, Any] = {}
-    exec(compile(text, __file__, "exec"), space)  # its own text: names are identifiers
-    made: CodeType = space["made"](None, None, None).__code__
-    return made
+    def tests(self, patterns: tuple[tuple[str, ...], ...]) -> str:
+        """Return the lines that look for the kind of a call."""
+        lines = []
+        for number, pattern in enumerate(patterns):
+            sizes = " + ".join(f"{name}.size" for name, test in zip(self.in_code, pattern, strict=True)
+                               if test.endswith(" is ndarray")) or "0"
+            lines.append(f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
+                         f"    {OWN}3 = {OWN}1.t{number}.get(({sizes}).bit_length())\n")
+        return "".join(lines)

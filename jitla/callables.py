@@ -11,7 +11,7 @@ import os
 import site
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from types import CellType, FunctionType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from jitla.errors import TraceError
@@ -38,21 +38,12 @@ def is_installed(filename: str) -> bool:
 def is_decorated(function: Any) -> bool:
     """Return whether `function` is what `jit` returned, not a wrapper that `functools.wraps` made of it.
 
-    `functools.wraps` copies all attributes of a function, the state of a decorated one among them. Only the
-    function that `jit` returned refers to that state in its closure.
+    `functools.wraps` copies all attributes of a function, the state of a decorated one among them.
     """
     if type(function) is not FunctionType:
         return False
     state = function.__dict__.get("__jitla_state__")
-    return state is not None and any(_contents(cell) is state for cell in function.__closure__ or ())
-
-
-def _contents(cell: CellType) -> Any:
-    """Return what a cell holds; None if it is empty."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
+    return state is not None and bool(state.belongs_to(function))
 
 
 def package_of(function: FunctionType) -> str:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator
+from types import FunctionType
 from typing import Any
 
-# Code of `Shortcut` reads `ndarray` and `kind_of_argument` here.
-from numpy import ndarray as ndarray
-
 from jitla.bypass import Shortcut
-from jitla.cold import kind_of_argument as kind_of_argument
-from jitla.config import PROCESS, local
+from jitla.config import PROCESS, current, local
+from jitla.frame_readers import stays_plain
 from jitla.gate import GATE
+from jitla.internal import hide_module
+from jitla.parameters import Link, called_by, code_of
+from jitla.recursion import DEEP, LEVELS, OPEN, is_deep
 from jitla.state import State
 
 __all__ = ["called_instead"]
@@ -25,79 +26,92 @@ __all__ = ["called_instead"]
 
 def called_instead(function: Any, state: State) -> Callable[..., Any]:
     """Return the function that users call instead of `function`."""
-    if inspect.isgeneratorfunction(function):
-        return _generator(function, state)
-    if inspect.iscoroutinefunction(function):
-        return _coroutine(function, state)
-    shortcut = state.shortcut = Shortcut(function)
-
-    # As many cells as the code has that `Shortcut` gives it, and in the same order.
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return called(function, shortcut, state, args, kwargs)
-        except BaseException as error:
-            error.__traceback__ = state.traceback(error)
-            raise
-
-    return wrapper
+    does: Callable[..., Any] = called
+    if type(function) is FunctionType:
+        if not state.changes.get("strict", current().strict):
+            state.bare = stays_plain(function)
+            if state.bare:  # no frame more than the plain function takes
+                return called_by(function, function.__code__)
+        flags = function.__code__.co_flags
+        if flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+            does = generated if flags & inspect.CO_GENERATOR else awaited
+    code = state.shortcut.code = code_of(function, Link(state, does))
+    return called_by(function, code)
 
 
-def called(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
+def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do a call of a decorated function."""
-    tracing = state.tracing
-    if tracing is None:
-        early = state.early(args, kwargs)
-        if early is not None:
-            kind = state.kind_of(early, args, kwargs)
-            if kind is None:
-                return function(*args, **kwargs)
-            if kind.bypassed:
-                return _left(function, shortcut, state, None, kind, args, kwargs)
-        elif (looping := state.before_tracing()) is not None:
-            return looping.call(args, kwargs)
-        tracing = state.begin(args, kwargs)
+    LEVELS.nested += 1
+    deep = None
+    try:
+        state = link.state()
+        function, shortcut, tracing = state.function, state.shortcut, state.tracing
+        if LEVELS.nested > DEEP and is_deep(called.__code__) and (body := _body_of(state)) is not None:
+            OPEN.append(state)
+            deep = state.wrapper()
+            deep.__code__ = body
         if tracing is None:
+            early = state.early(args, kwargs)
+            if early is not None:
+                kind = state.kind_of(early, args, kwargs)
+                if kind is None or kind.bypassed:
+                    return _left(function, shortcut, state, None, kind, args, kwargs)
+            elif (looping := state.before_tracing()) is not None:
+                return looping.call(args, kwargs)
+            tracing = state.begin(args, kwargs)
+            if tracing is None:
+                return function(*args, **kwargs)
+        session = tracing.LOCAL.session
+        site = kind = None
+        if session is None:
+            if state.traceable:
+                try:  # `state.site()`, without a step
+                    site = state.sites[(local() or PROCESS[0]).epoch]
+                except KeyError:  # under these options no call has been looked at
+                    site = state.first_site(args, kwargs)
+            if site is None:
+                if not state.traceable:
+                    state.refuse()
+                return function(*args, **kwargs)
+            if site.looping is not None and not site.looping.traced:
+                return tracing.looped(site, args, kwargs)
+            if site.payoff is not None:
+                kind = site.payoff.of(args, kwargs)
+                if kind.bypassed:
+                    return _left(function, shortcut, state, site, kind, args, kwargs)
+        elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
             return function(*args, **kwargs)
-    session = tracing.LOCAL.session
-    site = kind = None
-    if session is None:
-        if state.traceable:
-            try:  # `state.site()`, without a step
-                site = state.sites[(local() or PROCESS[0]).epoch]
-            except KeyError:  # under these options no call has been looked at
-                site = state.first_site(args, kwargs)
-        if site is None:
-            if not state.traceable:
-                state.refuse()
-            return function(*args, **kwargs)
-        if site.looping is not None and not site.looping.traced:
-            return tracing.looped(site, args, kwargs)
-        if site.payoff is not None:
-            kind = site.payoff.of(args, kwargs)
-            if kind.bypassed:
-                return _left(function, shortcut, state, site, kind, args, kwargs)
-    elif session.running is not None:
-        # Called by a signal handler or finalizer: compiler and caches may be in the middle of a change.
-        return function(*args, **kwargs)
-    # The globals it was made for may have changed since the last call.
-    twin = state.twin and tracing.TWINS.of(function)
-    if twin is None:
-        return function(*args, **kwargs) if session is None else session.outside(function, args, kwargs)
-    if kind is not None:
-        return kind.weigh(site, function, twin, args, kwargs)
-    if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
-        site = site or state.first_site()
-        if site is None:
-            return function(*args, **kwargs)
-        return _run(tracing, site, function, twin, args, kwargs)
-    if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
-        return session.outside(state.looping.call, (args, kwargs), {})
-    # Called by traced code: the caller's session goes on through the body.
-    return twin(*map(session.argument, args),
-                **{k: session.argument(v) for k, v in kwargs.items()})
+        twin = state.twin and tracing.TWINS.of(function)  # its globals may have changed
+        if twin is None:
+            return function(*args, **kwargs) if session is None else session.outside(function, args, kwargs)
+        if kind is not None:
+            return kind.weigh(site, function, twin, args, kwargs)
+        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
+            site = site or state.first_site()
+            if site is None:
+                return function(*args, **kwargs)
+            return _run(tracing, site, function, twin, args, kwargs)
+        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
+            return session.outside(state.looping.call, (args, kwargs), {})
+        # Called by traced code: the caller's session goes on through the body.
+        return twin(*map(session.argument, args), **{k: session.argument(v) for k, v in kwargs.items()})
+    finally:
+        LEVELS.nested -= 1
+        if deep is not None:
+            deep.__code__ = shortcut.code
+            OPEN.remove(state)
+
+
+def _body_of(state: State) -> Any:
+    """Return the code of the plain function if what users call may have it in a recursion, else None."""
+    wrapper: Any = state.wrapper()
+    function: Any = state.function
+    if wrapper is None or type(function) is not FunctionType \
+            or wrapper.__closure__ is not function.__closure__ \
+            or wrapper.__defaults__ is not function.__defaults__ \
+            or wrapper.__kwdefaults__ is not function.__kwdefaults__:
+        return None
+    return state.plain_body().__code__
 
 
 def _left(
@@ -105,6 +119,8 @@ def _left(
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Leave a call to the plain function, and the next of its kind to what tests for them."""
+    if kind is None:
+        return function(*args, **kwargs)
     try:
         return kind.bypass(site, function, args, kwargs)
     finally:
@@ -120,6 +136,8 @@ def _shorten(
     try:
         if wrapper is not None:
             shortcut.admit(wrapper, kind, args, kwargs)
+    except RecursionError:
+        kind.short = None  # the next call tries it again, where there may be more room
     except Exception as error:  # the call was done: others take longer, that is all
         GATE.room("events").log.warning("%r cannot be given shorter code: %r", function, error)
 
@@ -134,32 +152,30 @@ def _run(
         site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
 
 
-def _generator(function: Any, state: State) -> Callable[..., Any]:
-    def generator(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
-        tracing = state.tracing or state.begin()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.first_site() if twin else None
-        if site is None:
-            if tracing is not None and not twin:
-                state.refuse()
-            return (yield from function(*args, **kwargs))
-        return (yield from tracing.drive(site, twin, args, kwargs))
-
-    return generator
+def generated(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
+    """Return the generator of a decorated function."""
+    site, twin = _suspended(link.state())
+    made: Generator[Any, Any, Any] = link.state().function(*args, **kwargs) if site is None else \
+        link.state().tracing.drive(site, twin, args, kwargs)
+    return made
 
 
-def _coroutine(function: Any, state: State) -> Callable[..., Any]:
-    async def coroutine(*args: Any, **kwargs: Any) -> Any:
-        tracing = state.tracing or state.begin()
-        twin = state.twin and tracing.TWINS.of(function)
-        site = state.first_site() if twin else None
-        if site is None:
-            if tracing is not None and not twin:
-                state.refuse()
-            return await function(*args, **kwargs)
-        return await _Driven(tracing.drive(site, twin, args, kwargs))
+def awaited(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+    """Return what a decorated coroutine function waits for."""
+    site, twin = _suspended(link.state())
+    made: Awaitable[Any] = link.state().function(*args, **kwargs) if site is None else \
+        _Driven(link.state().tracing.drive(site, twin, args, kwargs))
+    return made
 
-    return coroutine
+
+def _suspended(state: State) -> tuple[Any, Any]:
+    """Return the site for a call that may be suspended, and the twin; no site: the plain function's call."""
+    tracing = state.tracing or state.begin()
+    twin = state.twin and tracing.TWINS.of(state.function)
+    site = state.first_site() if twin else None
+    if site is None and tracing is not None and not twin:
+        state.refuse()
+    return site, twin
 
 
 class _Driven(Awaitable[Any]):
@@ -170,3 +186,6 @@ class _Driven(Awaitable[Any]):
 
     def __await__(self) -> Any:
         return self._steps
+
+
+hide_module(__name__)

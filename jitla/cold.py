@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.internal import hide_module
+
 __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "SOME", "USUAL", "bits_of",
            "kind_of_argument", "kinds", "patience"]
 
@@ -271,3 +273,6 @@ def kind_of_argument(value: Any) -> tuple[Any, ...]:
 def kinds(scipy: Any) -> frozenset[type]:
     """Return the classes of SciPy that are recorded."""
     return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
+
+
+hide_module(__name__)

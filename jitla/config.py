@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jitla.classes import cached_property, dataclass
 from jitla.errors import ConfigError, JitlaWarning
 from jitla.locks import relock
+from jitla.recursion import give_back
 
 __all__ = [
     "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",
@@ -334,6 +335,7 @@ def configure(**changes: Any) -> Config:
     """
     with _CHANGE:
         PROCESS[0] = _changed(PROCESS[0], changes)
+        give_back()
         return PROCESS[0]
 
 
@@ -354,9 +356,11 @@ def options(**changes: Any) -> Iterator[Config]:
     new = _changed(current(), changes)
     token = _LOCAL.set(new)
     try:
+        give_back()
         yield new
     finally:
         _LOCAL.reset(token)
+        give_back()
 
 
 def describe() -> str:

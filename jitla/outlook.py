@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from jitla.callables import is_decorated
+from jitla.internal import hide_module
 from jitla.turning import loops_back, loops_of, reached
 
 __all__ = ["Brief", "reckoned"]
@@ -154,3 +155,6 @@ def _lengths(value: Any, whole: bool) -> Iterator[float]:
         yield len(value)
     elif not isinstance(value, _SINGLE) and not callable(value):
         yield inf
+
+
+hide_module(__name__)

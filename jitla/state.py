@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
+from jitla.bypass import Shortcut
 from jitla.callables import foreign, kind_note
 from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
+from jitla.frame_readers import looks_at_frames
 from jitla.gate import GATE
 from jitla.loading import LACKING
 from jitla.outlook import Brief
+from jitla.parameters import called_by, link_in
+from jitla.recursion import call_with_room
 from jitla.rests import QUIET
 from jitla.stacks import is_shallow
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
@@ -58,15 +63,37 @@ class State:
         self.traceable = False
         self._twin: Any = _UNKNOWN
         self._looping: Any = _UNKNOWN
-        self.shortcut: Any = None  # past everything, to the plain function
+        self.shortcut = Shortcut(function)  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self.failures: list[str] = []  # of calls before there was a site for them
         self._journal: Any = None
+        self.bare = ""  # why users call a copy of the plain function
         self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         GATE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return State, (self.function, self.changes)  # what was learnt stays
+
+    def belongs_to(self, function: FunctionType) -> bool:
+        """Say whether `function` is what users call, and not one that has its attributes, too."""
+        owner = self.wrapper()
+        if owner is function:
+            return True
+        link = link_in(function.__code__)
+        if link is None or link.state() is not self:
+            return False
+        if owner is None:  # it has come from another process, or the other one is gone
+            self.shortcut.code, self.wrapper = function.__code__, ref(function)
+        return True
+
+    def entrance(self, wrapper: FunctionType) -> FunctionType:
+        """Return what traced code calls where that is not the twin; like `wrapper`, it decides about calls.
+
+        `wrapper` itself does not in a deep recursion.
+        """
+        made = called_by(wrapper, self.shortcut.code)
+        made.__dict__["__jitla_state__"] = self  # which is to live as long
+        return made
 
     def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | Brief | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
@@ -100,6 +127,14 @@ class State:
         except LACKING as error:
             self.fail(error)
             return None
+
+    def plain_body(self) -> Any:
+        """Return the function whose code does calls that are not traced: it, or one with compiled loops."""
+        looping = self._looping
+        if looping is _UNKNOWN or looping is None or looping.traced or not looping.is_current() \
+                or current().with_changes(self.changes).compile == "off":
+            return self.function
+        return looping.version
 
     def _prepare(self) -> None:
         GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
@@ -154,10 +189,20 @@ class State:
         if self.changes.get("strict", config.strict) and not config.disable \
                 and type(self.function) is FunctionType:
             code, name = self.function.__code__, self.function.__qualname__
+            reason = self._reason()
+            cure = "define it in a file or a cell of a notebook, not by exec," if "source" in reason \
+                else "do that outside of it,"
             raise UnsupportedError(
-                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: "
-                "its source was not found, or is not that of the function\n"
-                "define it in a file or a cell of a notebook, not by exec, or drop strict=True")
+                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: {reason}\n"
+                f"{cure} or drop strict=True")
+
+    def _reason(self) -> str:
+        """Say why nothing of a function of Python is traced."""
+        function: Any = self.function
+        if looks := looks_at_frames(function):
+            return f"it looks at frames of the stack, by {looks}"
+        made: str = self.tracing.TWINS.reason(function)
+        return made
 
     @property
     def looping(self) -> Any:
@@ -195,6 +240,9 @@ class State:
 
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
+        return call_with_room(self._start)
+
+    def _start(self) -> Any:
         tracing = GATE.room("tracing")
         if self.failures:
             GATE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
@@ -260,8 +308,8 @@ class State:
         sites = self.all_sites()
         if told := kind_note(self.function):
             return told
-        if self.tracing and self.twin is None:
-            return "runs in NumPy: its source was not found, or is not that of the function"
+        if self.bare or self.tracing and self.twin is None:
+            return f"runs in NumPy: {self.bare or self._reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
         few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)

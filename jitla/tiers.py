@@ -234,6 +234,9 @@ class Tiers:
             standby.postpone()
             self._site.failed(error)
             return
+        except RecursionError:  # whoever waits for it has gone so deep: it is asked for again
+            standby.alike.asked = False
+            return
         except Exception as error:
             GATE.room("tracing").abandon(self._site, standby.alike)
             self._site.failed(error)

@@ -79,7 +79,8 @@ def _named(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:
         found = space.get(name)
         if type(found) is FunctionType:
             yield found
-        elif issubclass(type(found), ModuleType) and not is_installed(found.__dict__.get("__file__") or "<frozen"):
+        elif issubclass(type(found), ModuleType) and not is_installed(
+                found.__dict__.get("__file__") or "<frozen"):
             inside = (vars(found).get(each) for each in code.co_names)
             yield from (each for each in inside if type(each) is FunctionType)
 

@@ -132,7 +132,7 @@ def test_other_options_are_seen() -> None:
         return x * 3.25 + 1.0
 
     fast = settled(auto(f), X)
-    shortcut = fast.__closure__[1].cell_contents
+    shortcut = fast.__jitla_state__.shortcut
     with jitla.options(num_threads=1):
         assert not shortcut.holds()
         fast(X)
@@ -165,7 +165,7 @@ def test_as_many_patterns_as_there_are_lines_for() -> None:
     for y in (1.0, None, "a", 3, 1j, True, X, Own(), "b"):
         for _ in range(CALLS):
             assert f(X, y)[1] is y
-    assert len(f.__closure__[1].cell_contents.tables) == MOST
+    assert len(f.__jitla_state__.shortcut.tables) == MOST
 
 
 def test_functions_of_any_arguments_and_methods() -> None:
@@ -211,7 +211,7 @@ def test_a_shorter_way_that_cannot_be_made_is_no_error(monkeypatch: pytest.Monke
     def broken(*given: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(bypass, "_code", broken)
+    monkeypatch.setattr(bypass, "code_of", broken)
     f = auto(lambda x: x + 1.0)
     for _ in range(CALLS):
         assert f(X)[0] == 1.0

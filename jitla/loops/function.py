@@ -15,6 +15,7 @@ from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jitla.internal import hide_module
 from jitla.loops.alone import alone
 from jitla.loops.calls import callable_in_nests
 from jitla.loops.entry import Entry
@@ -278,3 +279,6 @@ def _bound(function: FunctionType, code: CodeType) -> FunctionType:
     made.__qualname__ = function.__qualname__
     made.__module__ = function.__module__
     return made
+
+
+hide_module(__name__)

@@ -4,14 +4,14 @@ Reading order: percode, owned, sameness, liveness, scope, origin, static, tame, 
 operands, exprs, stores, rewrite, twin, version.
 """
 
-from jitla.source.inserts import BARRIER, HOOK, NUMBERS
+from jitla.source.inserts import BARRIER, NUMBERS
 from jitla.source.liveness import live_locals
 from jitla.source.percode import PerCode
 from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
-from jitla.source.twin import Twins, instrument
+from jitla.source.twin import Twins, instrument, is_twin
 from jitla.source.version import changed_code, tree_of
 
 __all__ = [
-    "BARRIER", "HOOK", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "PerCode", "Twins", "changed_code",
-    "instrument", "live_locals", "loops_in_python", "tree_of",
+    "BARRIER", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "PerCode", "Twins", "changed_code",
+    "instrument", "is_twin", "live_locals", "loops_in_python", "tree_of",
 ]

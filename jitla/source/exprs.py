@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import sys
+from types import FunctionType
 from typing import TypeVar
 
+from jitla.frame_readers import looks_beyond
 from jitla.source.brief import is_brief
-from jitla.source.inserts import HOOK, hook, identity, placed
+from jitla.source.inserts import hook, identity, placed
 from jitla.source.operands import CONVERTING, DISPLAYS, OperandRewriter
 from jitla.source.tame import NOTHING
 
@@ -22,7 +24,7 @@ Node = TypeVar("Node", bound=ast.expr)
 # Names that read the variables of a frame, with the number of arguments from which they do not.
 MAXIMUM = sys.maxsize
 FRAME_READERS = {"locals": MAXIMUM, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
-FRAME_ATTRIBUTES = frozenset({"_getframe", "currentframe", "f_locals"})
+FRAME_ATTRIBUTES = frozenset({"f_locals"})
 # Builtins that ask their arguments for iterators.
 ITERATING = frozenset({"enumerate", "reversed", "zip"})
 SEQUENCES = (ast.Tuple, ast.List)
@@ -40,7 +42,7 @@ PARTS = frozenset({"__code__", "__closure__"})
 
 
 class ReadsFrame(Exception):
-    """The function looks at its own frame, where a twin would show."""
+    """The function looks at frames where a twin would show, or has others look at them; says by what."""
 
 
 class ExpressionRewriter(OperandRewriter):
@@ -149,6 +151,7 @@ class ExpressionRewriter(OperandRewriter):
             return node
         if self.statics.is_safe_builtin(node.func, self.here):
             return self.builtin(node)
+        self.shown(node.func)
         optimised = isinstance(node.func, ast.Attribute) and not (
             any(isinstance(each, ast.Starred) for each in node.args)
             or any(keyword.arg is None for keyword in node.keywords)
@@ -167,6 +170,13 @@ class ExpressionRewriter(OperandRewriter):
             visit = self.visit if keyword.arg else self.mapping
             keyword.value = visit(keyword.value)
         return node
+
+    def shown(self, function: ast.expr) -> None:
+        """Raise `ReadsFrame` where what is called looks further up the stack than at its caller."""
+        called = self.statics.value(function, self.here)
+        if type(called) is FunctionType and (found := looks_beyond(called)):
+            name = called.__qualname__
+            raise ReadsFrame(f"{name}, which it calls, looks at frames of the stack, by {found}")
 
     def sums_turns(self, node: ast.Call) -> ast.ListComp | ast.GeneratorExp | None:
         """Return what the builtin `sum` adds up if those are a few arrays that are best seen together."""
@@ -230,13 +240,13 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         reads = node.id in FRAME_READERS or node.id in FRAME_ATTRIBUTES
-        if node.id == HOOK or reads and self.here.resolve(node.id) in ("global", "class"):
-            raise ReadsFrame(node.id)
+        if reads and self.here.resolve(node.id) in ("global", "class"):
+            raise ReadsFrame(f"it reads variables of its frame, by {node.id}")
         return node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         if node.attr in FRAME_ATTRIBUTES:
-            raise ReadsFrame(node.attr)
+            raise ReadsFrame(f"it reads variables of frames, by {node.attr}")
         if isinstance(node.ctx, ast.Load):
             return self.attribute(node, self.ways)
         node.value = self.visit(node.value)

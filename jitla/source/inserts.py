@@ -13,10 +13,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["BARRIER", "CONSTANTS", "HOOK", "NUMBERS", "PROXY", "AttributeTarget", "ItemTarget"]
+__all__ = ["BARRIER", "CONSTANTS", "HOOKS", "NUMBERS", "PROXY", "AttributeTarget", "ItemTarget"]
 
 N = TypeVar("N", bound=ast.AST)
-HOOK = "__jitla__"
 # Something foreign to call: a call of it flushes whatever a foreign call flushes, and does nothing.
 BARRIER = functools.partial(int)
 
@@ -63,6 +62,9 @@ CONSTANTS: dict[str, Any] = {
         operator.iand, operator.ior, operator.ixor,
     )
 } | {"\0jitla barrier": BARRIER, "\0jitla numbers": NUMBERS}  # fmt: skip
+# The object whose methods are the hooks, known to who makes the twins. It is no variable: the frame of a twin
+# has the variables of the user's function.
+HOOKS = "\0jitla hooks"
 # The class of proxies, whose operators run no code of users; known to who makes the twins.
 PROXY = "\0jitla proxy"
 
@@ -76,16 +78,16 @@ INPLACE = {
 
 
 def constant(value: Any) -> ast.expr:
-    """Node that becomes one of the objects of `CONSTANTS`, or the class of proxies."""
-    if value is PROXY:
-        return ast.Constant(PROXY)
+    """Node that becomes one of the objects of `CONSTANTS`, the class of proxies, or the hooks."""
+    if value is PROXY or value is HOOKS:
+        return ast.Constant(value)
     return ast.Constant(f"\0jitla {_NAMES.get(value) or value.__name__}")
 
 
 def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
     """Call of the hook `name`, with the source position of `at`."""
     # all on the first line: the call of a method gets the line where its name ends
-    owner = first_line(ast.Name(HOOK, ast.Load()), at)
+    owner = first_line(constant(HOOKS), at)
     function = first_line(ast.Attribute(owner, name, ast.Load()), at)
     return placed(ast.Call(function, args, []), at)
 
@@ -135,7 +137,7 @@ def stores_attribute(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
 
 
 def _target(kind: type, obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
-    made = ast.Call(constant(kind), [ast.Name(HOOK, ast.Load()), obj, key], [])
+    made = ast.Call(constant(kind), [constant(HOOKS), obj, key], [])
     return placed(ast.Attribute(placed(made, at), "value", ast.Store()), at)
 
 

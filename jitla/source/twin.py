@@ -6,13 +6,14 @@ Receives a function and a hook object; returns the twin, or None where none can 
 
 from __future__ import annotations
 
-import types
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from jitla.frame_readers import looks_at_frames
+from jitla.recursion import call_with_room
 from jitla.source.exprs import ReadsFrame
-from jitla.source.inserts import CONSTANTS, HOOK, PROXY
+from jitla.source.inserts import CONSTANTS, HOOKS, PROXY
 from jitla.source.origin import compile_inside, copied, find_source
 from jitla.source.owned import owned
 from jitla.source.percode import PerCode
@@ -20,14 +21,31 @@ from jitla.source.rewrite import rewrite
 from jitla.source.scope import analyse
 from jitla.source.static import MISSING, Assumptions, Statics, holds
 
-__all__ = ["Twins", "instrument"]
+__all__ = ["Twins", "instrument", "is_twin"]
+
+# Why there is no twin if nothing else is known.
+UNKNOWN = "its source was not found, or is not that of the function"
 
 
 class Made(NamedTuple):
-    """The code of a twin, None if there is none, and what was assumed to make it."""
+    """The code of a twin, None if there is none and why, and what was assumed to make it."""
 
     code: CodeType | None
     assumed: Assumptions
+    reason: str = ""
+
+
+# Classes of objects whose methods are hooks: no code but that of twins has one among its constants.
+_KINDS: set[type] = set()
+
+
+def _has_hooks(code: CodeType) -> bool:
+    return any(_has_hooks(each) if isinstance(each, CodeType) else type(each) in _KINDS
+               for each in code.co_consts)
+
+
+#: Whether code is that of a twin, or of a function made in one.
+is_twin: PerCode[bool] = PerCode(_has_hooks)
 
 
 class Nothing:
@@ -44,7 +62,8 @@ class Twins:
     def __init__(
         self, hook: Any, known: Callable[[Any], bool] = _nothing_known, proxy: type = Nothing
     ) -> None:
-        self._cell = types.CellType(hook)
+        self._hook = hook
+        _KINDS.add(type(hook))
         self._known = known
         self._proxy = proxy
         self._made: PerCode[Made] = PerCode(lambda code: Made(None, {}))
@@ -53,23 +72,27 @@ class Twins:
 
     def instrument(self, fn: FunctionType) -> FunctionType | None:
         """Return the twin of `fn`; `fn` itself if it needs no hook, None if its source is unsure."""
-        if HOOK in fn.__code__.co_freevars:
+        if is_twin(fn.__code__):
             return fn
         made = self._made.get(fn.__code__)
         if made is None or not self._holds(made, fn):
-            made = self._made.put(fn.__code__, make(fn, self._known, self._proxy))
+            made = self._made.put(
+                fn.__code__, call_with_room(make, fn, self._known, self._proxy, self._hook))
             if made.code is not None:
                 self._pair(made.code, fn.__code__)
         if made.code is None or made.code is fn.__code__:
             return fn if made.code else None
         return self._bind(fn, made.code)
 
+    def reason(self, fn: FunctionType) -> str:
+        """Say why `fn` has no twin."""
+        made = self._made.get(fn.__code__)
+        return (made.reason if made else "") or UNKNOWN
+
     def bare(self, part: Any) -> Any:
-        """Return the code or the closure that a function made in a twin has where nothing is traced."""
+        """Return the code that a function made in a twin has where nothing is traced; else `part`."""
         if type(part) is CodeType:
             return self._users.get(part) or part
-        if type(part) is tuple and any(cell is self._cell for cell in part):
-            return tuple([cell for cell in part if cell is not self._cell]) or None
         return part
 
     def _pair(self, twin: CodeType, plain: CodeType) -> None:
@@ -112,7 +135,6 @@ class Twins:
 
     def _bind(self, fn: FunctionType, code: CodeType) -> FunctionType:
         cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
-        cells[HOOK] = self._cell
         closure = tuple(cells[name] for name in code.co_freevars)
         twin = FunctionType(code, fn.__globals__, fn.__name__, fn.__defaults__, closure)
         twin.__kwdefaults__ = fn.__kwdefaults__
@@ -128,22 +150,27 @@ class Twins:
         return twin
 
 
-def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type) -> Made:
+def make(fn: FunctionType, known: Callable[[Any], bool], proxy: type, hook: Any) -> Made:
     """Make the code of a twin of `fn`."""
+    looks = looks_at_frames(fn)
+    if looks:
+        return Made(None, {}, f"it looks at frames of the stack, by {looks}")
     source = find_source(fn)
     if source is None:
-        return Made(None, {})
+        return Made(None, {}, UNKNOWN)
     code = fn.__code__
     statics = Statics(fn.__globals__, fn.__builtins__, known)  # type: ignore[attr-defined]
     try:
         node = copied(source.node)
         rewrite(node, analyse(node, code.co_freevars), statics, source.private)
-        twin = compile_inside(source, node, code, [HOOK], {**CONSTANTS, PROXY: proxy})
-    except (ReadsFrame, RecursionError):
-        return Made(None, {})
-    if twin is None or not set(twin.co_freevars) <= {*code.co_freevars, HOOK}:
-        return Made(None, {})
-    return Made(owned(twin if HOOK in twin.co_freevars else code), statics.assumed)
+        twin = compile_inside(source, node, code, constants={**CONSTANTS, PROXY: proxy, HOOKS: hook})
+    except ReadsFrame as reads:
+        return Made(None, {}, str(reads))
+    except RecursionError:
+        return Made(None, {}, "its expressions are nested too deep")
+    if twin is None or not set(twin.co_freevars) <= {*code.co_freevars}:
+        return Made(None, {}, UNKNOWN)
+    return Made(owned(twin if is_twin(twin) else code), statics.assumed)
 
 
 def instrument(

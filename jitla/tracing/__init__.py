@@ -1,12 +1,12 @@
 """How NumPy programs become hops: proxies, sessions, instrumented functions.
 
-Reading order: thread_state, frames, places, alarms, signature, tape, narrowing, enacting, signs, effects,
-matching, array, kinds, powers, operators, script, replay, interpreter, served, records, guards, journal,
-literals, site, alone, parts, keeping, retreat, closed, learning, closing, turns, pattern, stored, memory,
-picking, together, bounded, gathers, indexing, spellings, compositions, instructions, rowwise, compiled,
-missing, closeness, terms, scatters, functions, skipping, forms, nonzeros, recording, dispatch, session,
-onset, payoff, quick, entries, sampling, turned, contracting, unions, merging, compressed, sparsified,
-callees, twins, wild, lifting, hooks.
+Reading order: thread_state, frames, places, callers, alarms, signature, tape, narrowing, enacting, signs,
+effects, matching, array, kinds, powers, operators, script, replay, interpreter, served, records, guards,
+journal, literals, site, alone, parts, keeping, retreat, closed, learning, closing, turns, pattern, stored,
+memory, picking, together, bounded, gathers, indexing, spellings, compositions, instructions, rowwise,
+compiled, missing, closeness, terms, scatters, functions, skipping, forms, nonzeros, recording, dispatch,
+session, onset, payoff, quick, entries, sampling, turned, contracting, unions, merging, compressed,
+sparsified, callees, twins, wild, lifting, hooks, uncounted.
 """
 
 from jitla.tracing.alarms import calm
@@ -29,9 +29,11 @@ from jitla.tracing.site import Site
 from jitla.tracing.skipping import pays
 from jitla.tracing.sparsified import Sparsified
 from jitla.tracing.thread_state import LOCAL
+from jitla.tracing.uncounted import UNCOUNTED
 
 __all__ = [
     "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW",
     "Patience", "Recompilation", "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby",
-    "TWINS", "abandon", "call_here", "calm", "drive", "looped", "pays", "quicken", "run", "user_traceback",
+    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "drive", "looped", "pays", "quicken", "run",
+    "user_traceback",
 ]

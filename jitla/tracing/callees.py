@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from jitla.source import HOOK, NUMBERS
+from jitla.source import NUMBERS, is_twin
 from jitla.tracing.array import LAZY, LazyArray, LazyScalar
+from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.compiled import through
 from jitla.tracing.compressed import recorded
-from jitla.tracing.frames import bridge
+from jitla.tracing.frames import bridge, user_frame
 from jitla.tracing.functions import written
 from jitla.tracing.kinds import CONTAINERS, TAME, is_wild
 from jitla.tracing.places import call_at, place_of
@@ -179,6 +180,8 @@ class Managed:
             session.mend(args[2])
         LOCAL.session = None
         try:
+            if looks_at_caller(function):
+                return call_from(user_frame(), session, function, args, {})
             return function(*args)
         finally:
             LOCAL.session = session
@@ -203,7 +206,7 @@ def _is_known(value: Any) -> bool:
     """Say whether a builtin that is given `value` runs no code of users that jitla does not see."""
     kind = type(value)
     if kind is FunctionType:
-        return HOOK in value.__code__.co_freevars
+        return is_twin(value.__code__)
     return not is_wild(value) or kind not in CONTAINERS and is_tame(value)
 
 
@@ -216,4 +219,4 @@ def is_tame(value: Any) -> bool:
         return all(map(is_tame, value.__reduce__()[1]))
     if kind is map:
         return getattr(value.__reduce__()[1][0], "__func__", None) is Session.element
-    return kind is GeneratorType and HOOK in value.gi_code.co_freevars
+    return kind is GeneratorType and is_twin(value.gi_code)

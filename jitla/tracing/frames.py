@@ -11,11 +11,13 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dis import opname
 from inspect import CO_OPTIMIZED
-from types import CodeType, FrameType, TracebackType
+from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 from weakref import ref
 
 from numpy import ufunc
+
+from jitla.internal import MARK, hide
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]
@@ -24,7 +26,7 @@ _getframe = sys._getframe
 # goes on in the session: where code of users was called by other frames of jitla, it interrupts them.
 USER, INTERNAL, ROOT, BRIDGE = 0, 1, 2, 3
 # What is called instead of a decorated function.
-_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}bypass.py")
+_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}parameters.py")
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}
@@ -48,6 +50,15 @@ def mark(code: CodeType, kind: int) -> int:
     return kind
 
 
+def conceal(function: FunctionType) -> None:
+    """Let frames of a function of jitla's not be counted; they stay of the kind that they are."""
+    code = function.__code__
+    kind = _KINDS.get(id(code))
+    hide(function)
+    if kind is not None:
+        mark(function.__code__, kind)
+
+
 def _forget(key: int) -> None:
     for table in (_CODES, _KINDS, _STRAIGHT, _BYTES, _LINES):
         table.pop(key, None)
@@ -67,7 +78,9 @@ def kind_of(code: CodeType) -> int:
     if known is not None:
         return known
     file = code.co_filename
-    return mark(code, USER if not file.startswith(_PACKAGE) else BRIDGE if file in _BRIDGES else INTERNAL)
+    if not file.startswith(_PACKAGE):
+        return mark(code, USER)
+    return mark(code, BRIDGE if file.removesuffix(MARK) in _BRIDGES else INTERNAL)
 
 
 def bridge(function: F) -> F:

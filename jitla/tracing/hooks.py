@@ -41,12 +41,12 @@ from jitla.tracing.kinds import (
     setter_of,
     stores_plainly,
 )
-from jitla.tracing.lifting import Lifting, settled
+from jitla.tracing.lifting import Lifting, settle_value
 from jitla.tracing.places import call_at, call_here, place_of
 from jitla.tracing.session import MOST_PENDING, Session
 from jitla.tracing.signature import TRACED
 from jitla.tracing.sparsified import Sparsified
-from jitla.tracing.stored import LazySparse
+from jitla.tracing.stored import LazySparse, settled
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.turns import goes_on
 from jitla.tracing.twins import TwinTable
@@ -78,13 +78,13 @@ _INPLACE_UFUNC = {
     operator.ilshift: np.left_shift, operator.irshift: np.right_shift, operator.ipow: np.power,
     operator.imatmul: np.matmul,
 }
-_ASKING_NOTHING = frozenset({isinstance, issubclass, id, callable, globals, ord, chr})
+_ASKING_NOTHING = frozenset({isinstance, issubclass, callable, globals, ord, chr})
 # Python's numbers, and NumPy's but those that warn in arithmetic.
 _SAYING_NOTHING = LAZY | {int, float, bool, complex, str}
 
 
 class Hooks(Lifting):
-    """The object behind ``__jitla__`` in every twin; without a session it changes nothing."""
+    """The object whose methods are called by twins; without a session it changes nothing."""
 
     def call(self, f: Any) -> Any:
         """Return what is called instead of `f`."""
@@ -131,6 +131,8 @@ class Hooks(Lifting):
                 return Creator(f, session)
             if f is getattr or f is hasattr:
                 return self._get if f is getattr else self._has
+            if f is id:
+                return _identity
             if f in SAFE:
                 return f if f in _ASKING_NOTHING else Consumer(f, session)
         elif kind is type and (f in SAFE or issubclass(f, (_EXCEPTIONS, np.generic, np.dtype))):
@@ -194,7 +196,7 @@ class Hooks(Lifting):
             if isinstance(obj, np.ndarray):
                 call_at(place_of(_getframe(1)), operator.setitem, (obj, key, value), {})
             else:
-                obj[key] = settled(value)
+                obj[key] = settle_value(value)
             return
         kind = type(obj)
         if kind is LazyArray:
@@ -244,7 +246,7 @@ class Hooks(Lifting):
         """Do ``obj.name = value``."""
         session = LOCAL.session
         if session is None:
-            setattr(obj, name, settled(value))
+            setattr(obj, name, settle_value(value))
             return
         if type(obj) is np.ndarray or type(obj) is LazyArray:
             array = session.settle(obj) if type(obj) is LazyArray else obj
@@ -302,7 +304,7 @@ class Hooks(Lifting):
         """Hand a value to whoever drives the generator."""
         session = LOCAL.session
         if session is None:
-            return settled(value)
+            return settle_value(value)
         value = session.plain(value)
         session.hand_over()
         return value
@@ -331,6 +333,22 @@ def _class_of(*args: Any, **kwargs: Any) -> Any:
     if len(args) == 1 and not kwargs and type(args[0]) in PROXIES:
         return args[0].__class__
     return type(*args, **kwargs)
+
+
+def _identity(*args: Any, **kwargs: Any) -> int:
+    """Do what ``id`` does: of a proxy, the identity of what it stands for, which is not replaced any more."""
+    if len(args) == 1 and not kwargs:
+        proxy = args[0]
+        kind = type(proxy)
+        if kind is LazyArray:
+            memory = proxy._s.settle(proxy)
+            proxy._s.foreigners.setdefault(id(memory), proxy)  # as if it had come from outside
+            return id(memory)
+        if kind in LAZY:
+            return id(proxy._s.value(proxy))
+        if kind is LazySparse:
+            return id(settled(proxy))
+    return id(*args, **kwargs)
 
 
 def _attribute(obj: Any, name: str) -> Any:

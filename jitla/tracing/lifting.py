@@ -38,12 +38,12 @@ class Lifting:
     def keep(self, value: Any) -> Any:
         """Return what is stored in a global or closure variable: never a proxy."""
         session = LOCAL.session
-        return settled(value) if session is None else session.plain(value)
+        return settle_value(value) if session is None else session.plain(value)
 
     def item(self, value: Any) -> Any:
         """Return an element of a comprehension: never a proxy."""
         session = LOCAL.session
-        return settled(value) if session is None else session.plain(value)
+        return settle_value(value) if session is None else session.plain(value)
 
     def term(self, value: Any) -> Any:
         """Return an element of a comprehension that is added to others at once: arrays may be proxies."""
@@ -216,7 +216,7 @@ def _stepped(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
         yield value
 
 
-def settled(value: Any) -> Any:
+def settle_value(value: Any) -> Any:
     """Return what a value stands for where no session is under way: suspended frames may hold proxies."""
     return value._s.value(value) if type(value) in LAZY else value
 

@@ -17,8 +17,10 @@ import numpy as np
 
 from jitla.cold import RUNNING
 from jitla.hops import Flagged
+from jitla.recursion import call_with_room
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
+from jitla.tracing.callers import call_from
 from jitla.tracing.closing import EXIT, Store, Tape
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
@@ -29,7 +31,7 @@ from jitla.tracing.indexing import SUSPENDED, Bound
 from jitla.tracing.learning import Learning
 from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
-from jitla.tracing.places import call_at, place_of
+from jitla.tracing.places import place_of
 from jitla.tracing.recording import forget_inferred
 from jitla.tracing.retreat import Allowance, put_back
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
@@ -258,13 +260,18 @@ class Session(Dispatch):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         if type(function) in _METHODS and type(function.__self__) in SUSPENDED:
             self.plain(function.__self__)  # its code goes on, outside of the session
-        place = place_of(user_frame())
-        call = self.site.counted if is_large(function, plain) else call_at
-        if is_numba(function):
-            call = partial(self.site.compiled, title_of(function))
+        frame = user_frame()
+        call: Callable[..., Any] | None = None
+        if is_large(function, plain):
+            call = partial(self.site.counted, place_of(frame))
+        elif is_numba(function):
+            call = partial(self.site.compiled, title_of(function), place_of(frame))
         LOCAL.session = None
         try:
-            result = call(place, function, plain, options)
+            if call is None:
+                result = call_from(frame, self, function, plain, options)
+            else:
+                result = call(function, plain, options)
         finally:
             LOCAL.session = self
             self._look_again((*args, *kwargs.values()))
@@ -372,7 +379,7 @@ def run(
             site.idle.append(session)
         return result
     except BaseException as error:
-        session.abandon(error)
+        call_with_room(session.abandon, error)
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
@@ -456,7 +463,7 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
         except StopIteration as stop:
             return session.end(stop.value)
         except BaseException as error:
-            session.abandon(error)
+            call_with_room(session.abandon, error)
             error.__traceback__ = user_traceback(error.__traceback__)
             raise
         finally:

@@ -179,8 +179,8 @@ class Site:
             raise  # the user's filters make it an exception
         except Exception as error:
             made = Replay(make())
-            made.frozen = isinstance(error, (NothingNew, *LACKING))  # perhaps not for ever
-            if type(error) is not NothingNew:
+            made.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # perhaps not for ever
+            if not isinstance(error, (NothingNew, RecursionError)):
                 self.failed(error)
                 self.retry.fail(error)
             return made
@@ -440,6 +440,8 @@ class Site:
 
     def failed(self, error: Exception) -> None:
         """Note that a program failed and NumPy computed the block; the first time in the log, too."""
+        if isinstance(error, RecursionError):
+            return  # only the stack was too short
         if len(self.failures) < 100:
             self.failures.append(f"{type(error).__name__}: {error}")
         text = "%s: a program failed and NumPy ran instead: %r"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from inspect import CO_COROUTINE, CO_GENERATOR
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -15,11 +16,13 @@ from weakref import ref
 import numpy as np
 
 from jitla.callables import ARRAYS, is_decorated, is_installed, package_of
-from jitla.source import HOOK, IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, loops_in_python
+from jitla.source import IMMUTABLE, MISSING, NOT_ARRAY, PerCode, Twins, is_twin, loops_in_python
 from jitla.tracing.frames import BRIDGE, INTERNAL, USER, kind_of, mark
 from jitla.tracing.functions import FUNCTIONS
+from jitla.tracing.thread_state import LOCAL
 
 _ArrayFunction = type(np.sum)
+_SUSPENDING = CO_GENERATOR | CO_COROUTINE
 
 
 class Entry(NamedTuple):
@@ -28,12 +31,14 @@ class Entry(NamedTuple):
     owner: ref[FunctionType]
     made_of: CodeType
     defaults: tuple[Any, ...] | None
-    # The code to run and where its cells are (-1: the hooks); None: the function itself.
+    # The code to run and where its cells are; None: the function itself.
     code: CodeType | None
     places: tuple[int, ...]
     # A twin without cells of its function can be kept, too, unless it would keep the function.
     twin: FunctionType | None
     sees: bool
+    # What belongs to it if it is decorated.
+    state: Any
     # Where the namespace is that of the function, None stands for it.
     watched: list[tuple[Mapping[str, Any] | None, str, Any]]
 
@@ -60,14 +65,20 @@ class TwinTable:
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.made_of is not code \
                 or entry.defaults is not function.__defaults__ or _is_stale(entry.watched, function):
-            if HOOK in code.co_freevars:  # twins are not entered
+            if is_twin(code):  # twins are not entered
                 return function
             entry = self._enter(function)
+        if entry.state is not None:
+            return self._inside(function, entry.state)
         if not entry.sees:
             return None
         if entry.code is None:
             return function
         return entry.twin or self._bound(function, entry)
+
+    def reason(self, function: FunctionType) -> str:
+        """Say why a user's function has no twin."""
+        return self._made.reason(function)
 
     def bare(self, part: Any) -> Any:
         """Return the code or the closure that a function made in a twin has where nothing is traced."""
@@ -91,13 +102,31 @@ class TwinTable:
                 del entries[key]
 
         owner = ref(function, forget)
-        if is_decorated(function):
-            # A decorated function goes on in the session of its caller by itself.
-            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, [])
+        state = _state_of(function)
+        if state is not None:
+            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, state, [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made
         return made
+
+    def _inside(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
+        """Return what traced code calls instead of a decorated function, in its own session.
+
+        That is the twin itself: one frame for each level of a recursion, as in plain code. Where more has to
+        be decided, it is like what users call: before the first call, for loops over elements, where each
+        call has a session of its own, and where users have given it other defaults.
+        """
+        plain = state.function
+        if _suspends(plain):
+            return wrapper
+        looping, session = state.looping, LOCAL.session
+        if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
+                or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or looping is not None \
+                and not looping.traced and (session is None or session.site.payoff is not None):
+            entrance: Callable[..., Any] = state.entrance(wrapper)
+            return entrance
+        return self.of(plain) if state.twin else None
 
     def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
         package = package_of(function)
@@ -105,7 +134,7 @@ class TwinTable:
             package not in self._decorated
         twin = None if library else self._made.instrument(function)
         if twin is None:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, [])
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, None, [])
         code = twin.__code__
         mark(code, USER)
         for each in _with_inner(code):
@@ -114,25 +143,33 @@ class TwinTable:
         watched = [(None if space is own else space, name, expected)
                    for space, name, expected in self._made.watched(function)]
         if twin is function:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, watched)
-        if HOOK in code.co_freevars:
-            self._cell = twin.__closure__[code.co_freevars.index(HOOK)]  # type: ignore[index]
+            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, None, watched)
         names = function.__code__.co_freevars
-        places = tuple(names.index(name) if name != HOOK else -1 for name in code.co_freevars)
+        places = tuple(names.index(name) for name in code.co_freevars)
         return Entry(
             owner, function.__code__, function.__defaults__, code, places,
-            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, watched)
+            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, None, watched)
 
     def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
         """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
         assert entry.code is not None
         cells = function.__closure__ or ()
-        closure = tuple([self._cell if i < 0 else cells[i] for i in entry.places])
+        closure = tuple([cells[i] for i in entry.places])
         twin = FunctionType(
             entry.code, function.__globals__, function.__name__, function.__defaults__, closure)
         twin.__kwdefaults__ = function.__kwdefaults__
         twin.__qualname__ = function.__qualname__
         return twin
+
+
+def _state_of(function: FunctionType) -> Any:
+    """Return what belongs to a decorated function; None: it is none, or the plain one by another name."""
+    state = function.__dict__["__jitla_state__"] if is_decorated(function) else None
+    return None if state is None or state.bare else state
+
+
+def _suspends(function: Any) -> bool:
+    return bool(function.__code__.co_flags & _SUSPENDING) if type(function) is FunctionType else True
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:

@@ -11,16 +11,17 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 
 # Rooms of one rank never import each other. Files of one rank are in reading order.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("classes", "errors", "locks", "rests", "stacks", "headroom", "loading", "later", "config",
-     "clocks", "callables", "events", "making"),
+    ("classes", "errors", "locks", "rests", "stacks", "headroom", "loading", "recursion", "later", "config",
+     "clocks", "callables", "internal", "frame_readers", "events", "making"),
     ("hops", "source", "cold", "turning", "outlook"),
     ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
     ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
     ("verify", "analysis", "predictions", "graph", "records", "advice", "pace", "levels", "timeline", "page",
      "explanation", "drafting", "account", "calibration", "machines", "entries", "disk", "planned", "sending",
-     "tuned", "gate", "state", "quantization", "foresight", "tiers", "recompilation",
+     "tuned", "gate", "parameters", "bypass", "state", "quantization", "foresight", "tiers", "recompilation",
      "throttle", "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling",
-     "bypass", "calling", "api", "decorating", "notebook", "trials", "replay", "commands", "__init__",
+     "calling", "api", "decorating", "notebook", "trials", "replay", "commands",
+     "__init__",
      "demo_data", "demo_algorithms", "demo_worker", "demo", "__main__"),
 )
 # What a room may import from the rank below its own and lower; others may import all of it.

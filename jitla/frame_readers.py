@@ -1,0 +1,163 @@
+"""Functions that look at frames of the stack, and whether they look further than at their caller.
+
+A function that looks at its own frame, or at those of its callers, is not traced: where it is traced it
+runs as another function, with other variables, between frames of jitla's. A function that it calls may look
+at *its* frame only, and is shown one with the same variables; one that looks further up would see frames of
+jitla's.
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+__all__ = ["looks_at_frames", "looks_beyond", "reader", "stays_plain"]
+
+# Functions that return frames, or what is in them, by the module that has them.
+_READERS = {
+    "sys": frozenset({"_getframe", "_current_frames", "_current_exceptions", "_getframemodulename"}),
+    "inspect": frozenset({"currentframe", "stack", "trace", "getouterframes", "getinnerframes"}),
+    "traceback": frozenset({"walk_stack", "extract_stack", "format_stack", "print_stack"}),
+}
+# Names that nothing else has: whatever they are attributes of.
+_PLAIN = frozenset({"_getframe", "_current_frames", "_getframemodulename", "currentframe"})
+_ANY = frozenset().union(*_READERS.values())
+_NOTHING = frozenset({"CACHE", "PRECALL", "PUSH_NULL", "RESUME", "EXTENDED_ARG", "NOP"})
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORROW")
+
+
+def reader(value: Any) -> str:
+    """Return the name of a function that returns frames, with its module's; nothing for anything else."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    found = type(module) is str and name in _READERS.get(module, ())
+    return f"{module}.{name}" if found else ""
+
+
+def looks_at_frames(function: FunctionType) -> str:
+    """Return by what `function`, or a function in it, looks at frames; nothing if it does not."""
+    codes, space = _with_inner(function.__code__), function.__globals__
+    return next((found for code in codes if (found := _reads(code, space))), "")
+
+
+def looks_beyond(function: FunctionType) -> str:
+    """Return by what `function` looks at frames further up than that of its caller, or may do so."""
+    found = looks_at_frames(function)
+    return found if found and _is_deep(function.__code__, function.__globals__) else ""
+
+
+def stays_plain(function: FunctionType) -> str:
+    """Return why no frame but its own may stand between `function` and its caller; nothing if one may.
+
+    Functions that it names are looked at as they are now.
+    """
+    found = looks_at_frames(function)
+    if found:
+        return f"it looks at frames of the stack, by {found}"
+    for named in _named(function):
+        if found := looks_beyond(named):
+            return f"{named.__qualname__}, which it calls, looks at frames of the stack, by {found}"
+    return ""
+
+
+def _named(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield functions that `function`, or a function in it, names."""
+    space = function.__globals__
+    for cell in function.__closure__ or ():
+        try:
+            if isinstance(cell.cell_contents, FunctionType):
+                yield cell.cell_contents
+        except ValueError:  # it is empty
+            continue
+    for code in _with_inner(function.__code__):
+        for name in code.co_names:
+            if isinstance(space.get(name), FunctionType):
+                yield space[name]
+
+
+def _with_inner(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for each in code.co_consts:
+        if isinstance(each, CodeType):
+            yield from _with_inner(each)
+
+
+def _reads(code: CodeType, space: dict[str, Any]) -> str:
+    for name in code.co_names:
+        if name in _PLAIN:
+            return name
+        value = space.get(name)
+        if value is not None and not isinstance(value, ModuleType) and (found := reader(value)):
+            return found
+    if _ANY.isdisjoint(code.co_names) or not any(
+            name in _READERS or isinstance(space.get(name), ModuleType) and space[name].__name__ in _READERS
+            for name in code.co_names):
+        return ""
+    return next((found for found, _ in _calls(_steps(code), space)), "")
+
+
+def _steps(code: CodeType) -> list[dis.Instruction]:
+    """Return the instructions of `code` that do something."""
+    return [step for step in dis.get_instructions(code) if step.opname not in _NOTHING]
+
+
+def _calls(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterator[tuple[str, int]]:
+    """Yield each function that `steps` load which returns frames, and the index of the instruction."""
+    # Names of variables that the code itself gives to modules, and to what it takes from them.
+    given: dict[Any, str] = {}
+    module = ""
+    for at, step in enumerate(steps):
+        before = steps[at - 1] if at else None
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+        elif step.opname.startswith("STORE_") and before is not None:
+            if before.opname == "IMPORT_NAME":
+                given[step.argval] = before.argval
+            elif before.opname == "IMPORT_FROM" and before.argval in _READERS.get(module, ()):
+                given[step.argval] = f"{module}.{before.argval}"
+        elif step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
+            name = step.argval
+            if name in _PLAIN:
+                yield name, at
+            elif name in _ANY and before is not None and before.opname.startswith(_LOADS):
+                value = space.get(before.argval)
+                owner = given.get(before.argval) or (value.__name__ if isinstance(value, ModuleType) else "")
+                if name in _READERS.get(owner, ()):
+                    yield f"{owner}.{name}", at
+        elif step.opname.startswith(_LOADS):
+            found = given.get(step.argval, "") if "." in given.get(step.argval, "") else \
+                reader(space.get(step.argval)) if step.opname.startswith(("LOAD_GLOBAL", "LOAD_NAME")) else ""
+            if found:
+                yield found, at
+
+
+def _is_deep(code: CodeType, space: dict[str, Any]) -> bool:
+    """Say whether frames above that of the caller are looked at, as far as instructions tell; else yes."""
+    if any(_reads(each, space) for each in _with_inner(code) if each is not code):
+        return True  # the caller of a function inside is another frame
+    steps = _steps(code)
+    back = sum(step.argval == "f_back" for step in steps)
+    if back and any("JUMP_BACKWARD" in step.opname for step in steps):
+        return True
+    return any(back + _depth(name.rpartition(".")[2], steps[at + 1:at + 5]) > 1
+               for name, at in _calls(steps, space))
+
+
+def _depth(name: str, after: list[dis.Instruction]) -> int:
+    """Return how far up a call reaches, whose instructions after the load of the function are these."""
+    values = [step.argval if type(step.argval) is int and step.opname.startswith("LOAD_") else None
+              for step in after]
+    calls = [step.opname.startswith("CALL") for step in after]
+    if name in ("_getframe", "currentframe") and calls and calls[0]:
+        return 0
+    if name == "_getframe" and len(calls) > 1 and calls[1] and values[0] is not None:
+        return int(values[0])
+    if name == "stack":
+        # all frames are made, one of them is taken
+        at = calls.index(True) + 1 if True in calls[:2] else len(after)
+        if at + 1 < len(after) and ("SUBSCR" in after[at + 1].opname or after[at + 1].argrepr == "[]"):
+            taken = values[at]
+            return sys.maxsize if taken is None or taken < 0 else taken
+    return sys.maxsize
