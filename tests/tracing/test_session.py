@@ -439,7 +439,7 @@ def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
         assert not any(held)
 
 
-def test_a_session_whose_proxies_are_kept_does_not_serve_again() -> None:
+def test_a_generator_that_is_returned_holds_arrays() -> None:
     @jitla.jit
     def keep(x: np.ndarray) -> Iterator[float]:
         def totals(y: np.ndarray) -> Iterator[float]:
@@ -450,8 +450,8 @@ def test_a_session_whose_proxies_are_kept_does_not_serve_again() -> None:
 
     x = np.arange(4.0)
     kept = [keep(x + n) for n in range(3)]
+    assert all(type(each.gi_frame.f_locals["y"]) is np.ndarray for each in kept)
     assert list(zip(*kept, strict=True)) == [(0.0, 0.0, 0.0), (10.0, 14.0, 18.0), (20.0, 28.0, 36.0)]
-    assert not any(site.idle for site in keep.__jitla_state__.all_sites())
 
 
 def test_a_call_inside_a_call_has_a_session_of_its_own() -> None:
