@@ -7,8 +7,10 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A directory of this run alone, which its processes share: what one has compiled the others find. Nothing
@@ -49,3 +51,21 @@ def pytest_collection_finish() -> None:
     """Leave modules and tests, which stay, out of every search for garbage: tests make many."""
     gc.collect()
     gc.freeze()
+
+
+# Memory mappings of a process from which on compiled code is dropped; Linux allows some 65,000.
+MANY_MAPPINGS = 25_000
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _few_mappings() -> Iterator[None]:
+    """Drop all compiled code after a module if there is much: users have no thousands of kernels."""
+    yield
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPPINGS:
+        from jitla.gate import GATE
+
+        for state in list(GATE.states):
+            state.clear()
+        GATE.renew()
+        gc.collect()

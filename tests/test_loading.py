@@ -207,3 +207,21 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
     with pytest.raises(StopIteration) as stop:
         waits(x).send(None)
     assert list(stop.value.value) == [-1.0, 0.0, 1.0]
+
+
+def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    from jitla import headroom
+
+    left = headroom.MAPPINGS_OF_OTHERS + 3 * headroom.MAPPINGS_OF_OBJECT
+    counted: list[int] = []
+    monkeypatch.setattr(headroom, "_count", lambda: counted.append(1) or 1000)
+    monkeypatch.setattr(headroom, "_limit", lambda: 1000 + left)
+    mappings = headroom._Mappings()
+    for _ in range(3):
+        mappings.foresee()
+    assert len(counted) == 1
+    monkeypatch.setattr(headroom, "_limit", lambda: 1000 + headroom.MAPPINGS_OF_OTHERS)
+    for _ in range(2):
+        with pytest.raises(MemoryError, match="mappings"):
+            mappings.foresee()
+    assert len(counted) == 3

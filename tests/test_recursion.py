@@ -183,16 +183,19 @@ def test_code_is_given_back() -> None:
     f = itself(jitla.jit(compile="auto"))
     seen = []
 
-    @jitla.jit(compile="auto")
-    def g(n: int) -> Any:
-        seen.append(g.__code__ is g.__wrapped__.__code__)
-        return g(n - 1) if n else f(X, 2)
+    def made() -> Any:
+        @jitla.jit(compile="auto")
+        def g(n: int) -> Any:
+            seen.append(g.__code__ is g.__wrapped__.__code__)
+            return g(n - 1) if n else f(X, 2)
+        return g
 
-    g(DEEP - 1)
+    shallow, deep = made(), made()  # each is called for the first time: no call is left to the plain function
+    shallow(DEEP - 1)
     assert not any(seen)
-    g(2 * DEEP)
+    deep(4 * DEEP)
     assert any(seen)
-    for each in (f, g):
+    for each in (f, shallow, deep):
         assert each.__code__ is each.__jitla_state__.shortcut.code is not each.__wrapped__.__code__
     check_nothing_is_left()
 

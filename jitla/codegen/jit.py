@@ -23,7 +23,7 @@ from jitla.codegen.targets import host_target
 from jitla.codegen.ufunc_loops import symbols_in
 from jitla.config import __version__
 from jitla.errors import BackendError
-from jitla.headroom import foresee
+from jitla.headroom import foresee, foresee_mappings
 from jitla.locks import hold, lost, relock
 from jitla.making import MAKING
 from jitla.rests import rest, resume
@@ -260,6 +260,7 @@ class Jit:
         symbols: Mapping[str, int] | None = None,
     ) -> Library:
         foresee(FOR_LOADING + 2 * sum(map(len, objects)))
+        foresee_mappings()
         builder = llvm.JITLibraryBuilder().add_current_process()
         for name, address in {**symbols_in(objects), **(symbols or {})}.items():
             builder = builder.import_symbol(name, address)
