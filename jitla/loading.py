@@ -53,7 +53,9 @@ class Retry:
 
     def fail(self, error: BaseException) -> None:
         """Note that it failed with `error`; what fails before it is tried again is the same failure."""
-        self.error = error
+        # Its traceback would keep the frames of users: another one without is kept.
+        self.error = type(error).__new__(type(error), *error.args)
+        self.error.args = error.args
         if not self.left:
             self.times += 1
             self.left = min((1 << self.times) - 1, MOST)

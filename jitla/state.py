@@ -7,7 +7,7 @@ Receives functions and calls; returns what they are run by.
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import FunctionType, TracebackType
+from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -48,6 +48,21 @@ def _ways() -> tuple[Any, Any]:
     return tracing.Rising, tracing.Kind
 
 
+def _arrived(function: Any, changes: dict[str, Any], file: str) -> State:
+    """Return the state of a function that came from another process, where its source was in `file`.
+
+    Some versions of cloudpickle take the name of the file out of code.
+    """
+    if type(function) is FunctionType and function.__code__.co_filename != file:
+        function.__code__ = _in_file(function.__code__, file)
+    return State(function, changes)
+
+
+def _in_file(code: CodeType, file: str) -> CodeType:
+    inside = tuple([_in_file(each, file) if isinstance(each, CodeType) else each for each in code.co_consts])
+    return code.replace(co_filename=file, co_consts=inside)
+
+
 class State:
     """What belongs to one decorated function: its twin, and a site per configuration."""
 
@@ -72,7 +87,9 @@ class State:
         GATE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return State, (self.function, self.changes)  # what was learnt stays
+        code = getattr(self.function, "__code__", None)
+        # What was learnt stays.
+        return _arrived, (self.function, self.changes, getattr(code, "co_filename", ""))
 
     def belongs_to(self, function: FunctionType) -> bool:
         """Say whether `function` is what users call, and not one that has its attributes, too."""

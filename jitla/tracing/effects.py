@@ -282,4 +282,5 @@ def heeded(block: Block, roots: list[int]) -> list[int]:
     computed = {i for r in roots for i in cone(block.entries, r)}
     dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST_OP and i not in computed]
     hops = hops_of(block) if dropped else []
-    return [i for i in dropped if may_raise(hops[i])]
+    return [i for i in dropped if may_raise(hops[i])
+            and not np.can_cast(hops[i].inputs[0].meta.dtype, hops[i].meta.dtype)]

@@ -444,8 +444,8 @@ class Site:
             return  # only the stack was too short
         if len(self.failures) < 100:
             self.failures.append(f"{type(error).__name__}: {error}")
-        text = "%s: a program failed and NumPy ran instead: %r"
-        log.log(DEBUG if self.failures[1:] else WARNING, text, self.name, error)
+        text = "%s: a program failed and NumPy ran instead: %s"
+        log.log(DEBUG if self.failures[1:] else WARNING, text, self.name, repr(error))
 
     def clear(self) -> None:
         """Forget everything learnt."""

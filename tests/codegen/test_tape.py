@@ -134,9 +134,10 @@ def test_enters_and_puts(how):
 class Noted(list):
     """A list that is more than a list."""
 
-    def append(self, item):
-        super().append(item)
+    def __iadd__(self, items):
+        super().__iadd__(items)
         self.note = len(self)
+        return self
 
 
 @both
