@@ -53,8 +53,8 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-# Memory mappings of a process from which on compiled code is dropped; Linux allows some 65,000.
-MANY_MAPPINGS = 25_000
+# Memory mappings of a process from which on compiled code is dropped: some 600 kernels.
+MANY_MAPPINGS = 6_000
 
 
 @pytest.fixture(autouse=True, scope="module")
