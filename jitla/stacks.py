@@ -63,16 +63,16 @@ def _asked() -> int:
 
 def start(thread: threading.Thread) -> None:
     """Start `thread` with a stack that is large enough, whatever the program has set for its own."""
-    usual = threading.stack_size()
-    if not 0 < usual < ENOUGH:
+    if not 0 < threading.stack_size() < ENOUGH:
         thread.start()
         return
     with _SETTING:
-        threading.stack_size(ENOUGH)
+        usual = threading.stack_size(ENOUGH)  # the program may have set another one since it was asked
         try:
             thread.start()
         finally:
-            threading.stack_size(usual)
+            if threading.stack_size() == ENOUGH:  # or it has set another one since
+                threading.stack_size(usual)
 
 
 def deeply(function: Callable[..., Any], *args: Any) -> Any:
