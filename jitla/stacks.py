@@ -63,16 +63,17 @@ def _asked() -> int:
 
 def start(thread: threading.Thread) -> None:
     """Start `thread` with a stack that is large enough, whatever the program has set for its own."""
-    if not 0 < threading.stack_size() < ENOUGH:
-        thread.start()
-        return
     with _SETTING:
-        usual = threading.stack_size(ENOUGH)  # the program may have set another one since it was asked
+        # What is set is returned by setting another one only; asked without an argument, Python sets it to 0.
+        usual = threading.stack_size(ENOUGH)
+        if not 0 < usual < ENOUGH:
+            threading.stack_size(usual)
         try:
             thread.start()
         finally:
-            if threading.stack_size() == ENOUGH:  # or it has set another one since
-                threading.stack_size(usual)
+            now = threading.stack_size(usual)
+            if now not in (usual, ENOUGH):  # the program has set another one meanwhile
+                threading.stack_size(now)
 
 
 def deeply(function: Callable[..., Any], *args: Any) -> Any:
