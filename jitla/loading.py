@@ -23,7 +23,7 @@ from typing import Any
 from jitla.rests import LOCAL, hurry, pausing
 from jitla.stacks import start
 
-__all__ = ["LACKING", "NotLoaded", "Retry", "load"]
+__all__ = ["LACKING", "NotLoaded", "Retry", "is_waiting", "load"]
 
 #: Seconds that a fork waits for a load, and a thread that is importing something itself.
 PATIENCE = 10.0
@@ -68,6 +68,15 @@ class Retry:
         return True
 
 
+# Threads that wait for a load.
+_WAITING: set[int] = set()
+
+
+def is_waiting() -> bool:
+    """Return whether this thread waits for a load: whoever asks is a signal handler or finalizer."""
+    return threading.get_ident() in _WAITING
+
+
 class _Task:
     """A load that a thread of its own does: what came of it."""
 
@@ -105,6 +114,17 @@ class Loader:
         if LOCAL.share < 1.0 or _is_importing(sys._getframe()):
             return self._loaded(name)
         task = _Task(name)
+        ident = threading.get_ident()
+        if ident in _WAITING:
+            raise NotLoaded(f"{name}: asked for by code that interrupts a load")
+        _WAITING.add(ident)
+        try:
+            return self._await(task)
+        finally:
+            _WAITING.discard(ident)
+
+    def _await(self, task: _Task) -> Any:
+        name = task.name
         try:
             start(threading.Thread(target=self._work, args=(task,), name="jitla loads"))
         except (RuntimeError, MemoryError):  # no more threads, or the process ends

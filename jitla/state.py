@@ -18,7 +18,7 @@ from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.frame_readers import looks_at_frames
 from jitla.gate import GATE
-from jitla.loading import LACKING
+from jitla.loading import LACKING, is_waiting
 from jitla.outlook import Brief
 from jitla.parameters import called_by, link_in
 from jitla.recursion import call_with_room
@@ -273,7 +273,7 @@ class State:
 
         `given` are the arguments, if loops over elements matter.
         """
-        if is_shallow():
+        if is_shallow() or is_waiting():
             return None
         try:
             if given:
@@ -285,6 +285,8 @@ class State:
 
     def first_site(self, *given: Any) -> Site | None:
         """Return the site for a first call under the options in force; None: it is the plain function's."""
+        if is_waiting():
+            return None
         try:
             if given:
                 self.insist(*given)
