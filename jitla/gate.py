@@ -254,7 +254,7 @@ class Gate:
 
     def tell_failure(self, name: str, text: str) -> None:
         """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
-        with suppress(NotLoaded):  # what logs may be lacking, too: then that is told later
+        with suppress(NotLoaded):  # the logging module may be missing, too
             self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:

@@ -17,7 +17,7 @@ MAPPINGS_OF_OBJECT, MAPPINGS_OF_OTHERS = 24, 4000
 
 
 def foresee(nbytes: int) -> None:
-    """Raise `MemoryError` if the process cannot have so many bytes more."""
+    """Raise `MemoryError` if the process cannot allocate `nbytes` more."""
     try:
         mmap.mmap(-1, nbytes).close()
     except (OSError, OverflowError, ValueError) as error:
@@ -25,7 +25,7 @@ def foresee(nbytes: int) -> None:
 
 
 class _Mappings:
-    """Counts the mappings of the process when so many objects were loaded that they may be used up."""
+    """Bounds the memory mappings of the process; recounts them when loads may have used them up."""
 
     def __init__(self) -> None:
         self.objects = 0  # that may be loaded before mappings are counted again

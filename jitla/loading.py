@@ -27,7 +27,7 @@ __all__ = ["LACKING", "NotLoaded", "Retry", "is_waiting", "load"]
 
 #: Seconds that a fork waits for a load, and a thread that is importing something itself.
 PATIENCE = 10.0
-#: Seconds after which whoever waits looks whether the thread that loads is still in this process.
+#: Seconds between checks that the loading thread still exists in this process (it does not after a fork).
 LOOK = 0.1
 #: Calls that go by, at most, before what failed is tried again.
 MOST = 1 << 10

@@ -36,7 +36,7 @@ class _Ufunc(ctypes.Structure):
 
 
 def symbol(name: str, bits: int) -> str:
-    """Return the name of the pair of words for the loop of the ufunc `name` on floats of so many bits."""
+    """Return the symbol of the loop pointer and its data for the ufunc `name` on floats of `bits` bits."""
     return f"jitla.numpy.{name}.f{bits}"
 
 
