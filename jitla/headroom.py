@@ -41,7 +41,7 @@ class _Mappings:
 
 
 def _limit() -> int:
-    with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
+    with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count", encoding="utf-8") as file:
         return int(file.read())
     return 1 << 40  # elsewhere there is no such limit
 

@@ -11,6 +11,7 @@ each time: what the process lacks it may lack for long.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import sys
 import threading
@@ -32,6 +33,8 @@ LOOK = 0.1
 #: Calls that go by, at most, before what failed is tried again.
 MOST = 1 << 10
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
+#: What the names of the files begin with whose frames stand between a load and the loads inside of it.
+_LOADING = (os.path.dirname(__file__) + os.sep, "<frozen importlib.", os.path.dirname(importlib.__file__) + os.sep)
 
 
 class NotLoaded(ImportError):
@@ -108,7 +111,10 @@ class Loader:
 
     def load(self, name: str) -> Any:
         """Return the module `name`; raise `NotLoaded` if it cannot be had now."""
-        if self._lock._is_owned():  # type: ignore[attr-defined]  # by what is being loaded
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            # By what is being loaded, or by code that interrupts it and would see modules half loaded.
+            if _is_interrupting(sys._getframe()):
+                raise NotLoaded(f"{name}: asked for by code that interrupts a load")
             return import_module(name)
         self._ask(name)
         if LOCAL.share < 1.0 or _is_importing(sys._getframe()):
@@ -203,6 +209,15 @@ def _is_importing(frame: FrameType | None) -> bool:
     """Say whether `frame` was reached from the import of a module, whose lock this thread then has."""
     while frame is not None:
         if frame.f_code.co_filename == _IMPORTING:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _is_interrupting(frame: FrameType | None) -> bool:
+    """Say whether code that is neither jitla's nor of the import system stands between `frame` and the load."""
+    while frame is not None and frame.f_code is not Loader._loaded.__code__:
+        if not frame.f_code.co_filename.startswith(_LOADING):
             return True
         frame = frame.f_back
     return False

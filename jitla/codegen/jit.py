@@ -211,7 +211,7 @@ class Jit:
         if shelf is None or self._writers is None:
             return None
         told = shelf.get(self.key(repr(words)), self._writers())
-        key, *parts = ("",) if told is None else told.decode("ascii").split()
+        key, *parts = ("",) if told is None else told.decode("utf-8").split()
         library = self._loaded.get(key)
         if library is None:
             objects = [data for data in (self._known(part, shelf) for part in parts) if data is not None]

@@ -96,7 +96,7 @@ def _numbers(words: list[str]) -> list[int]:
 
 def _text(path: str) -> str:
     try:
-        with open(path, encoding="ascii", errors="replace") as file:
+        with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()
     except OSError:
         return ""

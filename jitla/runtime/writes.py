@@ -176,5 +176,5 @@ def _outside(array: np.ndarray) -> list[tuple[int, int]]:
 
 def _is_pinned() -> bool:
     """Say whether memory of this process is lent to devices."""
-    with open("/proc/self/status", encoding="ascii", errors="replace") as lines:
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as lines:
         return any(line.startswith("VmPin:") and int(line.split()[1]) for line in lines)

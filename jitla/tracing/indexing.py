@@ -24,7 +24,7 @@ from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending,
 from jitla.tracing.closing import NOTHING
 from jitla.tracing.enacting import same_view
 from jitla.tracing.gathers import gathered
-from jitla.tracing.kinds import is_wild
+from jitla.tracing.kinds import TAME, is_wild
 from jitla.tracing.memory import lazy_array
 from jitla.tracing.narrowing import Attrs, conversion
 from jitla.tracing.places import call_here
@@ -157,6 +157,8 @@ class Indexing(Together):
             if (made := gathered(self, value, key)) is not None:
                 return made
             key = self.plain(key)
+        if (type(key) is slice or type(key) not in TAME) and _runs_code(key):
+            return self.outside(operator.getitem, (array, key), {})
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
             if picked is not None:
@@ -236,6 +238,9 @@ class Indexing(Together):
         basic = _known(key)
         if not basic:
             key = self.plain(key)
+            if _runs_code(key):
+                self.outside(operator.setitem, (memory, key, value), {})
+                return
             basic = _basic(key)
         if type(value) is LazyArray and value._s is self and basic and memory.flags.writeable:
             target = memory[key]
@@ -443,6 +448,14 @@ def _basic(key: Any) -> bool:
     """Say whether ``x[key]`` is a view (or an element) and not a copy."""
     parts = key if type(key) is tuple else (key,)
     return all(type(p) in _BASIC or isinstance(p, np.integer) for p in parts)
+
+
+def _runs_code(key: Any) -> bool:
+    """Say whether a key may run code of users when it is asked for its integers or elements."""
+    for part in key if type(key) is tuple else (key,):
+        if is_wild((part.start, part.stop, part.step) if type(part) is slice else part):
+            return True
+    return False
 
 
 def _known(key: Any) -> bool:

@@ -351,3 +351,43 @@ def test_another_thread_reads_a_stored_value_while_the_call_goes_on() -> None:
     thread.join()
     assert found and all(0 <= each < 200 and each == int(each) for each in found)
     assert not f.stats()["failures"] and closing.LOST
+
+
+class _Integer:
+    """What stands for an integer, and calls back where it is asked for it."""
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self.ask = ask
+
+    def __index__(self) -> int:
+        self.ask()
+        return 1
+
+
+@pytest.mark.parametrize("key", [lambda i: i, lambda i: (i,), lambda i: slice(i, None), lambda i: (slice(0, i), None)])
+@pytest.mark.parametrize("stores", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+def test_callbacks_of_keys(key: Any, stores: bool, mode: str) -> None:
+    seen: list[Any] = []
+    x = np.arange(4.0)
+
+    def inverse() -> None:
+        with np.errstate(all="call", call=lambda kind, flag: seen.append((kind, flag))):
+            y = 1 / x
+            seen.append(("done", y.shape))
+
+    def work(a: Any, ask: Any) -> Any:
+        b = a * 2
+        where = key(_Integer(ask))
+        if stores:
+            b[where] = 7.0
+            return b
+        return b[where]
+
+    expected = work(x, inverse)
+    wanted, seen = seen, []
+    traced, asking = jitla.jit(work, compile=mode), jitla.jit(inverse, compile=mode)
+    for _ in range(3):
+        np.testing.assert_array_equal(traced(x, asking), expected)
+        assert seen == wanted
+        seen.clear()
