@@ -185,6 +185,8 @@ class Hooks(Lifting):
             return call_at(place_of(_getframe(1)), op, (target, value), {})
         value = session.plain(value)
         if kind in CONTAINERS and not is_wild(value):
+            if kind is list:
+                session.plain(target)  # `*=` repeats what it holds
             return op(target, value)
         return Foreign(op, session)(target, value)
 
@@ -219,9 +221,7 @@ class Hooks(Lifting):
             if type(value) in CARRIERS or is_wild(key):
                 value = session.plain(value)
             if type(value) in LAZY and type(key) is not slice:
-                # noted before it is stored: an interrupt between both leaves nothing unfilled
-                session.slots[id(obj), "[]", key] = (
-                    obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v))
+                _note_item(session, obj, key)
             obj[key] = value
         else:
             method = getattr(kind, "__setitem__", None)
@@ -357,6 +357,19 @@ def _attribute(obj: Any, name: str) -> Any:
         return object.__getattribute__(obj, name)
     except AttributeError:
         return None
+
+
+def _note_item(session: Session, obj: Any, key: Any) -> None:
+    """Note that an item of a list or dictionary is about to hold a proxy.
+
+    It is noted before it is stored: an interrupt between both leaves nothing unfilled.
+    """
+    if type(obj) is list and isinstance(key, (int, np.integer)) and key < 0:
+        key += len(obj)
+    place = id(obj), "[]", key
+    if place in session.slots and type(_read(obj, key)) not in LAZY:
+        session.plain(obj)  # what was stored there has moved inside of the list
+    session.slots[place] = obj, lambda: _read(obj, key), lambda v: obj.__setitem__(key, v)
 
 
 def _read(obj: Any, key: Any) -> Any:

@@ -234,6 +234,22 @@ class Calling:
         return self.f(*a)
 
 
+def in_lists_whose_items_move(x, store):
+    held = store.l
+    held[:] = [0, 1, 2]
+    held[-1] = x * 2
+    held.append("behind")
+    held[-1] = x * 3
+    held[np.int64(-2)] = x * 4
+    held.insert(0, held.pop(1))
+    held[1] = x * 5
+    held.reverse()
+    held *= 2
+    held[3] = x * 6
+    del held[0]
+    held[-1] = x.sum()
+
+
 def talked(x, store):
     try:
         yield x
@@ -276,7 +292,8 @@ def by_an_object_that_calls(x, store):
 WAYS = (by_a_generator_that_is_closed, by_a_generator_whose_caller_fails, by_a_coroutine_that_is_sent,
         by_an_object_that_calls, in_namedtuples, by_a_generator_that_a_list_steps_through,
         by_a_generator_that_is_returned,
-        by_generator_expressions, by_rows, by_iterators)
+        by_generator_expressions, by_rows, by_iterators,
+        in_lists_whose_items_move)
 
 
 def settled(value: Any) -> Any:
