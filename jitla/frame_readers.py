@@ -11,7 +11,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = ["looks_at_frames", "looks_beyond", "reader", "stays_plain"]
@@ -31,7 +31,9 @@ _LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FAST", "LOAD_DEREF", "LOAD_FAST_BORR
 
 def reader(value: Any) -> str:
     """Return the name of a function that returns frames, with its module's; nothing for anything else."""
-    module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if type(value) is not FunctionType and type(value) is not BuiltinFunctionType:
+        return ""  # not asked for attributes: that may run code of users
+    module, name = value.__module__, value.__name__
     found = type(module) is str and name in _READERS.get(module, ())
     return f"{module}.{name}" if found else ""
 
@@ -67,13 +69,13 @@ def _named(function: FunctionType) -> Iterator[FunctionType]:
     space = function.__globals__
     for cell in function.__closure__ or ():
         try:
-            if isinstance(cell.cell_contents, FunctionType):
+            if type(cell.cell_contents) is FunctionType:
                 yield cell.cell_contents
         except ValueError:  # it is empty
             continue
     for code in _with_inner(function.__code__):
         for name in code.co_names:
-            if isinstance(space.get(name), FunctionType):
+            if type(space.get(name)) is FunctionType:
                 yield space[name]
 
 
@@ -88,14 +90,17 @@ def _reads(code: CodeType, space: dict[str, Any]) -> str:
     for name in code.co_names:
         if name in _PLAIN:
             return name
-        value = space.get(name)
-        if value is not None and not isinstance(value, ModuleType) and (found := reader(value)):
+        if found := reader(space.get(name)):
             return found
     if _ANY.isdisjoint(code.co_names) or not any(
-            name in _READERS or isinstance(space.get(name), ModuleType) and space[name].__name__ in _READERS
+            name in _READERS or _is_module(space.get(name)) and space[name].__name__ in _READERS
             for name in code.co_names):
         return ""
     return next((found for found, _ in _calls(_steps(code), space)), "")
+
+
+def _is_module(value: Any) -> bool:
+    return issubclass(type(value), ModuleType)  # `isinstance` asks values for their class
 
 
 def _steps(code: CodeType) -> list[dis.Instruction]:
@@ -123,7 +128,7 @@ def _calls(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterator[tupl
                 yield name, at
             elif name in _ANY and before is not None and before.opname.startswith(_LOADS):
                 value = space.get(before.argval)
-                owner = given.get(before.argval) or (value.__name__ if isinstance(value, ModuleType) else "")
+                owner = given.get(before.argval) or (value.__name__ if _is_module(value) else "")
                 if name in _READERS.get(owner, ()):
                     yield f"{owner}.{name}", at
         elif step.opname.startswith(_LOADS):

@@ -133,7 +133,7 @@ def _turns(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, A
     for value in chain(args, kwargs.values(), function.__defaults__ or (), cells):
         yield from _lengths(value, whole)
     for name in code.co_names:
-        if isinstance(value := space.get(name), (int, list, tuple, np.ndarray)):
+        if issubclass(type(value := space.get(name)), (int, list, tuple, np.ndarray)):
             yield from _lengths(value, whole)
     yield from (value for value in code.co_consts if type(value) is int and 0 < value <= TURNS)
 

@@ -210,6 +210,7 @@ def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) 
     if code in known or len(known) > DEEP or loops_back(code):
         return False
     named = (function.__globals__.get(name) for name in code.co_names)
-    plain = (getattr(each, "__wrapped__", each) for each in named)  # of one that is decorated, too
+    # of one that is decorated, too
+    plain = (each.__dict__.get("__wrapped__", each) for each in named if type(each) is FunctionType)
     return all(runs_once(each, known | {code}) for each in plain
                if type(each) is FunctionType and str(each.__module__).partition(".")[0] != "numpy")

@@ -71,7 +71,7 @@ def _alone(fn: FunctionType, text: str) -> Source | None:
     code = fn.__code__
     if code.co_name != code.co_qualname:
         return None
-    modules = tuple(name for name in code.co_names if isinstance(fn.__globals__.get(name), ModuleType))
+    modules = tuple(name for name in code.co_names if issubclass(type(fn.__globals__.get(name)), ModuleType))
     lines, first = text.splitlines(True), code.co_firstlineno - 1
     last = first
     while last < len(lines) and (lines[last][:1] in " \t\r\n\f#)]}@" or last == first

@@ -184,6 +184,7 @@ class Closing:
         if type(ops) is Learning:
             ops.note()
         entries, also = (entry,), (node,)
+        # Nothing is called from here on, so that nobody interrupts it.
         ops += entries
         nodes += also
         self.scalars += scalars
@@ -202,9 +203,9 @@ class Closing:
         made._s = self
         made._m = meta
         made._v = made._r = None
-        made._n = self.append(entry, made, scalars)
+        made._n = n = self.append(entry, made, scalars)
         if self.attentive:
-            self.perform(made)
+            self.perform(made, n)
         return made
 
     def repeats(self, entries: tuple, references: tuple) -> bool:
@@ -408,7 +409,7 @@ class Closing:
             ops = self._empty()
         empty: list[Any] = [] if not self.attentive else Attentive()
         tape = _new_tuple(Tape, (self.ops, nodes, self.leaves, self.scalars, lines, views, past))
-        while len(nodes) > count:
+        while nodes[count:]:  # `len` would be a call, behind which code can interrupt
             self._truncate(count)
         # Nothing is called from here on, so that nobody interrupts it.
         self.running = tape
@@ -524,11 +525,16 @@ class Closing:
         finally:
             LOCAL.session = session
 
-    def perform(self, node: Lazy) -> None:
-        """Give the last entry's proxy its value at once, with all that comes of it: it may call the user."""
+    def perform(self, node: Lazy, n: int) -> None:
+        """Give `node`, the proxy of entry `n`, its value at once, with all that comes of it: it may call the user.
+
+        Code that interrupts this, or what leads to it, leaves the entries that it finds on the tape. It may
+        have computed the value, but has called nobody.
+        """
+        ops, leaves, scalars, place = self.ops[: n + 1], self.leaves, self.scalars, here()
         node._n = -1
-        ops, leaves, scalars, place = self.ops, self.leaves, self.scalars, here()
-        self.forget()
+        if frames.path() is not None:
+            self.forget()
         if self.slots:
             self.fill_slots()
         session, LOCAL.session = LOCAL.session, None
@@ -554,13 +560,18 @@ class Closing:
     def forget(self) -> None:
         """Drop the leaves of a block that has no operations."""
         if self.nodes:
-            self.leave()
             self.reset()
 
     def reset(self) -> None:
-        """Begin an empty block."""
-        self.ops = self._empty()
-        self.nodes = Attentive() if self.attentive else []
+        """Begin an empty block; the values that interrupting code has recorded meanwhile are computed."""
+        ops: list[tuple] = self._empty()
+        nodes: list[Any] = Attentive() if self.attentive else []
+        if len(self.nodes) > len(self.entered):
+            self._settle_alone(None)
+        for p in self.entered:  # those that interrupting code adds, too
+            p._n = -1
+        # Nothing is called from here on, so that nobody interrupts it.
+        self.ops, self.nodes = ops, nodes
         self.leaves = []
         self.scalars = []
         self.entered = []

@@ -393,21 +393,33 @@ def run(
 def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
     """Call `function` without a session: a floating-point flag may be an exception at its line."""
     site.calls += 1
+    outer = LOCAL.session
     try:
+        if outer is not None:  # called by code that runs in the midst of a traced call
+            args, kwargs = outer.plain(args), outer.plain(kwargs)
+            LOCAL.session = None
         return function(*args, **kwargs)
     except BaseException as error:
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
+    finally:
+        LOCAL.session = outer
 
 
 def looped(site: Site, args: tuple, kwargs: dict) -> Any:
     """Call a function for its loops over elements, without a session."""
     site.calls += 1
+    outer = LOCAL.session
     try:
+        if outer is not None:  # called by code that runs in the midst of a traced call
+            args, kwargs = outer.plain(args), outer.plain(kwargs)
+            LOCAL.session = None
         return site.looping.call(args, kwargs)
     except BaseException as error:
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
+    finally:
+        LOCAL.session = outer
 
 
 def _stepped(inner: Any) -> Generator:

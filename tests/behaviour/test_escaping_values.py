@@ -380,8 +380,11 @@ def test_a_suspended_generator_that_is_closed_in_a_handler_keeps_no_exception() 
         gc.enable()
 
 
+GLOBAL = None
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str) -> None:
+def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str, monkeypatch) -> None:
     log: list[str] = []
 
     class Logging:
@@ -392,8 +395,9 @@ def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str) 
     @jitla.jit(compile=mode)
     def f(x, thing):
         thing.z = x * 2
-        return thing
+        return thing if GLOBAL is not None else x
 
+    monkeypatch.setitem(globals(), "GLOBAL", Logging())
     for _ in range(3):
         thing = f(np.arange(8.0), Logging())
         assert not log

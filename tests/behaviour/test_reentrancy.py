@@ -56,10 +56,12 @@ PLACES = [(name, line) for name in ("close", "_detach", "_outputs", "_deliver", 
           for line in points(getattr(Closing, name))]
 
 
-def interrupted(run: Callable[[], Any], name: str, line: int, handler: Callable[[], None]) -> Any:
-    """Call `run`; `handler` runs once, as a handler of a signal would, before the given line."""
+def interrupted(
+    run: Callable[[], Any], name: str, line: int, handler: Callable[[], None], nth: int = 0,
+) -> Any:
+    """Call `run`; `handler` runs once, as a handler of a signal would, the `nth` time before the given line."""
     wanted = getattr(Closing, name).__code__
-    left = [handler]
+    left = [handler] + nth * [lambda: None]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
         if frame.f_code is not wanted:
@@ -122,6 +124,55 @@ def test_a_handler_at_any_line_of_the_closing_of_a_block(name: str, line: int) -
             assert np.array_equal(each, wanted[1])
         else:
             assert each in (12.0, 56.0, float(wanted[2]))
+
+
+ONE_BY_ONE = [(name, line) for name in ("perform", "put", "append", "enter", "forget", "leave", "reset", "attend")
+              for line in points(getattr(Closing, name))]
+
+
+@pytest.mark.parametrize("nth", [0, 1, 5])
+@pytest.mark.parametrize(("name", "line"), ONE_BY_ONE)
+def test_a_handler_at_any_line_of_operations_done_one_by_one(name: str, line: int, nth: int) -> None:
+    told: list[Any] = []
+
+    @made
+    def other(x):
+        y = x * 3 + 1
+        y[0] = y.sum()
+        return y / (x - x)
+
+    def program(x, y):
+        def inner():
+            return x / (y - y)
+        handlers.append(inner)
+        a = x + y
+        with np.errstate(all="call", call=lambda kind, flag: told.append(kind)):
+            b = np.floor(a) / (x - x)
+            b[1:3] = a[:2]
+            c = b.sum() * a[0]
+        return a, b, c, b[:3] + c
+
+    f = made(program)
+    handlers: list[Any] = []
+    arguments = np.arange(8.0), np.ones(8)
+    with np.errstate(all="ignore"):
+        wanted = program(*[each.copy() for each in arguments])
+        f(*[each.copy() for each in arguments])
+        expected, told[:] = told[: len(told) // 2], []
+
+        def handler() -> None:
+            with np.errstate(all="ignore"):
+                other(np.ones(4))
+            with np.errstate(all="call", call=lambda kind, flag: None):
+                other(np.ones(4))
+                if handlers:
+                    handlers[-1]()
+
+        found = interrupted(lambda: f(*[each.copy() for each in arguments]), name, line, handler, nth)
+        assert same(found, wanted)
+        assert told == expected
+        assert same(f(*[each.copy() for each in arguments]), wanted)
+    assert not f.stats()["failures"] and not other.stats()["failures"]
 
 
 # -- timers
