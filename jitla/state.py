@@ -238,8 +238,9 @@ class State:
     @property
     def twin(self) -> Callable[..., Any] | None:
         """What is called to be traced; None: NumPy runs the body."""
-        known = self._twin is not _UNKNOWN or self.tracing is not None
-        made: Callable[..., Any] | None = self._find_twin(self.tracing) if known else None
+        made: Callable[..., Any] | None = self._twin
+        if made is _UNKNOWN:
+            made = None if self.tracing is None else self._find_twin(self.tracing)
         return made
 
     def _find_twin(self, tracing: Any) -> Any:

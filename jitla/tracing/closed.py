@@ -50,7 +50,11 @@ class Closed:
 
     def fits(self, scalars: list[Any]) -> bool:
         """Say whether the literals of the program are what the scalars are."""
-        return all(is_same(scalars[number], value) for number, value in self.fixed)
+        for number, value in self.fixed:
+            given = scalars[number]
+            if given is not value and not is_same(given, value):  # constants of code are the same objects
+                return False
+        return True
 
     @property
     def foreseen(self) -> float:

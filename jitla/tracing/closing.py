@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
 from time import perf_counter, sleep
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -62,7 +62,6 @@ from jitla.tracing.tape import (
 from jitla.tracing.thread_state import LOCAL
 
 _getrefcount = sys.getrefcount
-_new_tuple = tuple.__new__
 # References that `map(getrefcount, nodes)` sees for an object held by the list alone.
 BASE = next(map(_getrefcount, [object()]))
 
@@ -125,6 +124,13 @@ class Tape(NamedTuple):
         return {id(node): i for i, node in enumerate(self.nodes) if type(node) in LAZY}
 
 
+# The fields of a tape as a plain tuple, which is made in half the time, and where some of them are.
+TapeParts: TypeAlias = tuple[
+    list[tuple], list[Any], list[np.ndarray], list[Any], dict[int, Any] | None,
+    dict[int, tuple[Lazy, Any, tuple]], dict[int, Past]]
+OPS, NODES, LEAVES, SCALARS, VIEWS = 0, 1, 2, 3, 5
+
+
 class Attentive(list[Any]):
     """The nodes of a tape whose entries are done at once: native methods leave it to Python's."""
 
@@ -155,7 +161,7 @@ class Closing:
     allowance: Allowance | None
     hole: object
     hits: int
-    running: Tape | None
+    running: TapeParts | None
     storing: Store | None
     hit: Flagged | None
     slots: dict[tuple, Any]
@@ -226,12 +232,12 @@ class Closing:
         n = proxy._n
         if n < 0:
             n = self.revive(proxy)
-        tape = self.close(n, None, path)
+        parts = self.close(n, None, path)
         value = proxy._v
         if value is None:
             self.site.failed(InternalError("a block was closed without the value that was asked for"))
-            assert tape is not None
-            value = self._give_value(proxy, interpret(tape.ops, n, tape.leaves, tape.scalars))
+            assert parts is not None
+            value = self._give_value(proxy, interpret(parts[OPS], n, parts[LEAVES], parts[SCALARS]))
         return value
 
     def compute_alone(self, proxy: Lazy) -> Any:
@@ -252,7 +258,7 @@ class Closing:
                 if n < len(tape.nodes) and (tape.nodes[n] is proxy or type(tape.nodes[n]) not in LAZY):
                     return self._give_value(proxy, self._interpret(tape, n))
             else:  # it has lost its number: its tape is being run, or about to be
-                for each in (tape, self.running or tape):
+                for each in (tape, Tape(*self.running) if self.running else tape):
                     found = each.numbers().get(id(proxy))
                     if found is not None:
                         return self._give_value(proxy, self._interpret(each, found))
@@ -267,7 +273,7 @@ class Closing:
             parent, method, args = tape.views[n]
             return view_of(self.compute_alone(parent) if parent._v is None else parent._v, method, args)
         storing = self.storing
-        if tape is self.running and storing is not None and readers(
+        if storing is not None and self.running and tape.nodes is self.running[NODES] and readers(
                 tuple(tape.ops[: n + 1]), {storing.slot, *storing.aliases})[n]:
             raise InternalError(LOST)
         return interpret(tape.ops, n, tape.leaves, tape.scalars)
@@ -330,7 +336,7 @@ class Closing:
     def close(
         self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING,
-    ) -> Tape | None:
+    ) -> TapeParts | None:
         """End the block: compute entry `wanted`, what is live, and `store`; return its tape, if there is one.
 
         `consumed` = (entry, references): a value that the running operation drops when it is done;
@@ -367,33 +373,33 @@ class Closing:
                 self.hits += 1
                 if self.hits > 32:
                     self.lines = None
-        tape = self._detach(count, alive)
+        parts = self._detach(count, alive)
         outs: tuple | None = None
         try:
             if is_new:
-                closed = self._met(tape, key, store, consumed, closed is not None)
+                closed = self._met(Tape(*parts), key, store, consumed, closed is not None)
             if store is not None:
                 self.storing = store
-            outs = self._outputs(tape, closed) if closed.roots else ()
-            self._deliver(tape, closed, key, outs)
+            outs = self._outputs(parts, closed) if closed.roots else ()
+            self._deliver(parts, closed, key, outs)
         except BaseException:  # an interrupt: what was written into memory must not be read again
             self.hit = None
             if outs is not None:
-                self._deliver(tape, closed, key, outs)
+                self._deliver(parts, closed, key, outs)
             elif self.storing is None:
-                self._keep_recipes(tape, key)
+                self._keep_recipes(Tape(*parts), key)
             raise
         finally:
             self.running = self.storing = None
         if self.hit is not None:
             hit, self.hit = self.hit, None
-            self._tell(closed, tape, store, hit)
+            self._tell(closed, Tape(*parts), store, hit)
         allowance = self.allowance
         if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
             self.retreat()
-        return tape
+        return parts
 
-    def _detach(self, count: int, alive: Iterable[int]) -> Tape:
+    def _detach(self, count: int, alive: Iterable[int]) -> TapeParts:
         """Take the tape, which has `count` entries, off the session, and begin an empty one.
 
         `alive` are the entries that somebody may hold proxies of. Code that interrupts this sees the tape as
@@ -407,12 +413,12 @@ class Closing:
         if lines is not None:
             lines = dict(lines)
             ops = self._empty()
-        empty: list[Any] = [] if not self.attentive else Attentive()
-        tape = _new_tuple(Tape, (self.ops, nodes, self.leaves, self.scalars, lines, views, past))
+        empty: list[Any] = Attentive() if self.attentive else []
+        parts = self.ops, nodes, self.leaves, self.scalars, lines, views, past
         while nodes[count:]:  # `len` would be a call, behind which code can interrupt
             self._truncate(count)
         # Nothing is called from here on, so that nobody interrupts it.
-        self.running = tape
+        self.running = parts
         self.ops, self.nodes = ops, empty
         self.leaves, self.scalars, self.entered = [], [], []
         if views:
@@ -421,7 +427,7 @@ class Closing:
             self.past = {}
         if self.positions or self.tables or self.extremes:
             self.positions, self.tables, self.extremes = {}, {}, {}
-        return tape
+        return parts
 
     def _truncate(self, count: int) -> None:
         """Compute what interrupting code has recorded behind the first `count` entries, and drop it."""
@@ -444,19 +450,19 @@ class Closing:
         if store is not None:
             self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
 
-    def _outputs(self, tape: Tape, closed: Closed) -> tuple:
+    def _outputs(self, parts: TapeParts, closed: Closed) -> tuple:
         """Run the program of a block and return its values; `hit` are the flags that it raised."""
         outs = None
         try:
             if closed.watch is not None:
-                outs = closed.watch.run(self, tape, closed, self.storing)
+                outs = closed.watch.run(self, Tape(*parts), closed, self.storing)
             if outs is None:
-                outs = closed.bound.run(tape.leaves + tape.scalars)
+                outs = closed.bound.run(parts[LEAVES] + parts[SCALARS])
         except Flagged as raised:
             outs, self.hit = raised.values[: len(closed.roots)], raised.with_traceback(None)
         except Exception as error:
             try:
-                outs = self.run_by_numpy(tape, closed, self.storing, error)
+                outs = self.run_by_numpy(Tape(*parts), closed, self.storing, error)
             except Flagged as raised:
                 outs, self.hit = raised.values, raised.with_traceback(None)
         if not closed.places:
@@ -472,9 +478,9 @@ class Closing:
         replay = self.site.replay(tape.block(), closed.roots, store, error)
         return replay.run(tape.leaves + tape.scalars)
 
-    def _deliver(self, tape: Tape, closed: Closed, key: tuple, outs: tuple) -> None:
+    def _deliver(self, parts: TapeParts, closed: Closed, key: tuple, outs: tuple) -> None:
         """Give the proxies their values, but for those that interrupting code has computed."""
-        nodes = tape.nodes
+        nodes = parts[NODES]
         for k, i, layout in closed.places:
             p = nodes[i]
             if p._v is None:
@@ -483,12 +489,12 @@ class Closing:
         for i in closed.views:
             p = nodes[i]
             if p._v is None:
-                parent, method, args = tape.views[i]
+                parent, method, args = parts[VIEWS][i]
                 v = view_of(parent._v, method, args)
                 p._l = layout_id(v)
                 p._v = v
         if closed.ghosts:
-            self._keep_recipes(tape, key, closed)
+            self._keep_recipes(Tape(*parts), key, closed)
 
     def _keep_recipes(self, tape: Tape, key: tuple, closed: Closed | None = None) -> None:
         """Let the ghosts of a block, or all proxies on it that have no value, keep how they are computed."""

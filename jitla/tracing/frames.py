@@ -98,14 +98,13 @@ def path() -> tuple[int, ...] | None:
     found: list[int] = []
     frame: FrameType | None = _getframe(3)
     while frame is not None:
-        code = frame.f_code
-        key = id(code)
-        kind = _KINDS.get(key)
-        if kind is None:
+        key = id(code := frame.f_code)
+        try:
+            kind = _KINDS[key]
+        except KeyError:
             kind = kind_of(code)
         if kind == USER:
-            found.append(key)
-            found.append(frame.f_lasti)
+            found += key, frame.f_lasti
         elif kind == ROOT:
             break
         elif kind == INTERNAL and found:

@@ -21,7 +21,7 @@ from jitla.recursion import call_with_room
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.callers import call_from
-from jitla.tracing.closing import EXIT, Store, Tape
+from jitla.tracing.closing import EXIT, Store, TapeParts
 from jitla.tracing.compiled import is_numba, title_of
 from jitla.tracing.dispatch import Dispatch
 from jitla.tracing.effects import Past
@@ -91,7 +91,7 @@ class Session(Dispatch):
         self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
         self.allowance: Allowance | None = None
         # The tape that is being run, the store that belongs to it, and the flags that it raised.
-        self.running: Tape | None = None
+        self.running: TapeParts | None = None
         self.storing: Store | None = None
         self.hit: Flagged | None = None
 
@@ -116,12 +116,16 @@ class Session(Dispatch):
 
     def rest(self) -> None:
         """Forget what the call has left, so that the next one can be served; nothing is pending."""
-        self.updates.clear()
-        self.foreigners.clear()
-        self.known.clear()
+        if self.updates:
+            self.updates.clear()
+        if self.foreigners:
+            self.foreigners.clear()
+        if self.known:
+            self.known.clear()
         self.crowd = CROWD
         self.attentive = False
-        self.forget()
+        if self.nodes:
+            self.reset()
         if self.ghosts:
             self.ghosts = []
         if self.stored:
@@ -307,7 +311,8 @@ class Session(Dispatch):
             site.learning -= 1
         # Proxies and session refer to each other: memory must not wait for the garbage collector.
         self.foreigners.clear()
-        self.known.clear()
+        if self.known:
+            self.known.clear()
         if len(self.nodes) > len(self.entered):
             self.close(path=EXIT)
         if self.slots:
@@ -379,11 +384,13 @@ def run(
             site.idle.append(session)
         return result
     except BaseException as error:
-        call_with_room(session.abandon, error)
+        try:
+            call_with_room(session.abandon, error)
+        finally:
+            LOCAL.session = outer
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
-        LOCAL.session = outer
         RUNNING.discard(session)
         del session  # this frame lives as long as an error's traceback
         if len(LAYOUTS) > MAX_LAYOUTS or len(METAS) > MAX_LAYOUTS:

@@ -14,7 +14,7 @@ import pytest
 import jitla
 from jitla.callables import is_decorated
 from jitla.tracing.array import LAZY
-from jitla.tracing.closing import Closing
+from jitla.tracing.closing import NODES, Closing
 
 MODES = ("sync", "background", "auto")
 
@@ -163,10 +163,10 @@ def test_a_wrapper_of_a_decorated_function_can_be_decorated() -> None:
 def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatch) -> None:
     real = Closing._deliver
 
-    def deliver(self, tape, closed, key, outs):
-        real(self, tape, closed, key, outs)
+    def deliver(self, parts, closed, key, outs):
+        real(self, parts, closed, key, outs)
         for _, i, _ in closed.places:
-            tape.nodes[i]._v = None
+            parts[NODES][i]._v = None
 
     @jitla.jit(compile="sync")
     def f(x):

@@ -66,9 +66,9 @@ def test_values_lost_in_a_program_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     f = jitla.jit(program)
     real = closing.Closing._outputs
 
-    def outputs(self, tape, closed):
+    def outputs(self, parts, closed):
         monkeypatch.setattr(closing.Closing, "_outputs", real)
-        closed.bound.run(tape.leaves + tape.scalars)
+        closed.bound.run(parts[closing.LEAVES] + parts[closing.SCALARS])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(closing.Closing, "_outputs", outputs)
