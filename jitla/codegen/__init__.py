@@ -5,7 +5,7 @@ vecmath_log, vecmath_hyper, vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_po
 vecmath, vector, sizes, monoids, division, scalar, span, strips, bands, tiles, delayed, units, streamed,
 staged, partial, crosswise, cell, gather, abreast, reduce, lines, columns, parts, host, ring_code,
 tallies, module, reasons, targets, jit, pool_worker, pool, memory_list, memory, empty, known,
-tape_slots, tape_taking, tape_repeats, tape, launch, native, lanes, passes, packs, pair_code, pairs,
+tape_slots, tape_taking, tape_repeats, tape_detaching, tape, launch, native, lanes, passes, packs, pair_code, pairs,
 skinny, panels, wide_tile, wide, order, extremes, upright, products, row_shares, rows_code, rows,
 take_code, lookup_code, squeeze_code, compress_code, positions_code, bounds_code, spread_code, running_code,
 histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines,

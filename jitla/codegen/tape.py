@@ -12,6 +12,7 @@ from __future__ import annotations
 from string import Template
 
 from jitla.codegen.host import HEADER
+from jitla.codegen.tape_detaching import DETACHING
 from jitla.codegen.tape_repeats import REPEATS
 from jitla.codegen.tape_slots import FIELDS, METHODS, SLOTS, spelt_out
 from jitla.codegen.tape_taking import TAKING
@@ -245,5 +246,5 @@ def tape_ir(names: dict[str, str]) -> str:
     """IR of the methods, and of their empty table `jitla_tape`; `known_ir` is needed beside it."""
     fields = {name: f"getelementptr (i64, ptr @jitla_tape, i64 {i})" for i, name in enumerate(FIELDS)}
     table = f"@jitla_tape = global [{len(FIELDS)} x i64] zeroinitializer, align 64\n"
-    text = Template(SLOTS + spelt_out(TAKING + _TAPE + REPEATS))
+    text = Template(SLOTS + spelt_out(TAKING + _TAPE + DETACHING + REPEATS))
     return table + text.substitute(names | fields, type_at=HEADER - 8)

@@ -12,13 +12,14 @@ from itertools import count
 __all__ = ["FIELDS", "METHODS", "SLOTS", "spelt_out"]
 
 #: The methods, and the Python method that `arguments` calls for arrays it does not know.
-METHODS = ("arguments", "enter", "leave", "put", "repeats")
+METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats")
 _PYTHON = (*METHODS, "argument")
 _OBJECTS = ("array", "scalar", "layouts", "minus")
 _NUMBERS = ("entry", "crowd", "held")
 #: Slots of proxies, then of sessions.
 _PLACES = ("_s", "_n", "_m", "_v", "_l", "_r", "ops", "nodes", "leaves", "scalars", "entered", "hole",
-           "foreigners", "crowd")
+           "foreigners", "crowd", "lines", "attentive", "views", "past", "positions", "tables", "extremes",
+           "running")
 
 #: What the table says, in the order of its entries: Python's methods (`py_`), the types of proxies and
 #: other objects, numbers, and where the slots are (`at_`).

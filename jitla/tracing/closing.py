@@ -373,7 +373,7 @@ class Closing:
                 self.hits += 1
                 if self.hits > 32:
                     self.lines = None
-        parts = self._detach(count, alive)
+        parts = self.detach(count, alive)
         outs: tuple | None = None
         try:
             if is_new:
@@ -399,7 +399,7 @@ class Closing:
             self.retreat()
         return parts
 
-    def _detach(self, count: int, alive: Iterable[int]) -> TapeParts:
+    def detach(self, count: int, alive: Iterable[int]) -> TapeParts:
         """Take the tape, which has `count` entries, off the session, and begin an empty one.
 
         `alive` are the entries that somebody may hold proxies of. Code that interrupts this sees the tape as

@@ -14,8 +14,9 @@ from jitla.tracing.session import CROWD, Session
 from jitla.tracing.signature import LAYOUTS, Layout
 
 _OF_PROXIES = ("_s", "_n", "_m", "_v", "_l", "_r")
-_OF_SESSIONS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "crowd")
-_METHODS = ("arguments", "enter", "leave", "put", "repeats", "argument")
+_OF_SESSIONS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "crowd",
+                "lines", "attentive", "views", "past", "positions", "tables", "extremes", "running")
+_METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats", "argument")
 
 
 def quicken(native: Any) -> bool:

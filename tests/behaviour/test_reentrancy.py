@@ -52,7 +52,7 @@ def points(function: Any) -> Iterator[int]:
     yield from sorted({line for _, _, line in function.__code__.co_lines() if line and line <= atomic})
 
 
-PLACES = [(name, line) for name in ("close", "_detach", "_outputs", "_deliver", "value")
+PLACES = [(name, line) for name in ("close", "detach", "_outputs", "_deliver", "value")
           for line in points(getattr(Closing, name))]
 
 

@@ -18,9 +18,10 @@ from jitla.tracing.array import LazyArray, LazyScalar
 from jitla.tracing.session import CROWD, Session
 from jitla.tracing.signature import LAYOUTS, SIGHT, layout_id, meta_id
 from jitla.tracing.site import Site
+from jitla.tracing.tape import OP_ID
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("arguments", "enter", "leave", "put", "repeats")
+NAMES = ("arguments", "detach", "enter", "leave", "put", "repeats")
 
 
 @jitla.jit
@@ -50,6 +51,59 @@ def test_the_native_methods_are_in_use():
     assert all(type(m) is MethodDescriptorType for m in NATIVE.values())
     assert all(type(m) is FunctionType for m in PYTHON.values())
     assert all(NATIVE[name].__doc__ == PYTHON[name].__doc__ for name in NAMES)
+
+
+@pytest.mark.parametrize("unusual", ["", "lines", "views", "tables", "attentive", "more", "list"])
+def test_detaches_as_python_does(unusual):
+    a, b = known(np.zeros((3, 4)), np.zeros((3, 4)))
+    found = []
+    for how in (NATIVE, PYTHON):
+        mine = session()
+        mine.lines = {} if unusual == "lines" else None
+        mine.reset()
+        x, y = how["arguments"](mine, (a, b))
+        how["enter"](mine, x), how["enter"](mine, y)
+        made = how["put"](mine, LazyArray, (OP_ID["add"], 0, 1), x._m)
+        other = how["put"](mine, LazyArray, (OP_ID["add"], 2, -5), x._m, 2.0)
+        if unusual == "views":
+            mine.views[3] = (made, "copy", ())
+        if unusual == "tables":
+            mine.tables[0] = x
+        mine.attentive = unusual == "attentive"
+        alive = [2, 3] if unusual == "list" else (2, 3)
+        before = mine.ops, mine.nodes, mine.leaves, mine.scalars
+        parts = how["detach"](mine, 3 if unusual == "more" else 4, alive[:1] if unusual == "more" else alive)
+        assert type(parts) is tuple
+        assert all(one is two for one, two in zip(parts, before, strict=False))
+        assert mine.running is parts
+        assert (mine.ops, mine.leaves, mine.scalars, mine.entered, mine.tables) == ([], [], [], [], {})
+        assert len(mine.nodes) == 0
+        assert made._n == other._n == x._n == y._n == -1
+        found.append((len(parts[1]), parts[4:], sys.getrefcount(parts[0]), sys.getrefcount(parts)))
+        if unusual == "more":
+            assert np.array_equal(other._v, a + b + 2.0)
+    assert str(found[0]) == str(found[1])
+
+
+def test_detaching_keeps_no_reference():
+    a, b = known(np.zeros((3, 4)), np.zeros((3, 4)))
+    mine = session()
+    mine.lines = None
+    mine.reset()
+    counts = []
+    for _ in range(3):
+        for _ in range(100):
+            x, y = mine.arguments((a, b))
+            mine.enter(x), mine.enter(y)
+            made = mine.put(LazyArray, (OP_ID["add"], 0, 1), x._m)
+            mine.detach(3, (2,))
+            mine.running = None
+            mine.foreigners.clear()
+            del x, y, made
+        counts.append((sys.getrefcount(a), sys.getrefcount(mine), sys.getrefcount(-1), sys.getrefcount(None),
+                       sys.getrefcount(mine.views)))
+    assert counts[1][:3] == counts[2][:3] and counts[1][4] == counts[2][4]
+    assert abs(counts[1][3] - counts[2][3]) < 20
 
 
 class Own(np.ndarray):

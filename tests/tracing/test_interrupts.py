@@ -8,6 +8,7 @@ import pytest
 import jitla
 from jitla.errors import InternalError
 from jitla.tracing import closing
+from jitla.tracing.session import Session
 
 
 def program(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -48,7 +49,7 @@ def test_an_interrupt_before_values_are_delivered(monkeypatch: pytest.MonkeyPatc
 
 def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jitla.jit(program)
-    real = closing.Closing._detach
+    real = Session.detach
     interrupts = [KeyboardInterrupt]
 
     def detach(self, *args):
@@ -56,7 +57,7 @@ def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPat
             raise interrupts.pop()
         return real(self, *args)
 
-    monkeypatch.setattr(closing.Closing, "_detach", detach)
+    monkeypatch.setattr(Session, "detach", detach)
     for found, wanted in zip(f(*arrays()), expected(), strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert not interrupts
