@@ -116,6 +116,7 @@ def called_by(function: Any, code: CodeType) -> FunctionType:
     made = FunctionType(code, function.__globals__, function.__name__, function.__defaults__,
                         function.__closure__)
     made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__ = function.__qualname__  # errors of calls name it
     return made
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 
 import numpy as np
@@ -222,3 +223,43 @@ def test_methods():
     for _ in range(30):
         assert np.array_equal(Scaled().plain(X), X * 3.0 + 1.0)
         assert np.array_equal(Scaled.alone(X), X + 2.0) and np.array_equal(Scaled.of_class(X), X * 3.0)
+
+
+def test_errors_of_calls_name_the_function() -> None:
+    def named(function):
+        @functools.wraps(function)
+        def inner(first, *rest):
+            return function(first, *rest)
+        return inner
+
+    def plain(x):
+        return x
+
+    def message(function):
+        try:
+            return function()
+        except TypeError as error:
+            return str(error)
+
+    decorated = jitla.jit(named(plain), compile="sync")
+
+    @jitla.jit(compile="sync")
+    def outer(x):
+        return message(decorated)
+
+    wanted = message(named(plain))
+    assert outer(np.ones(3)) == outer(np.ones(3)) == message(decorated) == wanted
+    assert "plain()" in wanted
+
+
+def test_errors_about_scalars_name_their_type() -> None:
+    def messages(x):
+        found = []
+        for function in (len, iter, reversed, next):
+            try:
+                function(x.sum())
+            except TypeError as error:
+                found.append(str(error))
+        return found
+
+    assert jitla.jit(messages, compile="sync")(np.ones(3)) == messages(np.ones(3))

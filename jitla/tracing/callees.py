@@ -35,7 +35,8 @@ _HELD: tuple[Any, ...] = (
     [], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1), range(1 << 70))
 _TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(type(iter(held)) for held in _HELD)}
 
-_STEPPING = frozenset({iter, next})
+# Builtins that ask for a length or for steps: a scalar has neither, and the error names its type.
+_SEQUENTIAL = frozenset({iter, len, next, reversed})
 
 _PROXIES = LAZY | {int, float}
 
@@ -196,7 +197,7 @@ class Consumer(Callee):
     @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
-            if args and type(args[0]) is LazyScalar and self.function in _STEPPING:
+            if args and type(args[0]) is LazyScalar and self.function in _SEQUENTIAL:
                 args = self.session.plain(args)  # an error, in the right words
             return self.function(*args, **kwargs)
         return Foreign(self.function, self.session)(*args, **kwargs)

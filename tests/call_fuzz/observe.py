@@ -26,7 +26,6 @@ CELLS = 6  # of an array that are shown
 DEPTH = 12
 HEAP = 1 << 9  # flag of classes that are defined in Python
 ATOMS = (int, float, complex, str, bytes, bool, type(None), np.generic, np.dtype, type(...), range, slice)
-CONSTANTS = (int, float, complex, str, bytes, bool, type(None), type(...))
 # What is not looked into: nothing that a program leaves is in there.
 OPAQUE = (types.ModuleType, types.BuiltinFunctionType, types.CodeType, types.FrameType, types.GeneratorType,
           types.CoroutineType)
@@ -66,12 +65,13 @@ class Snapshot:
             self.leaves[path] = f"LEAK of {kind.__qualname__}"
         elif depth > DEPTH:
             self.leaves[path] = "deep"
-        elif isinstance(value, ATOMS) or _is_constant(value):
+        elif isinstance(value, ATOMS):
             self.leaves[path] = _atom(value)
         elif id(same := undecorated(value)) in self._places:
             self.leaves[path] = "same as " + self._places[id(same)]
         else:
-            self._places[id(same)] = path
+            if not isinstance(value, tuple):  # one that holds pending values is stored as another
+                self._places[id(same)] = path
             self._kept.append(value)
             if isinstance(value, np.ndarray):
                 self._array(path, value, depth)
@@ -197,11 +197,6 @@ def _attributes(own: Any) -> Iterator[tuple[str, Any]]:
     for name, part in list(own.items()):
         if not (wrapped and name in OWN or isinstance(name, str) and name.startswith("__")):
             yield f".{name}", part
-
-
-def _is_constant(value: Any) -> bool:
-    """Say whether a value can be a constant of the compiler's, of which nothing says how many there are."""
-    return type(value) is tuple and all(type(part) in CONSTANTS or _is_constant(part) for part in value)
 
 
 def _atom(value: Any) -> str:
