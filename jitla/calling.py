@@ -154,18 +154,26 @@ def _run(
 
 def generated(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
     """Return the generator of a decorated function."""
-    site, twin = _suspended(link.state())
-    made: Generator[Any, Any, Any] = link.state().function(*args, **kwargs) if site is None else \
-        link.state().tracing.drive(site, twin, args, kwargs)
+    made: Generator[Any, Any, Any] = _steps(link.state(), args, kwargs)
     return made
 
 
 def awaited(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
     """Return what a decorated coroutine function waits for."""
-    site, twin = _suspended(link.state())
-    made: Awaitable[Any] = link.state().function(*args, **kwargs) if site is None else \
-        _Driven(link.state().tracing.drive(site, twin, args, kwargs))
-    return made
+    made = _steps(link.state(), args, kwargs)
+    return made if isinstance(made, Awaitable) else _Driven(made)
+
+
+def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a generator of the steps of a call that may be suspended, or the plain function's coroutine."""
+    times = state.step_times(args, kwargs)
+    if times is not None and not times.is_next_traced(state.has_waiting_blocks):
+        made = state.function(*args, **kwargs)
+        return times.run_plain(made) if times.is_timed() else made
+    site, twin = _suspended(state)
+    if site is None:
+        return state.function(*args, **kwargs)
+    return state.tracing.drive(site, twin, args, kwargs, times if times and times.is_timed() else None)
 
 
 def _suspended(state: State) -> tuple[Any, Any]:

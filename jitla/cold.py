@@ -31,8 +31,11 @@ __all__ = ["Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "SOME", "USUAL
 RUNNING: set[Any] = set()
 # Elements that are few, by their bits: see `Cold`; and those that are few for code without loops.
 FEW, SOME = 18, 22
-# Seconds of plain calls before one is traced, by the bits of the number of elements: up to so many.
-PATIENCE = ((9, 2.0), (13, 0.5), (17, 0.1), (SOME, 0.05))
+# Seconds of plain calls before one is traced: usually, where calls are brief, which tracing seldom makes
+# quicker, and where what traces has to be loaded first.
+SPENT_SECONDS, BRIEF_SPENT_SECONDS, LOADING_SPENT_SECONDS = 0.05, 0.5, 0.2
+# Seconds that a brief call takes at most.
+BRIEF_SECONDS = 5e-5
 # Bytes of code that this is for: the first traced call of more takes as many times as long.
 USUAL = 200
 # Calls that are not timed after one that is.
@@ -65,25 +68,27 @@ class Bypass(NamedTuple):
     traced: float
 
 
-def patience(elements: int, length: int = 0) -> float:
-    """Return the seconds of plain calls on so many elements, in bits, before one is traced.
+def patience(taken: float, length: int = 0, is_loaded: bool = True) -> float:
+    """Return the seconds of plain calls, which take `taken` seconds each, before one is traced.
 
-    `length` is that of the function's code.
+    `length` is that of the function's code; `is_loaded` says whether what traces has been loaded.
     """
-    return next((seconds for most, seconds in PATIENCE if elements <= most), 0.0) * max(length / USUAL, 1.0)
+    spent = BRIEF_SPENT_SECONDS if taken < BRIEF_SECONDS else SPENT_SECONDS
+    return (spent if is_loaded else max(spent, LOADING_SPENT_SECONDS)) * max(length / USUAL, 1.0)
 
 
 class Cold:
     """Calls on few elements that nothing is known of yet: the plain function does them."""
 
-    def __init__(self, elements: int, grow: Grow, left: float) -> None:
+    def __init__(self, elements: int, grow: Callable[[float, float], Any], length: int) -> None:
         self.elements = elements
         self.bypassed = True
         self.calls = 0
         self.best = (0.0, 0.0)
         self.skip = self.granted = 0
         self.short: Any = None
-        self._left = left  # seconds of plain calls until one is traced
+        self._length = length  # of the function's code
+        self._spent = 0.0  # seconds of plain calls
         self._least = inf  # of a plain call
         self._grow = grow
 
@@ -101,11 +106,12 @@ class Cold:
             return function(*args, **kwargs)
         finally:
             taken = perf_counter() - start
-            self._left -= seen * taken
+            self._spent += seen * taken
             self._least = min(self._least, taken)
-            if self._left < 0.0:
+            left = patience(self._least, self._length, "jitla.tracing" in sys.modules) - self._spent
+            if left < 0.0:
                 self.bypassed = False  # what it takes to trace is not loaded at the end of a call
-            elif taken * GRANT < self._left / 4:
+            elif taken * GRANT < left / 4:
                 self.skip = self.granted = GRANT
 
     def weigh(
@@ -113,7 +119,7 @@ class Cold:
         kwargs: dict[str, Any],
     ) -> Any:
         """Do the first call that is not left to the plain function."""
-        return self._grow(self._least).weigh(site, function, twin, args, kwargs)
+        return self._grow(self._spent, self._least).weigh(site, function, twin, args, kwargs)
 
 
 class Payoff:
@@ -184,8 +190,7 @@ class Payoff:
                 bits, lambda known: self._next(key, settled(bits, known, again)), spent, plain))
 
         few = min(bits, self._few) if self._kept else bits
-        left = patience(few, self._length)
-        return Cold(bits, lambda plain: rise(left, plain), left) if few <= self._few else rise()
+        return Cold(bits, rise, self._length) if few <= self._few else rise()
 
     def _next(self, key: Any, kind: Any) -> Any:
         before = self.kinds.get(key)

@@ -127,7 +127,7 @@ def _calls(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterator[tupl
             if name in _PLAIN:
                 yield name, at
             elif name in _ANY and before is not None and before.opname.startswith(_LOADS):
-                value = space.get(before.argval)
+                value: Any = space.get(before.argval)
                 owner = given.get(before.argval) or (value.__name__ if _is_module(value) else "")
                 if name in _READERS.get(owner, ()):
                     yield f"{owner}.{name}", at

@@ -22,7 +22,7 @@ from jitla.headroom import foresee
 from jitla.loading import NotLoaded, load
 from jitla.locks import relock
 from jitla.making import MAKING, NothingNew
-from jitla.rests import QUIET, hurry, lull, resting
+from jitla.rests import hurry, lull, short_turns
 from jitla.stacks import start
 from jitla.turning import indexes_in_turn, reaches
 
@@ -298,13 +298,13 @@ class Gate:
             try:
                 start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
+                self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
         lull(LULL)
-        with resting(QUIET):
+        with short_turns():
             self.room("runtime")
-        self.behind.ask(lambda: then(self.room("loops.making")), soon=True, share=QUIET)
+        self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""

@@ -34,7 +34,8 @@ LOOK = 0.1
 MOST = 1 << 10
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
 #: What the names of the files begin with whose frames stand between a load and the loads inside of it.
-_LOADING = (os.path.dirname(__file__) + os.sep, "<frozen importlib.", os.path.dirname(importlib.__file__) + os.sep)
+_LOADING = (
+    os.path.dirname(__file__) + os.sep, "<frozen importlib.", os.path.dirname(importlib.__file__) + os.sep)
 
 
 class NotLoaded(ImportError):
@@ -215,7 +216,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _is_interrupting(frame: FrameType | None) -> bool:
-    """Say whether code that is neither jitla's nor of the import system stands between `frame` and the load."""
+    """Say whether code that is not jitla's or the import system's stands between `frame` and the load."""
     while frame is not None and frame.f_code is not Loader._loaded.__code__:
         if not frame.f_code.co_filename.startswith(_LOADING):
             return True

@@ -53,9 +53,12 @@ def made({free}):
 _SUSPENDED = """\
 def made({free}):
     {head} wrapper({parameters}):
-        if True:
+        try:
             {body}
             return {call}
+        except BaseException as {own}4:
+            {own}4.__traceback__ = {own}0.state().traceback({own}4)
+            raise
         {free}
     return wrapper
 """

@@ -11,6 +11,7 @@ reads: meanwhile turns are shorter.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,10 +19,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep, thread_time
 from typing import Any
 
-__all__ = ["LOCAL", "QUIET", "hurry", "lull", "pausing", "resting", "rest", "resume", "short_turns"]
-
-#: The part of the time in which rooms are loaded, and loops prepared, behind a program that runs such loops.
-QUIET = 0.25
+__all__ = ["LOCAL", "hurry", "lull", "pausing", "resting", "rest", "resume", "short_turns"]
 
 #: Seconds of work after which a thread rests, and those that it rests at most.
 SLICE, LONGEST = 3e-4, 0.05
@@ -109,17 +107,54 @@ def pausing() -> None:
         sys.meta_path.insert(0, _Pauses)
 
 
+class _SwitchInterval:
+    """The interpreter's switch interval while threads work behind the program, and what it was before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = self._ours = 0.0
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_child)
+
+    def shorten(self) -> None:
+        """Let threads give way after `TURN` at most, until as many have called `restore`."""
+        with self._lock:
+            self._users += 1
+            if self._users == 1:
+                self._before = self._ours = sys.getswitchinterval()
+                if self._before > TURN:
+                    sys.setswitchinterval(TURN)
+                    self._ours = sys.getswitchinterval()
+
+    def restore(self) -> None:
+        """Set what was set before, if nobody needs short turns any more and the program has set nothing."""
+        with self._lock:
+            if not self._users:  # this process was forked inside of the block
+                return
+            self._users -= 1
+            if not self._users and self._ours != self._before and sys.getswitchinterval() == self._ours:
+                sys.setswitchinterval(self._before + ROUNDING)
+
+    def _in_child(self) -> None:
+        """Forget the threads that a forked process does not have."""
+        self._lock = threading.Lock()
+        if self._users:
+            self._users = 1
+            self.restore()
+
+
+_SWITCH_INTERVAL = _SwitchInterval()
+
+
 @contextmanager
 def short_turns() -> Iterator[None]:
-    """Let threads give way to others sooner while the ``with`` block runs, unless they are told to anyhow."""
-    before = sys.getswitchinterval()
-    if before <= TURN:
-        yield
-        return
-    sys.setswitchinterval(TURN)
-    ours = sys.getswitchinterval()
+    """Let threads give way to others sooner while the ``with`` block runs, unless they are told to anyhow.
+
+    Blocks of several threads may overlap: the last one to end restores what was before the first.
+    """
+    _SWITCH_INTERVAL.shorten()
     try:
         yield
     finally:
-        if sys.getswitchinterval() == ours:  # else the program has chosen another one meanwhile
-            sys.setswitchinterval(before + ROUNDING)
+        _SWITCH_INTERVAL.restore()

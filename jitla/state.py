@@ -22,14 +22,15 @@ from jitla.loading import LACKING, is_waiting
 from jitla.outlook import Brief
 from jitla.parameters import called_by, link_in
 from jitla.recursion import call_with_room
-from jitla.rests import QUIET
 from jitla.stacks import is_shallow
+from jitla.steps import StepTimes
 from jitla.turning import computes_in_turn, indexes_in_turn, reaches, runs_once
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
 MOST_FAILURES = 100  # that are kept
+MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("state.py")]
 
@@ -73,6 +74,7 @@ class State:
         self.payoffs: dict[int, tuple[Config, Payoff]] = {}
         self.tracing: Any = None
         self.begun: dict[int, tuple[Config, int]] = {}  # calls, by options, before one needed the tracer
+        self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
         self.briefs: dict[int, tuple[Config, Brief]] = {}  # those that were short before it was known
         # Whether calls need more than the plain function; the twin is made when one is traced.
         self.traceable = False
@@ -154,7 +156,7 @@ class State:
         return looping.version
 
     def _prepare(self) -> None:
-        GATE.behind.ask(lambda: self.looping and None, soon=True, share=QUIET)
+        GATE.behind.ask(lambda: self.looping and None, soon=True)
 
     def _brief(self, config: Config, function: FunctionType) -> Brief:
         """Return what calls are that are short; the loops are looked for behind the program."""
@@ -168,6 +170,22 @@ class State:
         own = config.with_changes(self.changes)
         return own.compile == "auto" and not (_waits(own) or own.cpu or own.without_rules) \
             and type(self.function) is FunctionType
+
+    def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
+        """Return what decides about generators that are given as much; None: all are traced."""
+        config = current()
+        if not self._is_usual(config) or self.tracing is not None and self.tracing.LOCAL.session is not None:
+            return None
+        key = config.epoch, bits_of(args, kwargs)
+        if key not in self.steps:
+            if len(self.steps) >= MAX_STEP_TIMES:
+                self.steps.clear()
+            self.steps[key] = StepTimes()
+        return self.steps[key]
+
+    def has_waiting_blocks(self) -> bool:
+        """Say whether blocks of traced calls wait for their programs."""
+        return any(site is not None and site.standbys for site in self.sites.values())
 
     def before_tracing(self) -> Any:
         """Return the function where its loops over elements count, if nothing has needed the tracer yet.
@@ -416,6 +434,7 @@ class State:
     def clear(self) -> None:
         """Forget what was learnt in earlier calls."""
         self.failures.clear()
+        self.steps.clear()
         if self.shortcut is not None:
             self.shortcut.forget()
         for _, payoff in list(self.payoffs.values()):

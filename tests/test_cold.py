@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from jitla import cold
 from jitla.cold import FEW, Cold, Payoff, bits_of, kind_of_argument
 
 MANY = np.zeros(1 << FEW)
@@ -58,10 +59,11 @@ def test_calls_are_alike_if_what_holds_elements_has_about_as_many(made: Callable
     assert kind_of_argument(made(1000)) == kind_of_argument(made(1001)) != kind_of_argument(made(1 << 12))
 
 
-def test_nothing_is_loaded_at_the_end_of_a_call() -> None:
+def test_nothing_is_loaded_at_the_end_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cold, "patience", lambda *_: 0.0)
     grown: list[Any] = []
     then = SimpleNamespace(weigh=lambda *given: given[-2])
-    kind = Cold(5, lambda plain: grown.append(kind) or then, 0.0)
+    kind = Cold(5, lambda spent, plain: grown.append(kind) or then, 0)
     assert kind.bypass(None, len, ("abc",), {}) == 3
     assert not kind.bypassed and not grown
     assert kind.weigh(None, len, None, ("abc",), {}) == ("abc",)

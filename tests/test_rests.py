@@ -80,6 +80,13 @@ def test_turns_are_short_meanwhile_and_as_the_program_wants_them_after() -> None
             with short_turns():
                 assert sys.getswitchinterval() == pytest.approx(inside, abs=1.1e-6)
             assert sys.getswitchinterval() == chosen
+        sys.setswitchinterval(5e-3)
+        first, second = short_turns(), short_turns()  # of two threads
+        first.__enter__(), second.__enter__()
+        first.__exit__(None, None, None)
+        assert sys.getswitchinterval() == pytest.approx(TURN, abs=1.1e-6)
+        second.__exit__(None, None, None)
+        assert sys.getswitchinterval() == pytest.approx(5e-3)
         with short_turns():
             sys.setswitchinterval(1e-3)  # by the program
         assert sys.getswitchinterval() == pytest.approx(1e-3)

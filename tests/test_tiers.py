@@ -202,7 +202,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
     (site,) = f.__jitla_state__.all_sites()
     (cold,) = site.payoff.kinds.values()
     assert type(cold) is Cold
-    cold._left, cold.skip = 0.0, 0
+    cold._spent, cold.skip = 1.0, 0
     bypassed = f.stats().bypassed
     f(np.ones(10))
     f(np.ones(10))

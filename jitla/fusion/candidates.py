@@ -28,7 +28,7 @@ from jitla.hops import Hop, Kind, Shape
 from jitla.rests import rest
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
-MAX_BODY = 200  # hops in one loop: bounds compile time
+MAX_BODY = 2_000  # operations in one loop: bounds the time that LLVM takes
 MAX_ROOM = 1 << 20  # bytes per thread between the stages of a row kernel: more do not stay in its cache
 WIDE_ROOM = 16 << 20  # the same if they meet a wide matrix: better in the last cache than in memory
 MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets of so many are tried

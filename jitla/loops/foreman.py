@@ -17,7 +17,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from jitla.events import log
-from jitla.rests import QUIET, resting
+from jitla.rests import short_turns
 from jitla.stacks import start
 
 # Seconds without work after which thread and process end.
@@ -77,7 +77,7 @@ class Foreman:
                         return
                 continue
             try:
-                with resting(QUIET):
+                with short_turns():
                     task()
             except Exception as error:
                 log.debug("a loop was not compiled: %r", error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import json
 import math
-import os
 import platform
 import sys
 from collections.abc import Callable
@@ -424,7 +423,6 @@ def compiled(text: str, pointers: list[str], names: dict[str, Any]) -> tuple[str
 
 def main() -> int:
     """Compile what comes in until nothing does any more."""
-    os.nice(5)
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # what libraries say is no answer
     names: dict[str, Any] = {}
     for line in sys.stdin.buffer:

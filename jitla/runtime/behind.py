@@ -5,19 +5,16 @@ what jobs do. Receives jobs; runs them.
 
 Python runs one thread at a time, so what a job takes the program lacks: a job rests again and again, so that
 it takes a share of the time that its asker names; jobs together take `SHARE` of it, and what they took too
-much they wait for, though not for long. Where processors are short, the program and the threads of its matrix
-products come first.
+much they wait for, though not for long.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from time import monotonic, sleep, thread_time
 
 from jitla.rests import hurry, resting, short_turns
@@ -30,9 +27,6 @@ SHARE, AT_ONCE = 0.2, 0.03
 #: Seconds taken too much that are waited for. The first job loads the compiler, once: were all of that waited
 #: for, the program would go without its kernels for seconds.
 OWED = 0.03
-#: How much nicer than others the thread is: it takes a third of a processor that another one wants. Were it
-#: much nicer it would be kept waiting while it holds what the program waits for.
-NICE = 3
 # Seconds that a thread sleeps at most before it looks again whether it may go on.
 NAP = 0.05
 # Seconds that the end of the process, or a fork, waits for the job under way.
@@ -106,7 +100,6 @@ class Behind:
         return self._thread is not None
 
     def _run(self) -> None:
-        _be_nice()
         try:
             while self._goes_on():
                 with self._working:
@@ -164,11 +157,3 @@ class Behind:
             self._change = threading.Condition()
         # The thread that had it is not here; what it was in the midst of is locked, or made anew.
         self._working = threading.Lock()
-
-
-def _be_nice() -> None:
-    """Let others go first, from now on until this thread ends; elsewhere that would be the whole process."""
-    if sys.platform == "linux":
-        with suppress(OSError):
-            me = threading.get_native_id()
-            os.setpriority(os.PRIO_PROCESS, me, os.getpriority(os.PRIO_PROCESS, me) + NICE)

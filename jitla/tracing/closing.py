@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from operator import itemgetter
 from time import perf_counter, sleep
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -128,7 +128,11 @@ class Tape(NamedTuple):
 TapeParts: TypeAlias = tuple[
     list[tuple], list[Any], list[np.ndarray], list[Any], dict[int, Any] | None,
     dict[int, tuple[Lazy, Any, tuple]], dict[int, Past]]
-OPS, NODES, LEAVES, SCALARS, VIEWS = 0, 1, 2, 3, 5
+OPS: Final = 0
+NODES: Final = 1
+LEAVES: Final = 2
+SCALARS: Final = 3
+VIEWS: Final = 5
 
 
 class Attentive(list[Any]):
@@ -532,7 +536,7 @@ class Closing:
             LOCAL.session = session
 
     def perform(self, node: Lazy, n: int) -> None:
-        """Give `node`, the proxy of entry `n`, its value at once, with all that comes of it: it may call the user.
+        """Give `node`, the proxy of entry `n`, its value at once: that may call code of users.
 
         Code that interrupts this, or what leads to it, leaves the entries that it finds on the tape. It may
         have computed the value, but has called nobody.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from functools import partial
 from sys import getrefcount
+from time import perf_counter
 from types import BuiltinFunctionType, MethodWrapperType
 from typing import Any
 from weakref import WeakSet
@@ -18,6 +19,7 @@ import numpy as np
 from jitla.cold import RUNNING
 from jitla.hops import Flagged
 from jitla.recursion import call_with_room
+from jitla.steps import StepTimes
 from jitla.tracing.alarms import calm
 from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.callers import call_from
@@ -33,7 +35,7 @@ from jitla.tracing.operators import forget_metas
 from jitla.tracing.pattern import is_large
 from jitla.tracing.places import place_of
 from jitla.tracing.recording import forget_inferred
-from jitla.tracing.retreat import Allowance, put_back
+from jitla.tracing.retreat import Allowance, put_back, settle_locals
 from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.tape import OWN_METAS
@@ -211,6 +213,15 @@ class Session(Dispatch):
         self.over = True
         self.fill_slots()
         put_back(self, user_frames())
+
+    def leave_suspended(self, inner: Any) -> None:
+        """Leave no proxies in the frame of `inner`, a suspended generator that goes on untraced."""
+        self.allowance = None
+        self.over = True
+        self.fill_slots()
+        frame = getattr(inner, SUSPENDED[type(inner)])
+        if frame is not None:
+            settle_locals(self, frame, frozenset())
 
     def abandon(self, error: BaseException) -> None:
         """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""
@@ -458,8 +469,13 @@ def forget_sizes() -> None:
         forget_reductions()
 
 
-def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Generator:
-    """Run a generator (or coroutine) function in a session that is in force while its code runs."""
+def drive(
+    site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, times: StepTimes | None = None,
+) -> Generator:
+    """Run a generator (or coroutine) function in a session that is in force while its code runs.
+
+    With `times` its steps are timed, and it goes on without a session if they take too long.
+    """
     if LOCAL.shallow or not calm():
         site.calls += 1
         return (yield from _stepped(function(*args, **kwargs)))
@@ -472,27 +488,42 @@ def drive(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -
     )
     step: Callable[..., Any] = inner.send
     sent: tuple = (None,)
-    while True:
-        outer = LOCAL.session
-        RUNNING.add(session)
-        LOCAL.session = session
-        session.attend()
-        try:
-            value = step(*sent)
-        except StopIteration as stop:
-            return session.end(stop.value)
-        except BaseException as error:
-            call_with_room(session.abandon, error)
-            error.__traceback__ = user_traceback(error.__traceback__)
-            raise
-        finally:
-            LOCAL.session = outer
-            RUNNING.discard(session)
-            sent = ()  # an exception that was thrown would keep this frame, which would keep it
-        try:
-            sent, step = ((yield value),), inner.send
-        except BaseException as thrown:
-            sent, step = (thrown,), inner.throw
+    inside: Session | None = session
+    count, seconds = 0, 0.0
+    try:
+        while True:
+            outer = LOCAL.session
+            RUNNING.add(session)
+            LOCAL.session = inside
+            if inside is not None:
+                inside.attend()
+            start = perf_counter() if times is not None else 0.0
+            try:
+                value = step(*sent)
+                if times is not None:
+                    count, seconds = count + 1, seconds + perf_counter() - start
+                    if seconds > times.allowed(count):
+                        session.leave_suspended(inner)
+                        times.note_dear()
+                        inside = times = None
+            except StopIteration as stop:
+                return session.end(stop.value)
+            except BaseException as error:
+                call_with_room(session.abandon, error)
+                error.__traceback__ = user_traceback(error.__traceback__)
+                raise
+            finally:
+                LOCAL.session = outer
+                RUNNING.discard(session)
+                sent = ()  # an exception that was thrown would keep this frame, which would keep it
+            try:
+                sent, step = ((yield value),), inner.send
+            except BaseException as thrown:
+                sent, step = (thrown,), inner.throw
+    finally:
+        if times is not None:
+            times.note_traced(count, seconds)
+            site.hurry(True)
 
 
 mark(run.__code__, ROOT)

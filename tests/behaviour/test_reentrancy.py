@@ -59,7 +59,7 @@ PLACES = [(name, line) for name in ("close", "detach", "_outputs", "_deliver", "
 def interrupted(
     run: Callable[[], Any], name: str, line: int, handler: Callable[[], None], nth: int = 0,
 ) -> Any:
-    """Call `run`; `handler` runs once, as a handler of a signal would, the `nth` time before the given line."""
+    """Call `run`; `handler` runs once, as one of a signal would, the `nth` time before the given line."""
     wanted = getattr(Closing, name).__code__
     left = [handler] + nth * [lambda: None]
 
@@ -126,8 +126,8 @@ def test_a_handler_at_any_line_of_the_closing_of_a_block(name: str, line: int) -
             assert each in (12.0, 56.0, float(wanted[2]))
 
 
-ONE_BY_ONE = [(name, line) for name in ("perform", "put", "append", "enter", "forget", "leave", "reset", "attend")
-              for line in points(getattr(Closing, name))]
+_RECORDING = ("perform", "put", "append", "enter", "forget", "leave", "reset", "attend")
+ONE_BY_ONE = [(name, line) for name in _RECORDING for line in points(getattr(Closing, name))]
 
 
 @pytest.mark.parametrize("nth", [0, 1, 5])
@@ -415,7 +415,8 @@ class _Integer:
         return 1
 
 
-@pytest.mark.parametrize("key", [lambda i: i, lambda i: (i,), lambda i: slice(i, None), lambda i: (slice(0, i), None)])
+@pytest.mark.parametrize("key", [
+    lambda i: i, lambda i: (i,), lambda i: slice(i, None), lambda i: (slice(0, i), None)])
 @pytest.mark.parametrize("stores", [False, True])
 @pytest.mark.parametrize("mode", MODES)
 def test_callbacks_of_keys(key: Any, stores: bool, mode: str) -> None:

@@ -54,7 +54,8 @@ def prepare(variant: str) -> None:
 
     load.prepare()
     load.quick_kernels()
-    cold.PATIENCE = ()  # one plain call of a kind, then it is traced
+    # One plain call of a kind, then it is traced.
+    cold.SPENT_SECONDS = cold.BRIEF_SPENT_SECONDS = cold.LOADING_SPENT_SECONDS = 0.0
     jitla.configure(disk_cache=False)
     if variant == "turns":
         load.take_turns()

@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from numpy.lib.stride_tricks import sliding_window_view
 
 import jitla
-from jitla import tiers
-from jitla.cold import FEW, MOST_KINDS, SOME, USUAL, Cold, Payoff, patience
+from jitla import cold, tiers
+from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
 from jitla.tracing import payoff
 from jitla.tracing.closed import Closed
 from jitla.tracing.payoff import (
@@ -209,11 +209,29 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
 
 
 def test_the_more_code_there_is_the_later_it_is_traced() -> None:
-    assert patience(15) == patience(15, USUAL // 2) > 0.0
-    assert patience(15, 3 * USUAL) == pytest.approx(3 * patience(15))
-    assert patience(SOME + 1, 9 * USUAL) == 0.0  # many elements: at once
-    found = Payoff("", 0, tuple, length=5 * USUAL).of((np.ones(20_000),), {})
-    assert type(found) is Cold and found._left == patience(15, 5 * USUAL)
+    assert patience(1e-3) == patience(1e-3, USUAL // 2) > 0.0
+    assert patience(1e-3, 3 * USUAL) == pytest.approx(3 * patience(1e-3))
+
+
+@pytest.mark.parametrize("given", [(), (np.ones(3),), (np.ones(1 << 17),), (3, "name", [1.0])])
+def test_calls_are_traced_once_plain_ones_have_taken_long_enough_whatever_they_are_given(
+    monkeypatch: pytest.MonkeyPatch, given: tuple[Any, ...],
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(cold, "perf_counter", lambda: now[0])
+
+    def plain_seconds(taken: float) -> float:
+        kind, begun = Payoff("", 0, tuple).of(given, {}), now[0]
+        assert type(kind) is Cold
+        while kind.bypassed:
+            now[0] += kind.skip * taken
+            kind.skip = 0
+            kind.bypass(None, lambda *_: now.__setitem__(0, now[0] + taken), given, {})
+        return now[0] - begun
+
+    for taken in (1e-5, 1e-3, 0.02):
+        assert 0.999 * patience(taken) <= plain_seconds(taken) <= 1.3 * patience(taken) + taken
+    assert patience(1e-5) > patience(1e-3) < patience(1e-3, is_loaded=False)
 
 
 def shown(x: Any) -> Any:
