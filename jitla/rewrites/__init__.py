@@ -1,8 +1,8 @@
-"""Equal but cheaper: rewrites as data, and the engine that applies them.
+"""Rewrites of the operator DAG into equal but cheaper ones: rules as data, and the engine that applies them.
 
-Reading order: effort, pattern, rule, conditions, static, logic, related, reals, reorg, aggregates, matrices,
-scaled, traces, sums, stored, dynamic, orders, paths, factors, chains, slices, rings, engine, weights,
-substitutions, parts, search.
+A rule (`rule`) has a pattern, conditions (`conditions`), a replacement and its exactness; `rules_*` list them by
+family. `engine` applies them bottom-up to a fixpoint; `matmul_chains` orders products; `einsum` expands
+contractions; `search` looks further, among `substitutions`, by predicted cost.
 """
 
 from typing import TYPE_CHECKING
@@ -10,33 +10,54 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.rewrites.chains import Chain, product_chains, well_ordered
-    from jitla.rewrites.effort import Effort
-    from jitla.rewrites.engine import DEFAULT, DYNAMIC, RULES, STATIC, simplify
-    from jitla.rewrites.pattern import (
+    from jitla.rewrites.engine import (
+        DEFAULT,
+        DYNAMIC,
+        RULES,
+        STATIC,
+        simplify,
+    )
+    from jitla.rewrites.matmul_chains import (
+        Chain,
+        product_chains,
+        well_ordered,
+    )
+    from jitla.rewrites.rule import (
+        LEVELS,
         AnyConst,
         App,
         AttrVar,
         Bound,
+        Exactness,
+        Hook,
         Num,
         Pattern,
         Rest,
+        Rule,
+        RuleSet,
         Var,
         once,
         ops,
     )
-    from jitla.rewrites.rule import LEVELS, Exactness, Hook, Rule, RuleSet
-    from jitla.rewrites.search import Costs, Outcome, improve, lengths, moves
+    from jitla.rewrites.search import (
+        Costs,
+        Effort,
+        Outcome,
+        improve,
+        lengths,
+        moves,
+    )
     from jitla.rewrites.substitutions import SUBSTITUTIONS
 else:
     __getattr__ = door(
         __name__,
-        chains="Chain product_chains well_ordered",
-        effort="Effort",
         engine="DEFAULT DYNAMIC RULES STATIC simplify",
-        pattern="AnyConst App AttrVar Bound Num Pattern Rest Var once ops",
-        rule="LEVELS Exactness Hook Rule RuleSet",
-        search="Costs Outcome improve lengths moves",
+        matmul_chains="Chain product_chains well_ordered",
+        rule=(
+            "AnyConst App AttrVar Bound Exactness Hook LEVELS Num Pattern Rest Rule RuleSet "
+            "Var once ops"
+        ),
+        search="Costs Effort Outcome improve lengths moves",
         substitutions="SUBSTITUTIONS",
     )
 

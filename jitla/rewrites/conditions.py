@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Hop, Shape, const, const_value, make, may_raise, may_signal, topo
-from jitla.rewrites.pattern import Bound
+from jitla.rewrites.rule import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
 VIEWS = frozenset(

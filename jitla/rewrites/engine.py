@@ -9,25 +9,32 @@ from __future__ import annotations
 from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rests import rest
-from jitla.rewrites.aggregates import EXTREMES_AND_BLOCKS
-from jitla.rewrites.chains import CHAINS
-from jitla.rewrites.conditions import ORDERED, VIEWS, borrows, order_free, owns, shared_nodes
-from jitla.rewrites.dynamic import SIZED
-from jitla.rewrites.factors import FACTORS
-from jitla.rewrites.logic import LOGICAL
-from jitla.rewrites.matrices import MATRICES
-from jitla.rewrites.paths import PATHS
-from jitla.rewrites.reals import REALS
-from jitla.rewrites.related import RELATED
-from jitla.rewrites.reorg import STRUCTURE
-from jitla.rewrites.rings import RINGS, ROLLS
-from jitla.rewrites.rule import Hook, Rule, RuleSet
-from jitla.rewrites.scaled import SCALED_PRODUCTS
-from jitla.rewrites.slices import SLICES
-from jitla.rewrites.static import CELLS
-from jitla.rewrites.stored import STORED
-from jitla.rewrites.sums import SUMS
-from jitla.rewrites.traces import DIAGONALS
+from jitla.rewrites.conditions import (
+    ORDERED,
+    VIEWS,
+    borrows,
+    order_free,
+    owns,
+    shared_nodes,
+)
+from jitla.rewrites.einsum import PATHS, SUMS
+from jitla.rewrites.matmul_chains import CHAINS, FACTORS
+from jitla.rewrites.rule import (
+    Hook,
+    Rule,
+    RuleSet,
+)
+from jitla.rewrites.rules_aggregates import EXTREMES_AND_BLOCKS, SIZED
+from jitla.rewrites.rules_elementwise import CELLS, LOGICAL, RELATED
+from jitla.rewrites.rules_matmul import DIAGONALS, MATRICES, SCALED_PRODUCTS
+from jitla.rewrites.rules_relaxed import REALS
+from jitla.rewrites.rules_reorg import (
+    RINGS,
+    ROLLS,
+    SLICES,
+    STORED,
+    STRUCTURE,
+)
 
 STATIC: RuleSet = (
     CELLS + LOGICAL + RELATED + REALS + STRUCTURE + ROLLS + EXTREMES_AND_BLOCKS

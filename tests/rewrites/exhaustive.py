@@ -15,8 +15,15 @@ import numpy as np
 
 from jitla.hops import Hop, topo
 from jitla.rewrites import SUBSTITUTIONS, Effort
-from jitla.rewrites.conditions import borrows, owns
-from jitla.rewrites.orders import Matrix, cheapest, price_of
+from jitla.rewrites.conditions import (
+    borrows,
+    owns,
+)
+from jitla.rewrites.matmul_chains import (
+    Matrix,
+    cheapest,
+    price_of,
+)
 from jitla.rewrites.search import search
 from tests.recompile.test_appraisal import ALL, allowed_states, appraisals
 from tests.rewrites.test_chains import brute_force

@@ -7,8 +7,15 @@ import pytest
 
 from jitla.hops import Hop, Meta, leaf, make, topo
 from jitla.rewrites import RULES, simplify
-from jitla.rewrites.chains import WORTH, order_products
-from jitla.rewrites.orders import Matrix, cheapest, price, price_of, product
+from jitla.rewrites.matmul_chains import (
+    WORTH,
+    Matrix,
+    cheapest,
+    order_products,
+    price,
+    price_of,
+    product,
+)
 from tests.rewrites.data import close, operands, values
 
 CHAIN = RULES.only("matmul-chain")

@@ -9,7 +9,14 @@ import pytest
 
 from jitla.hops import Meta, apply, const, leaf, make
 from jitla.rewrites import RULES, simplify
-from jitla.rewrites.conditions import borrows, least_count, owns, power_of_two, silent, widens
+from jitla.rewrites.conditions import (
+    borrows,
+    least_count,
+    owns,
+    power_of_two,
+    silent,
+    widens,
+)
 from tests.rewrites.data import same_bits, values
 
 DTYPES = [np.dtype(c) for c in "?bBhHiIqQefdg"]

@@ -8,7 +8,12 @@ import pytest
 from jitla.errors import InternalError
 from jitla.hops import Meta, const, leaf, make
 from jitla.rewrites import AnyConst, AttrVar, Num, Var, once, ops
-from jitla.rewrites.pattern import build, matches, same_number, variables
+from jitla.rewrites.rule import (
+    build,
+    matches,
+    same_number,
+    variables,
+)
 
 X, Y = Var("X"), Var("Y")
 F8 = np.dtype("f8")

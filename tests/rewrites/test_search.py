@@ -10,8 +10,7 @@ import pytest
 
 from jitla.hops import Hop, Kind, Meta, apply, bytes_of, flops, leaf, make, substitute, topo
 from jitla.rewrites import SUBSTITUTIONS, Effort, improve, moves
-from jitla.rewrites.parts import cut
-from jitla.rewrites.search import search
+from jitla.rewrites.search import cut, search
 from tests.rewrites.data import close, operands, values
 from tests.rewrites.expression import Reader
 

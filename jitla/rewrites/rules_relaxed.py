@@ -20,8 +20,18 @@ from jitla.rewrites.conditions import (
     x_is_float,
     x_is_float_of_its_shape,
 )
-from jitla.rewrites.pattern import AnyConst, App, AttrVar, Bound, Num, Var, once, ops
-from jitla.rewrites.rule import Rule, RuleSet
+from jitla.rewrites.rule import (
+    AnyConst,
+    App,
+    AttrVar,
+    Bound,
+    Num,
+    Rule,
+    RuleSet,
+    Var,
+    once,
+    ops,
+)
 
 X, Y, Z, A, B, M = map(Var, ("X", "Y", "Z", "A", "B", "M"))
 K = AnyConst("K")
