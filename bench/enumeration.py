@@ -21,10 +21,17 @@ import jitla
 from jitla.config import current
 from jitla.fusion import Layout, Prices, all_layouts, plan
 from jitla.fusion.candidates import Candidates
+from jitla.fusion.enumeration import (
+    BUDGET,
+    Found,
+    Search,
+)
 from jitla.fusion.memo import Memo
-from jitla.fusion.points import partitions
-from jitla.fusion.recall import Recall, search_all
-from jitla.fusion.search import BUDGET, Found, Search
+from jitla.fusion.partitions import partitions
+from jitla.fusion.planner import (
+    Recall,
+    search_all,
+)
 from jitla.fusion.templates import Facts
 from jitla.gate import GATE
 

@@ -20,7 +20,7 @@ import numpy as np
 
 import jitla
 from bench.measure import settle
-from jitla.fusion import rows
+from jitla.fusion import templates as rows
 from jitla.gate import GATE
 
 Array = np.ndarray

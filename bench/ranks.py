@@ -20,12 +20,19 @@ import numpy as np
 
 import jitla
 from jitla.config import current
-from jitla.fusion import Recall, all_layouts, planner
+from jitla.fusion import (
+    Recall,
+    all_layouts,
+    planner,
+)
 from jitla.fusion.candidates import Candidates
+from jitla.fusion.enumeration import (
+    Found,
+    Search,
+)
 from jitla.fusion.memo import Memo
-from jitla.fusion.points import Partition
-from jitla.fusion.recall import search_all
-from jitla.fusion.search import Found, Search
+from jitla.fusion.partitions import Partition
+from jitla.fusion.planner import search_all
 from jitla.gate import GATE
 
 Array = np.ndarray

@@ -1,9 +1,7 @@
-"""Which hops share a loop: plans, how their values lie in memory, and the agreement with backends.
+"""The fusion optimizer: which hops share a loop, how values are laid out in memory, and what that costs.
 
-Reading order: blocks, knobs, kernel, layout, walks, results, memory, ends, price, templates, outer, pairs,
-compressed, rows, memo, mates, links, cones, stages, candidates, points, waiting, floors, division, groups,
-search, recall, build, limits, heuristics, windows, planner, picked, spelling, interp, text, verdict,
-placement.
+`templates` say which operators fuse; `memo` holds partial plans; `candidates` are legal kernels and their
+cost (`cost_model`); `partitions` and `enumeration` search among them; `planner` builds the plan (`kernel`).
 """
 
 from typing import TYPE_CHECKING
@@ -11,99 +9,140 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.fusion.blocks import (
+    from jitla.fusion.cost_model import (
+        PACK,
+        Cost,
+        Prices,
+        peak,
+        window_row,
+    )
+    from jitla.fusion.explain_plan import (
+        RunnerUp,
+        Verdict,
+        forecast,
+        weigh,
+    )
+    from jitla.fusion.interpreter import (
+        Interpreted,
+        InterpretedBackend,
+        run_kernel,
+    )
+    from jitla.fusion.iteration import (
+        Operands,
+        geometry,
+        operands,
+        walk,
+    )
+    from jitla.fusion.kernel import (
+        ALONE,
         ALWAYS,
         BEFORE,
+        COMPRESSED,
+        EXTREMES,
+        NARROW,
         OPENING,
         OPERAND,
         PACKED,
         PACKS,
+        PAIRS,
         PARTIAL,
         ROOM,
         SHARED,
         STREAMED,
-        Combine,
-        Cut,
-        Entries,
-        Pairs,
-        Place,
-        Shares,
-        Stage,
-        Tile,
-        block_height,
-        blocks_per_unit,
-        packs_once,
-        panels_bytes,
-        window_height,
-    )
-    from jitla.fusion.interp import Interpreted, InterpretedBackend, run_kernel
-    from jitla.fusion.kernel import (
-        ALONE,
-        COMPRESSED,
-        EXTREMES,
-        NARROW,
-        PAIRS,
         UPRIGHT,
         Backend,
         Call,
+        Combine,
+        Cut,
+        Entries,
         Executable,
         Form,
         Geometry,
         Kernel,
+        Pairs,
+        Place,
         Plan,
         Product,
         RowKernel,
         Schedule,
+        Shares,
+        Stage,
         Step,
+        Tile,
         WindowKernel,
+        block_height,
+        blocks_per_unit,
         crosswise,
         data_inputs,
         over_rows,
+        packs_once,
+        panels_bytes,
+        show,
+        structure,
+        structure_key,
         tables,
+        window_height,
     )
-    from jitla.fusion.knobs import Knob, Point, Space, Value, Values
-    from jitla.fusion.layout import Layout, alike, contiguous
+    from jitla.fusion.layout import (
+        Layout,
+        alike,
+        all_layouts,
+        contiguous,
+        is_certain,
+        is_view,
+        result_of,
+        seen_operands,
+    )
     from jitla.fusion.memo import TEMPLATES
-    from jitla.fusion.memory import peak, window_row
-    from jitla.fusion.pairs import pairs_in
-    from jitla.fusion.placement import HOST, Work, assigned, seconds_of
-    from jitla.fusion.planner import plan
-    from jitla.fusion.price import PACK, Cost, Prices
-    from jitla.fusion.recall import Recall
-    from jitla.fusion.results import all_layouts, is_certain, is_view, result_of, seen_operands
-    from jitla.fusion.spelling import Spelling, Way, holds, spelled
-    from jitla.fusion.templates import CELL, MAGG, Facts, Template
-    from jitla.fusion.text import show, structure, structure_key
-    from jitla.fusion.verdict import RunnerUp, Verdict, forecast, weigh
-    from jitla.fusion.walks import Operands, geometry, operands, walk
+    from jitla.fusion.placement import (
+        HOST,
+        Work,
+        assigned,
+        seconds_of,
+    )
+    from jitla.fusion.planner import Recall, plan
+    from jitla.fusion.schedule_space import (
+        Knob,
+        Point,
+        Space,
+        Value,
+        Values,
+    )
+    from jitla.fusion.template_window import (
+        Spelling,
+        Way,
+        holds,
+        spelled,
+    )
+    from jitla.fusion.templates import (
+        CELL,
+        MAGG,
+        Facts,
+        Template,
+        pairs_in,
+    )
 else:
     __getattr__ = door(
         __name__,
-        blocks=(
-            "ALWAYS BEFORE OPENING OPERAND PACKED PACKS PARTIAL ROOM SHARED STREAMED Combine Cut Entries "
-            "Pairs Place Shares Stage Tile block_height blocks_per_unit packs_once panels_bytes "
-            "window_height"
-        ),
-        interp="Interpreted InterpretedBackend run_kernel",
+        cost_model="Cost PACK Prices peak window_row",
+        explain_plan="RunnerUp Verdict forecast weigh",
+        interpreter="Interpreted InterpretedBackend run_kernel",
+        iteration="Operands geometry operands walk",
         kernel=(
-            "ALONE COMPRESSED EXTREMES NARROW PAIRS UPRIGHT Backend Call Executable Form Geometry Kernel "
-            "Plan Product RowKernel Schedule Step WindowKernel crosswise data_inputs over_rows tables"
+            "ALONE ALWAYS BEFORE Backend COMPRESSED Call Combine Cut EXTREMES Entries "
+            "Executable Form Geometry Kernel NARROW OPENING OPERAND PACKED PACKS PAIRS "
+            "PARTIAL Pairs Place Plan Product ROOM RowKernel SHARED STREAMED Schedule Shares "
+            "Stage Step Tile UPRIGHT WindowKernel block_height blocks_per_unit crosswise "
+            "data_inputs over_rows packs_once panels_bytes show structure structure_key "
+            "tables window_height"
         ),
-        knobs="Knob Point Space Value Values",
-        layout="Layout alike contiguous",
+        layout="Layout alike all_layouts contiguous is_certain is_view result_of seen_operands",
         memo="TEMPLATES",
-        memory="peak window_row",
-        pairs="pairs_in",
         placement="HOST Work assigned seconds_of",
-        planner="plan",
-        price="PACK Cost Prices",
-        recall="Recall",
-        results="all_layouts is_certain is_view result_of seen_operands",
-        spelling="Spelling Way holds spelled",
-        templates="CELL MAGG Facts Template",
-        text="show structure structure_key",
-        verdict="RunnerUp Verdict forecast weigh",
-        walks="Operands geometry operands walk",
+        planner="Recall plan",
+        schedule_space="Knob Point Space Value Values",
+        template_window="Spelling Way holds spelled",
+        templates="CELL Facts MAGG Template pairs_in",
     )
 
 __all__ = [

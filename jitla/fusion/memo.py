@@ -1,27 +1,30 @@
-"""What may be computed together: for every value, which templates it has and what each may take in.
-
-Knows: templates. Must not know: prices, which plan is best.
-Receives roots, facts, and values that are given or made otherwise; answers with sets of values.
-
-The memo table of Boehm et al., On Optimizing Operator Fusion Plans, PVLDB 11(12), 2018, section 3.
-An entry names all operands its template may take in, and stands for the choice of any of them, so the
-table is linear in hops and edges, whatever the number of operands. Values are numbered, operands first;
-a set of values is an int whose bits are these numbers.
-"""
+"""The memo table of partial fusion plans: which operators can be opened, fused, merged and closed."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
-from jitla.fusion.ends import iteration
+from jitla.fusion.iteration import iteration
 from jitla.fusion.kernel import Kernel, Product, data_inputs
-from jitla.fusion.results import is_view
-from jitla.fusion.rows import ROW, is_in_turn, is_row_view, product_at, row_links, rows_of
-from jitla.fusion.templates import CELL, MAGG, TALLY, Facts, Template
+from jitla.fusion.layout import is_view
+from jitla.fusion.templates import (
+    CELL,
+    MAGG,
+    ROW,
+    TALLY,
+    Facts,
+    Template,
+    is_in_turn,
+    is_row_view,
+    product_at,
+    row_links,
+    rows_of,
+)
 from jitla.hops import Hop, Kind
 
 #: Every template there is; where several open at a value, the first counts; rows may count beside it.
@@ -250,3 +253,196 @@ class Memo:
             taken = 0 if called else self.fusable(i)
             found |= self.operands[i] & self.computed & ~taken
         return found
+
+
+class Mates:
+    """For every value, the earlier ones that some kernel, with `rows` a row kernel, might make with it."""
+
+    def __init__(self, memo: Memo, rows: bool) -> None:
+        self.memo = memo
+        self.by_rows = rows
+        #: The values that loops over one space compute, and row kernels over so many rows, by their numbers.
+        self.loops: dict[int, int] = {}
+        self.rows: dict[int, int] = {}
+        #: The values with operands that no loop takes in.
+        self.borders = 0
+        self.aggregates = memo.set(h for h in memo.values if h.op.kind is Kind.AGG)
+        self.tallies = memo.set(h for h in memo.values if h.op.kind is Kind.TALLY)
+        #: The values to which blocks of rows are added in turn, and those that add up several: never both.
+        self.turns, self.sums = memo.turns()
+        self._mates = self._shared()
+        self._together = [loop | row for loop, row in self._mates]
+        self._counts: dict[int, int] = {}
+        #: For every value, those that no loop, and those that no row kernel, makes with it, if in front.
+        self.apart = [(~loop, ~row) for loop, row in self._mates]
+
+    def _shared(self) -> list[tuple[int, int]]:
+        """For every value, find the earlier ones that may be results of the same loop, or row kernel.
+
+        No value waits for another one there over a border, which no kernel of that form computes across.
+        """
+        memo = self.memo
+        apart: tuple[list[int], list[int]] = [], []
+        loops, rows = self.loops, self.rows
+        found = []
+        for i in range(len(memo.values)):
+            takes = memo.loop[i] or 0, memo.row[i] or 0 if self.by_rows else 0
+            for own, take in zip(apart, takes, strict=True):
+                behind = 0
+                for o in members(memo.operands[i]):
+                    behind |= own[o] if take >> o & 1 else memo.before[o] | 1 << o
+                own.append(behind)
+            if memo.operands[i] & memo.computed & ~takes[0]:
+                self.borders |= 1 << i
+            loop = row = 0
+            if memo.loop[i] is not None:
+                loop = loops.get(memo.spaces[i], 0) & ~apart[0][i] & ~self._otherwise(i)
+                loops[memo.spaces[i]] = loops.get(memo.spaces[i], 0) | 1 << i
+            if self.by_rows and memo.row[i] is not None:
+                row = rows.get(memo.rows[i], 0) & ~apart[1][i]
+                row &= ~(self.sums if self.turns >> i & 1 else self.turns if self.sums >> i & 1 else 0)
+                rows[memo.rows[i]] = rows.get(memo.rows[i], 0) | 1 << i
+            found.append((loop, row))
+        return found
+
+    def _otherwise(self, value: int) -> int:
+        """Return the aggregates in front of `value` that no loop takes together with it."""
+        if not self.aggregates >> value & 1:
+            return 0
+        hop = self.memo.values[value]
+        return sum([1 << o for o in members(self.aggregates & (1 << value) - 1)
+                    if self.memo.spaces[o] == self.memo.spaces[value]
+                    and not MAGG.merge(self.memo.values[o], hop)])
+
+    def may_share(self, results: int, value: int) -> bool:
+        """Tell whether some kernel might make `results`, all in front of `value`, and it."""
+        loop, row = self._mates[value]
+        return results & ~loop == 0 or results & ~row == 0
+
+    def are_mates(self, a: int, b: int) -> bool:
+        """Tell whether some kernel might make both values."""
+        return self.may_share(1 << min(a, b), max(a, b))
+
+    def count(self, values: int) -> int:
+        """Return how many kernels it takes at least to make `values`."""
+        found = self._counts.get(values)
+        if found is None:
+            found = self._counts[values] = int(self.clique([(i, 1.0) for i in members(values)]))
+        return found
+
+    def clique(self, items: Iterable[tuple[int, float]]) -> float:
+        """Return the largest sum of what is said of some `items`, operands first, that no two of can share.
+
+        It is not always found; then what is returned is less.
+        """
+        found: list[tuple[float, int]] = []  # the lightest first
+        best, seen, together = 0.0, 0, self._together
+        for i, more in items:
+            mine, apart = together[i], 0
+            if seen & ~mine:
+                for weight, others in reversed(found):
+                    if not others & mine:
+                        apart = others
+                        more += weight
+                        break
+            bit = 1 << i
+            seen |= bit
+            insort(found, (more, apart | bit))
+            if more > best:
+                best = more
+        return best
+
+
+class Links:
+    """How row kernels read the operands of every value: row by row along axis 0 or axis 1, or as a whole.
+
+    `along[o]` are the values that read operand o along axis 0; `across[i]` and `whole[i]` the operands
+    that value i reads otherwise, `others` the values that have such. `borders` have operands that no row
+    kernel takes in.
+    """
+
+    def __init__(self, memo: Memo) -> None:
+        self.along = [0] * len(memo.values)
+        self.across: dict[int, int] = {}
+        self.whole: dict[int, int] = {}
+        self.borders = self.others = 0
+        for i, row in enumerate(memo.row):
+            if row is None:
+                continue
+            along, across = memo.links(i)
+            whole = memo.operands[i] & memo.arrays & ~(along | across)
+            for o in members(along):
+                self.along[o] |= 1 << i
+            if across | whole:
+                self.across[i], self.whole[i] = across, whole
+                self.others |= 1 << i
+            if memo.operands[i] & memo.computed & ~row:
+                self.borders |= 1 << i
+
+
+class Cones:
+    """What can be computed for values, with `rows` in row kernels, too; each found once."""
+
+    def __init__(self, memo: Memo, rows: bool) -> None:
+        self.memo = memo
+        #: The operands that some kernel takes in at every value.
+        self.take = [(loop or 0) | (row or 0) if rows else loop or 0
+                     for loop, row in zip(memo.loop, memo.row, strict=True)]
+        self._cones: list[int] = []
+        #: What kernels for a value may compute or read.
+        self.around: list[int] = []
+        for i, take in enumerate(self.take):
+            cone, around = 1 << i, 1 << i | memo.operands[i]
+            for o in members(take):
+                cone |= self._cones[o]
+                around |= self.around[o]
+            self._cones.append(cone)
+            self.around.append(around)
+        self._reach: dict[int, int] = {}
+        self._below: dict[int, int] = {}
+        self._grown: list[dict[int, tuple[int, int]]] = [{} for _ in self.take]
+
+    def reach(self, values: int) -> int:
+        """Return all values that kernels for `values` may compute or read."""
+        found = self._reach.get(values)
+        if found is None:
+            found = 0
+            for i in members(values):
+                found |= self.around[i]
+            self._reach[values] = found
+        return found
+
+    def below(self, values: int) -> int:
+        """Return everything in front of `values`, themselves included."""
+        found = self._below.get(values)
+        if found is None:
+            found = values
+            for i in members(values):
+                found |= self.memo.before[i]
+            self._below[values] = found
+        return found
+
+    def grow(self, results: int, memory: int) -> tuple[int, int]:
+        """Return what has to be computed for `results`, and the values in memory that could be."""
+        body = optional = 0
+        for i in members(results):
+            known, there = self._grown[i], memory & self._cones[i]
+            found = known.get(there)
+            if found is None:
+                found = known[there] = self._grow(i, there)
+            body |= found[0]
+            optional |= found[1]
+        return body, optional & ~body
+
+    def _grow(self, value: int, memory: int) -> tuple[int, int]:
+        """Return what has to be computed for `value`; operands have smaller numbers than their readers."""
+        body = left = 1 << value
+        taken, absent, take = 0, ~memory, self.take
+        while left:
+            i = left.bit_length() - 1
+            takes = take[i]
+            taken |= takes
+            new = takes & absent & ~body
+            body |= new
+            left = left ^ 1 << i | new
+        return body, taken & memory & ~body

@@ -1,7 +1,7 @@
 """Rewrites of the operator DAG into equal but cheaper ones: rules as data, and the engine that applies them.
 
-A rule (`rule`) has a pattern, conditions (`conditions`), a replacement and its exactness; `rules_*` list them by
-family. `engine` applies them bottom-up to a fixpoint; `matmul_chains` orders products; `einsum` expands
+A rule (`rule`) has a pattern, conditions (`conditions`), a replacement and its exactness; `rules_*` list them
+by family. `engine` applies them bottom-up to a fixpoint; `matmul_chains` orders products; `einsum` expands
 contractions; `search` looks further, among `substitutions`, by predicted cost.
 """
 

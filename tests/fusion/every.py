@@ -31,11 +31,20 @@ from jitla.fusion import (
     over_rows,
 )
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.memo import Memo, members
-from jitla.fusion.points import partitions
-from jitla.fusion.recall import search_all
-from jitla.fusion.rows import MIN_TURNS, is_row_view, product_at, row_links, rows_of
-from jitla.fusion.templates import iteration
+from jitla.fusion.memo import (
+    Memo,
+    members,
+)
+from jitla.fusion.partitions import partitions
+from jitla.fusion.planner import search_all
+from jitla.fusion.templates import (
+    MIN_TURNS,
+    is_row_view,
+    iteration,
+    product_at,
+    row_links,
+    rows_of,
+)
 from jitla.hops import REFERENCE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
 

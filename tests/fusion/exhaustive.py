@@ -22,10 +22,16 @@ from time import monotonic, process_time
 
 from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
+from jitla.fusion.cost_model import Prices
+from jitla.fusion.enumeration import (
+    Found,
+    Search,
+)
 from jitla.fusion.memo import Memo
-from jitla.fusion.points import Partition, partitions
-from jitla.fusion.price import Prices
-from jitla.fusion.search import Found, Search
+from jitla.fusion.partitions import (
+    Partition,
+    partitions,
+)
 from jitla.hops import REFERENCE, Hop
 from tests.fusion.dags import joined_dag, random_dag
 

@@ -9,7 +9,11 @@ import pytest
 
 import jitla
 from jitla.fusion import Layout, all_layouts
-from jitla.fusion.layout import cast_layout, reduced_layout, result_layout
+from jitla.fusion.layout import (
+    cast_layout,
+    reduced_layout,
+    result_layout,
+)
 from jitla.hops import Meta, leaf, make
 
 

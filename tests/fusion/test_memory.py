@@ -5,8 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.fusion import InterpretedBackend, Layout, peak, plan
-from jitla.fusion.kernel import Call, Kernel, RowKernel
-from jitla.fusion.memory import owner, scratch
+from jitla.fusion.cost_model import (
+    owner,
+    scratch,
+)
+from jitla.fusion.kernel import (
+    Call,
+    Kernel,
+    RowKernel,
+)
 from jitla.hops import Hop, Meta, apply, leaf, make
 
 F8 = np.dtype("f8")

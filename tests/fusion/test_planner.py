@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from jitla.fusion import InterpretedBackend, Kernel, Layout, plan, structure
-from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY
+from jitla.fusion.candidates import (
+    MAX_ARRAYS,
+    MAX_BODY,
+)
 from jitla.hops import Hop, Kind, Meta, apply, leaf, make
 
 F8 = np.dtype("f8")

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from jitla.fusion import Recall, plan, show
-from jitla.fusion.recall import key_of, search_all
+from jitla.fusion.planner import (
+    key_of,
+    search_all,
+)
 from jitla.hops import Hop, Meta, apply, leaf, make
 from tests.fusion.dags import joined_dag
 from tests.fusion.exhaustive import prepared

@@ -7,7 +7,11 @@ import random
 import pytest
 
 from jitla.fusion import plan
-from jitla.fusion.search import BUDGET, INSIDE, Search
+from jitla.fusion.enumeration import (
+    BUDGET,
+    INSIDE,
+    Search,
+)
 from jitla.hops import Hop, Kind
 from tests.fusion import every, exhaustive
 from tests.fusion.dags import joined_dag, random_dag

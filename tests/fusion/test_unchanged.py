@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.fusion import TEMPLATES, InterpretedBackend, Layout, Prices, contiguous, planner
+from jitla.fusion import (
+    TEMPLATES,
+    InterpretedBackend,
+    Layout,
+    Prices,
+    contiguous,
+    planner,
+)
 from jitla.hops import Hop, Meta, evaluate, leaf, make, topo
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, RuleSet

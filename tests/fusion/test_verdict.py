@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitla.fusion import InterpretedBackend, Prices, all_layouts, plan, weigh
-from jitla.fusion.heuristics import RULES
+from jitla.fusion.planner import RULES
 from jitla.hops import REFERENCE, Hop, Meta, apply, leaf
 from tests.fusion.dags import random_dag
 

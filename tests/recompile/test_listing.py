@@ -16,7 +16,7 @@ from jitla.fusion import (
     contiguous,
     plan,
 )
-from jitla.fusion.windows import windowed
+from jitla.fusion.template_window import windowed
 from jitla.hops import REFERENCE, Meta, apply, const, evaluate, leaf, make
 from jitla.nests import parse, run, scheduled, show, verify
 from jitla.recompile.listing import nest_of, schedule_of

@@ -13,8 +13,15 @@ from __future__ import annotations
 from math import isinf
 
 from jitla.classes import dataclass
-from jitla.fusion.candidates import MAX_ARRAYS, MAX_BODY, Candidates
-from jitla.fusion.memo import Memo, members
+from jitla.fusion.candidates import (
+    MAX_ARRAYS,
+    MAX_BODY,
+    Candidates,
+)
+from jitla.fusion.memo import (
+    Memo,
+    members,
+)
 
 # Values of a block from which on not every refinement of a plan is looked at: that takes the cube of them.
 MANY = 1000

@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from jitla.fusion.kernel import Form, Geometry, Kernel, Schedule, tables
+from jitla.fusion.kernel import (
+    Form,
+    Geometry,
+    Kernel,
+    Schedule,
+    tables,
+)
 from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
 

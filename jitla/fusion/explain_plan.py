@@ -12,15 +12,28 @@ from dataclasses import field
 from math import nan, prod
 
 from jitla.classes import dataclass
-from jitla.fusion.heuristics import RULES
-from jitla.fusion.kernel import Call, Plan, Step
+from jitla.fusion.cost_model import (
+    Cost,
+    Prices,
+    peak,
+)
+from jitla.fusion.enumeration import (
+    BUDGET,
+    Search,
+)
+from jitla.fusion.kernel import (
+    Call,
+    Plan,
+    Step,
+)
 from jitla.fusion.layout import Layout
-from jitla.fusion.memory import peak
-from jitla.fusion.planner import Chosen, choose
-from jitla.fusion.points import MANY
-from jitla.fusion.price import Cost, Prices
-from jitla.fusion.recall import Recall
-from jitla.fusion.search import BUDGET, Search
+from jitla.fusion.partitions import MANY
+from jitla.fusion.planner import (
+    RULES,
+    Chosen,
+    Recall,
+    choose,
+)
 from jitla.hops import Hop, Machine
 
 
