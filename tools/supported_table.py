@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.hops import Kind, OpSpec, all_ops
 from jitla.hops.cost import VIEWS
-from jitla.hops.table_special import _KNOWN
+from jitla.hops.ops_elementwise import _KNOWN
 from jitla.tracing.compressed import _METHODS
 from jitla.tracing.functions import FUNCTIONS
 

@@ -1,16 +1,23 @@
-"""What a computation is: the DAG of high-level operators.
+"""High-level operators (HOPs): the DAG that a computation is recorded as, and the table of its operators.
 
-Reading order: meta, spec, nnz, node, slices, parts, table_cell, table_matrix, table_made, table_sums,
-table_sparse, table_special, table_user, table_take, table_rings, sketch, estimate, interp, flags, cost,
-exchange, machine, text, coded.
+`opspec` says what an operator is; the tables `ops_*` register all of them. `node` has the nodes of the DAG,
+`meta` their shapes and dtypes, `sparsity` their numbers of nonzeros, `cost` their work, `interpreter` values.
 """
 
-from jitla.hops import table_made as table_made  # its entries are registered
-from jitla.hops.coded import Rows, Unwritable, hops_of, value_of, words_of
-from jitla.hops.cost import NUMPY_CALL, bytes_of, expressible, flops, numpy_work
-from jitla.hops.estimate import ESTIMATORS, estimated
-from jitla.hops.exchange import given
-from jitla.hops.flags import (
+from jitla.hops.cost import (
+    NUMPY_CALL,
+    REFERENCE,
+    Level,
+    Machine,
+    Rate,
+    bytes_of,
+    expressible,
+    flops,
+    from_record,
+    given,
+    numpy_work,
+)
+from jitla.hops.interpreter import (
     ANY,
     DIVIDE,
     HEARD,
@@ -18,35 +25,64 @@ from jitla.hops.flags import (
     KINDS,
     NARROWED,
     OVERFLOW,
+    Evaluation,
     Flagged,
+    NumpyBuilder,
     error_state,
+    evaluate,
     heard,
     hush,
     is_exact,
     is_narrow,
+    leaf_value,
     listen,
     may_raise,
     may_signal,
+    meaning,
 )
-from jitla.hops.interp import Evaluation, NumpyBuilder, evaluate, leaf_value, meaning
-from jitla.hops.machine import REFERENCE, Level, Machine, Rate, from_record
-from jitla.hops.meta import Meta, Shape, broadcast, reduced_shape
+from jitla.hops.meta import (
+    Meta,
+    Shape,
+    broadcast,
+    reduced_shape,
+)
 from jitla.hops.node import (
+    WHOLE,
     Hop,
+    Margins,
+    Section,
     Weak,
     apply,
     const,
     const_value,
     leaf,
     make,
+    margins,
+    sections,
     substitute,
+    taken_by,
     topo,
     uses,
     verify,
 )
-from jitla.hops.sketch import Sketch, nnz_of_product, of_rows
-from jitla.hops.slices import WHOLE, Margins, Section, margins, sections, taken_by
-from jitla.hops.spec import (
+from jitla.hops.ops_elementwise import (
+    Body,
+    Compiled,
+    Step,
+    adopt,
+    approximate,
+    common_dtype,
+    enter,
+)
+from jitla.hops.ops_matrix import (
+    POSITION,
+    Widths,
+    index_key,
+    is_turn,
+    parsed,
+)
+from jitla.hops.ops_sparse import STORED
+from jitla.hops.opspec import (
     Kind,
     OpSpec,
     Safe,
@@ -57,15 +93,25 @@ from jitla.hops.spec import (
     lookup,
     register,
 )
-from jitla.hops.table_cell import common_dtype
-from jitla.hops.table_matrix import index_key
-from jitla.hops.table_rings import Widths, is_turn
-from jitla.hops.table_sparse import STORED
-from jitla.hops.table_special import adopt
-from jitla.hops.table_sums import parsed
-from jitla.hops.table_take import POSITION
-from jitla.hops.table_user import Body, Compiled, Step, approximate, enter
-from jitla.hops.text import parse, place, show
+from jitla.hops.sparsity import (
+    ESTIMATORS,
+    Sketch,
+    estimated,
+    nnz_of_product,
+)
+from jitla.hops.sparsity import (
+    of_rows_sketch as of_rows,
+)
+from jitla.hops.text import (
+    Rows,
+    Unwritable,
+    hops_of,
+    parse,
+    place,
+    show,
+    value_of,
+    words_of,
+)
 
 __all__ = [
     "adopt", "all_ops", "ANY", "apply", "approximate", "Body", "broadcast", "by_numpy", "bytes_of",

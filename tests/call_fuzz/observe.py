@@ -22,6 +22,7 @@ import numpy as np
 OWN = frozenset({"__wrapped__", "__jitla_state__", "recompile", "stats", "explain", "_repr_html_",
                  "cache_clear", "compile"})
 ADDRESS = re.compile(r"0x[0-9a-f]+")
+SCALAR_TYPES = re.compile(r"\bLazyScalar\b|\bnumpy\.(?:float64|int64|complex128|bool)\b")
 CELLS = 6  # of an array that are shown
 DEPTH = 12
 HEAP = 1 << 9  # flag of classes that are defined in Python
@@ -173,7 +174,8 @@ def undecorated(function: Any) -> Any:
 
 def error_parts(error: BaseException) -> Iterator[tuple[str, Any]]:
     """Yield what an exception holds, and which ones it was raised from."""
-    yield ".args", error.args
+    # Messages that Python words itself may name a pending scalar's class (`docs/differences.md`).
+    yield ".args", tuple([SCALAR_TYPES.sub("scalar", a) if isinstance(a, str) else a for a in error.args])
     yield ".__cause__", error.__cause__
     if not error.__suppress_context__:
         yield ".__context__", error.__context__

@@ -22,7 +22,13 @@ import jitla.codegen.module
 import jitla.codegen.reduce
 import jitla.recompile.cache
 import jitla.tracing.memory
-from jitla.hops import INVALID, flags, lookup
+from jitla.hops import (
+    INVALID,
+    lookup,
+)
+from jitla.hops import (
+    interpreter as flags,
+)
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
 from jitla.tracing.closing import Closing

@@ -7,15 +7,19 @@ import pytest
 import scipy.sparse as sp
 
 from jitla.hops import Sketch, nnz_of_product, of_rows
-from jitla.hops.sketch import (
+from jitla.hops.sparsity import (
     intersection,
-    joined,
-    of_diagonal,
     of_total,
     part,
     product,
     reshaped,
     union,
+)
+from jitla.hops.sparsity import (
+    joined_sketch as joined,
+)
+from jitla.hops.sparsity import (
+    of_diagonal_sketch as of_diagonal,
 )
 
 RNG = np.random.default_rng(5)

@@ -10,7 +10,11 @@ import pytest
 
 from jitla.fusion import InterpretedBackend
 from jitla.hops import Meta, Unwritable, apply, leaf, words_of
-from jitla.hops.table_user import Body, Step, enter
+from jitla.hops.ops_elementwise import (
+    Body,
+    Step,
+    enter,
+)
 from jitla.making import making
 from jitla.recompile import Compiler
 from jitla.recompile.kept import read

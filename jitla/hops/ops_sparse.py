@@ -17,10 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import nnz
+from jitla.hops import sparsity as nnz
 from jitla.hops.meta import Meta
-from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, by_numpy, register
-from jitla.hops.table_matrix import call
+from jitla.hops.ops_matrix import call
+from jitla.hops.opspec import (
+    Attrs,
+    Kind,
+    OpSpec,
+    Zeros,
+    by_numpy,
+    register,
+)
 
 BLOCK = 1 << 14  # entries whose factors the reference gathers at once
 STORED = frozenset({  # there are loops

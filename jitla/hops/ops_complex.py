@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops.spec import ScalarBuilder
+from jitla.hops.opspec import ScalarBuilder
 
 Recipe = Callable[..., Any]
 Split = tuple[Any, Any]

@@ -1,8 +1,4 @@
-"""The op table, part two: leaves, aggregates, products, reorganisations, indexing.
-
-Knows: NumPy meaning, result meta and cost of each operator. Must not know: how it is run.
-Receives metas and attributes; returns metas; wrong operands raise what NumPy raises.
-"""
+"""Op table: aggregates, matrix products, reorganisation, indexed reads, and creation of arrays."""
 
 from __future__ import annotations
 
@@ -14,10 +10,15 @@ from typing import Any, NoReturn
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops import nnz
+from jitla.hops import sparsity as nnz
 from jitla.hops.meta import Meta, Shape, reduced_shape
-from jitla.hops.spec import Attrs, Kind, OpSpec, Zeros, register
-from jitla.hops.table_cell import common_dtype, strong, value
+from jitla.hops.node import Hop
+from jitla.hops.ops_elementwise import cell_meta, common_dtype, strong, value
+from jitla.hops.opspec import Attrs, Kind, OpSpec, ScalarBuilder, Zeros, lookup, register
+from jitla.hops.sparsity import bounded, of_lines, of_nothing, of_tally, of_terms
+
+__all__ = ["POSITION"]
+
 
 Dtypes = tuple[Any, ...]
 Metas = tuple[Meta, ...]
@@ -486,3 +487,239 @@ def _getitem_meta(x: Meta, index: tuple[tuple[Any, ...], ...]) -> Meta:
 
 call("getitem", _getitem, _getitem_meta, "basic indexing: integers, slices, new axes, ellipsis",
      zeros=ANY, bound=nnz.kept)
+
+
+# --------------------------------------------------------------------------- new arrays
+
+
+def _full(x: Any, shape: Shape) -> Any:
+    return np.full(shape, x, dtype=x.dtype)
+
+
+def _full_meta(x: Meta, shape: Shape) -> Meta:
+    if any(n < 0 for n in shape):
+        raise ValueError(shape)
+    return Meta(shape, x.dtype)
+
+
+def _arange(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Any:
+    return np.arange(start, stop, step, dtype=dtype)
+
+
+def _arange_meta(start: Any, stop: Any, step: Any, dtype: np.dtype) -> Meta:
+    return Meta((max(math.ceil((stop - start) / step), 0),), np.dtype(dtype))
+
+
+def _eye(n: int, m: int, k: int, dtype: np.dtype) -> Any:
+    return np.eye(n, m, k, dtype=dtype)
+
+
+def _linspace(start: Any, stop: Any, num: int, endpoint: bool) -> Any:
+    return np.linspace(start, stop, num, endpoint=endpoint)
+
+
+def _linspace_meta(start: Meta, stop: Meta, num: int, endpoint: bool) -> Meta:
+    if num < 0:
+        raise ValueError(num)
+    return Meta((num, *np.broadcast_shapes(start.shape, stop.shape)), start.dtype)
+
+
+def _linspace_resolve(dtypes: Dtypes, attrs: Attrs) -> tuple[np.dtype, ...]:
+    """The number of steps joins the promotion as a weak float, so integers become float64."""
+    return (common_dtype((*dtypes, float)),) * 2
+
+
+call("full", _full, _full_meta, "a new array with every element equal to the 0-d operand",
+     zeros=ANY, bound=nnz.repeated)
+call("arange", _arange, _arange_meta, "evenly spaced values from start below stop", arity=0)
+call("eye", _eye, lambda n, m, k, dtype: Meta((n, m), np.dtype(dtype)),
+     "ones on the k-th diagonal of an n by m matrix", arity=0, bound=nnz.of_diagonal)
+call("linspace", _linspace, _linspace_meta, "num evenly spaced values from start to stop", arity=2,
+     resolve=_linspace_resolve, flops=40.0)
+
+# --------------------------------------------------------------------------- other machines
+
+
+def _offload(*xs: Any, part: Any) -> Any:
+    return part(*xs)
+
+
+# `part` has the result's meta and the predicted seconds; it is called with the operands.
+call("offload", _offload, lambda *xs, part: part.meta, "what a device computes of its operands", arity=None)
+
+
+# --------------------------------------------------------------------------- norms
+
+
+def _norm(x: Any, order: float | None, axis: tuple[int, ...] | None, keepdims: bool) -> Any:
+    return np.linalg.norm(x, order, axis if axis is None or len(axis) > 1 else axis[0], keepdims)
+
+
+def _norm_meta(x: Meta, order: float | None, axis: tuple[int, ...] | None, keepdims: bool) -> Meta:
+    every = tuple(range(x.ndim))
+    if axis is not None and list(axis) != sorted({a for a in axis if a in every}):
+        raise ValueError(axis)
+    if order is not None and len(every if axis is None else axis) > 1 or order == math.inf and not x.size:
+        raise ValueError(order)
+    dtype = x.dtype if x.dtype.kind in "fc" else np.dtype(float)
+    real = np.empty(0, dtype).real.dtype
+    return Meta(reduced_shape(x.shape, every if axis is None else axis, keepdims), real)
+
+
+call("norm", _norm, _norm_meta, "Euclidean norm over axes, or that of `order` over one axis",
+     zeros=Zeros.ALL, flops=lambda metas, attrs: 2.0 * metas[0].size, also=(np.linalg.norm,),
+     bound=of_lines)
+
+# --------------------------------------------------------------------------- einsum
+
+
+def parsed(subscripts: str) -> tuple[tuple[str, ...], str]:
+    """Return the labels of every operand of an explicit einsum, and of the result."""
+    given, _, result = subscripts.partition("->")
+    return tuple(given.split(",")), result
+
+
+def _einsum(*xs: Any, subscripts: str) -> Any:
+    return np.einsum(subscripts, *xs)
+
+
+def _lengths(metas: tuple[Meta, ...], subscripts: str) -> dict[str, int]:
+    """Return the length of every label; axes of length 1 are repeated."""
+    given, _ = parsed(subscripts)
+    if len(given) != len(metas) or any(len(g) != m.ndim for g, m in zip(given, metas, strict=True)):
+        raise ValueError(subscripts)
+    lengths: dict[str, int] = {}
+    for labels, meta in zip(given, metas, strict=True):
+        for label, n in zip(labels, meta.shape, strict=True):
+            if lengths.setdefault(label, n) == 1:
+                lengths[label] = n
+            elif n not in (1, lengths[label]):
+                raise ValueError(subscripts)
+    return lengths
+
+
+def _einsum_meta(*xs: Meta, subscripts: str) -> Meta:
+    lengths = _lengths(xs, subscripts)
+    return Meta(tuple(lengths[label] for label in parsed(subscripts)[1]), xs[0].dtype)
+
+
+def _einsum_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
+    """NumPy takes a product and a sum for every combination of labels, one after the other."""
+    return 2.0 * len(metas) * math.prod(_lengths(metas, attrs["subscripts"]).values())
+
+
+def _einsum_dtypes(dtypes: Any, attrs: Attrs) -> tuple[np.dtype, ...]:
+    return (common_dtype(dtypes),) * len(dtypes)
+
+
+call("einsum", _einsum, _einsum_meta, "sums of products over labelled axes, `ij,j->i`", arity=None,
+     resolve=_einsum_dtypes, zeros=Zeros.ANY, flops=_einsum_flops, also=(np.einsum,),
+     bound=of_terms)
+
+
+#: The dtype of positions: half of an index's, so that twice as many are read at a time.
+POSITION = np.dtype(np.int32)
+_EACH = 8.0  # additions that finding one element takes
+_ADDED = 24.0  # additions that adding to an element of a table takes
+_DOUBLE = np.dtype(np.float64)
+
+
+def _take(table: Any, positions: Any, axes: tuple[int, ...] = ()) -> Any:
+    found = table[positions]
+    if not axes:
+        return found
+    lying = np.empty(tuple(found.shape[a] for a in axes), found.dtype).transpose(np.argsort(axes))
+    lying[...] = found
+    return lying
+
+
+def _meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+    table, positions = metas
+    if table.ndim != 1 or not positions.ndim or positions.dtype != POSITION:
+        raise IndexError(positions)
+    return bounded(Meta(positions.shape, table.dtype), of_nothing(metas, positions.shape, attrs))
+
+
+def _as_given_table_take(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:
+    return dtypes
+
+
+# Positions are those of elements, none is negative. A table is nothing else to the same DAG. The result lies
+# in memory with its axes in the order `axes`, from the outermost on; if there is one, it is a view.
+register(OpSpec(
+    name="take", kind=Kind.TAKE, arity=2, ref=_take, meta=_meta, resolve=_as_given_table_take,
+    doc="elements of a table at positions", flops=_EACH,
+))
+
+
+def _bincount(labels: Any, weights: Any = None, *, shape: Shape) -> Any:
+    return np.bincount(labels, weights, minlength=shape[0])
+
+
+def _sums(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+    labels, *weights = metas
+    if labels.ndim != 1 or labels.dtype.kind not in "iu" or any(
+            (w.shape, w.dtype) != (labels.shape, _DOUBLE) for w in weights):
+        raise ValueError(labels)
+    made = Meta(attrs["shape"], _DOUBLE if weights else np.dtype(np.intp))
+    return bounded(made, of_tally(metas, made.shape, attrs))
+
+
+def _as_doubles(dtypes: tuple[Any, ...], attrs: Attrs) -> tuple[np.dtype, ...]:
+    return (dtypes[0], *(_DOUBLE for _ in dtypes[1:]))
+
+
+def _additions(metas: tuple[Meta, ...], attrs: Attrs) -> float:
+    return _ADDED * metas[0].size
+
+
+# All labels have a place in the result.
+register(OpSpec(
+    name="bincount", kind=Kind.TALLY, arity=None, ref=_bincount, meta=_sums, resolve=_as_doubles,
+    doc="how often labels occur, or sums of weights by label", flops=_additions,
+))
+
+
+#: Of every axis, how many elements a ring has in front and behind at least.
+Widths = tuple[tuple[int, int], ...]
+
+
+def _roll(x: Any, shifts: tuple[int, ...]) -> Any:
+    return np.roll(x, shifts, tuple(range(len(shifts))))
+
+
+def _roll_meta(x: Meta, shifts: tuple[int, ...]) -> Meta:
+    if len(shifts) != x.ndim or not shifts:
+        raise ValueError(shifts)
+    return Meta(x.shape, x.dtype)
+
+
+call("roll", _roll, _roll_meta, "turned by so many elements along every axis", zeros=Zeros.ANY,
+     bound=nnz.kept)
+
+
+def _ring(x: Any, widths: Widths = ()) -> Any:
+    return value(np.asarray(x).copy("K"))
+
+
+def _ring_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+    (x,) = metas
+    if x.ndim and len(attrs.get("widths", x.shape)) != x.ndim:  # one element of it is asked about, too
+        raise InternalError(f"ring: {attrs['widths']} around {x.shape}")
+    return cell_meta(metas, x.dtype, Zeros.ANY)
+
+
+def _as_it_is(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
+    return lookup("cast").emit(b, x, {"dtype": x.dtype})  # type: ignore[misc]
+
+
+# An element-wise copy: kernels write it where its edges have room, and those are added when they have run.
+register(OpSpec(
+    name="ring", kind=Kind.CELL, arity=1, ref=_ring, meta=_ring_meta, resolve=lambda dtypes, attrs: dtypes,
+    doc="a copy with its opposite edges around it, for rolls of it", emit=_as_it_is, zeros=Zeros.ANY,
+))
+
+
+def is_turn(hop: Hop) -> bool:
+    """Tell whether `hop` is a roll that moves nothing."""
+    return hop.op.name == "roll" and hop.inputs[0].op.name == "ring"

@@ -1,22 +1,22 @@
-"""The op table, part one: every element-wise operator, one entry each.
-
-Knows: what each operator computes, as NumPy reference and as recipe. Must not know: LLVM, layout.
-Receives metas and dtypes; returns metas, dtypes, or values made by the builder it is given.
-"""
+"""Op table: element-wise operators, SciPy's special functions, and ufuncs of users."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from hashlib import sha256
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops import parts
+from jitla.hops import ops_complex as parts
 from jitla.hops.meta import Meta, broadcast
-from jitla.hops.nnz import bounded, of_cell
-from jitla.hops.spec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, register
+from jitla.hops.opspec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, by_numpy, register
+from jitla.hops.sparsity import bounded, of_cell
+from jitla.locks import relock
 
 Recipe = Callable[..., Any]
 Dtypes = tuple[Any, ...]
@@ -468,3 +468,114 @@ def _part(name: str, on_real: Recipe, on_complex: Recipe, doc: str) -> OpSpec:
 _part("real", _same, parts.real, "the real part, copied")
 _part("imag", lambda b, x: _never(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), parts.imag,
       "the imaginary part, copied; 0 of reals")
+
+
+_ANY, _NONE = Zeros.ANY, Zeros.NONE
+# name -> operations of an element, meaning, when it is zero
+_KNOWN: dict[str, tuple[float, str, Zeros]] = {
+    "erf": (88, "error function", _ANY),
+    "erfc": (96, "1 - erf(x)", _NONE),
+    "ndtr": (104, "cumulative distribution of the standard normal", _NONE),
+    "expit": (44, "1 / (1 + e**-x)", _NONE),
+    "log_expit": (79, "log(expit(x))", _NONE),
+    "logit": (50, "log(x / (1 - x))", _NONE),
+    "xlogy": (50, "x * log(y), 0 where x is 0", _NONE),
+    "xlog1py": (60, "x * log(1 + y), 0 where x is 0", _NONE),
+}
+_lock = relock()
+
+
+def adopt(fn: np.ufunc) -> OpSpec | None:
+    """Return the entry of SciPy's ufunc `fn`, made when it is met first; None if there is none."""
+    known = _KNOWN.get(fn.__name__)
+    if known is None:
+        return None
+    if getattr(sys.modules.get("scipy.special"), fn.__name__, None) is not fn:
+        return None
+    flops, doc, zeros = known
+    with _lock:
+        found = by_numpy(fn)
+        return transcendental(fn, flops, doc, zeros) if found is None else found
+
+
+_entered: dict[str, OpSpec] = {}
+
+
+class Step(NamedTuple):
+    """A verb of `ScalarBuilder` or ``arg``; operands as numbers of steps; the dtype it makes, a constant."""
+
+    verb: str
+    operands: tuple[int, ...]
+    dtype: np.dtype
+    value: Any = None
+
+
+class Body(NamedTuple):
+    """What a function computes: the step that it returns, and that whose truth raises `invalid` (or -1)."""
+
+    steps: tuple[Step, ...]
+    result: int
+    odd: int = -1
+
+    @property
+    def approximate(self) -> bool:
+        """Say whether kernels have other functions than its compiler, which round in other ways."""
+        return any(step.verb == "math" for step in self.steps)
+
+    def emit(self, b: ScalarBuilder, *args: Any) -> Any:
+        """Write it as a recipe."""
+        made: list[Any] = []
+        for verb, operands, dtype, value in self.steps:
+            given = [made[k] for k in operands]
+            match verb:
+                case "arg":
+                    made.append(args[value])
+                case "const":
+                    made.append(b.const(value, dtype))
+                case "cast":
+                    made.append(b.cast(given[0], dtype))
+                case "math":
+                    made.append(b.math(value, *given))
+                case _:
+                    made.append(getattr(b, verb)(*given))
+        if self.odd >= 0:
+            b.flag("invalid", made[self.odd])
+        return made[self.result]
+
+
+class Compiled:
+    """A user's function, called as NumPy calls a ufunc; `alarms`: kernels of it that raised flags."""
+
+    def __init__(self, function: Callable[..., Any], name: str, approximate: bool) -> None:
+        self.function = function
+        self.__name__ = name
+        self.approximate = approximate
+        self.alarms = 0
+
+    def __call__(self, *args: Any) -> Any:
+        return self.function(*args)
+
+
+def approximate(op: OpSpec) -> bool:
+    """Say whether a kernel that does `op` may have other last bits than its reference."""
+    return op.transcendental or isinstance(op.ref, Compiled) and op.ref.approximate
+
+
+def enter(
+    function: Callable[..., Any], name: str, ins: tuple[np.dtype, ...], out: np.dtype, body: Body,
+) -> OpSpec:
+    """Return the entry of a function that computes `body`; two of a name that do the same have one."""
+    said = sha256(repr((ins, out, body)).encode()).hexdigest()[:12]
+    known = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{said}"
+
+    def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
+        return cell_meta(metas, out, Zeros.NONE)
+
+    with _lock:
+        if known not in _entered:
+            made = Compiled(function, name, body.approximate)
+            _entered[known] = register(OpSpec(
+                name=known, kind=Kind.CELL, arity=len(ins), ref=made, meta=meta,
+                resolve=lambda dtypes, attrs: ins, doc=f"{name}, which the user has compiled",
+                numpy=(made,), emit=body.emit))
+        return _entered[known]
