@@ -56,11 +56,29 @@ def bindings(body: Iterable[ast.stmt]) -> Iterator[str]:
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             continue
         else:
-            for each in ast.walk(node):
+            for each in walk_scope(node):
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                     yield each.id
                 elif isinstance(each, (ast.FunctionDef, ast.ClassDef)):
                     yield each.name
+
+
+def constants(body: Iterable[ast.stmt]) -> Iterator[tuple[ast.Assign, dict[str, str]]]:
+    """Yield assignments of names, with the text of the value that each gets."""
+    for node in body:
+        if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+            continue
+        target, value = node.targets[0], node.value
+        if isinstance(target, ast.Name):
+            yield node, {target.id: ast.unparse(value).replace("'", '"')}
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) \
+                and len(target.elts) == len(value.elts) and all(isinstance(t, ast.Name) for t in target.elts):
+            yield node, {t.id: ast.unparse(v).replace("'", '"') for t, v in zip(target.elts, value.elts, strict=True)}
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Call) and ast.unparse(value.func) == "map" \
+                and all(isinstance(n, (ast.Constant, ast.Tuple, ast.Load)) for n in ast.walk(value.args[-1])):
+            function, given = value.args
+            yield node, {t.id: f'{ast.unparse(function)}("{v}")'
+                         for t, v in zip(target.elts, ast.literal_eval(given), strict=True)}
 
 
 class Uses(ast.NodeVisitor):
@@ -76,7 +94,9 @@ class Uses(ast.NodeVisitor):
             self.found.append(node)
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        self.found.append(node)  # positions inside are not reliable before Python 3.12
+        # Positions inside are not reliable before Python 3.12.
+        node.seen = self.names.difference(*self.hidden)
+        self.found.append(node)
 
     def visit_Global(self, node: ast.Global) -> None:
         if self.names & set(node.names):
@@ -171,7 +191,8 @@ def renaming_edits(source: Source, names: dict[str, str]) -> Iterator[Edit]:
             yield begin, end, names[node.id]
         elif isinstance(node, ast.JoinedStr):
             text = source.data[begin:end].decode()
-            new = re.sub(r"\{[^{}]*\}", lambda m: replaced(m.group(), names), text)
+            seen = {name: names[name] for name in node.seen}
+            new = re.sub(r"\{[^{}]*\}", lambda m, seen=seen: replaced(m.group(), seen), text)
             if new != text:
                 yield begin, end, new
         elif isinstance(node, ast.Global):
@@ -199,6 +220,7 @@ class Part:
     is_hidden: bool = False
     removed: list[Edit] = field(default_factory=list)
     defined: set[str] = field(default_factory=set)
+    constants: list[tuple[ast.Assign, dict[str, str]]] = field(default_factory=list)
 
 
 def is_checking(node: ast.stmt) -> bool:
@@ -236,6 +258,7 @@ def read(name: str) -> Part:
             continue
         part.removed.append((*source.lines_of(node), ""))
     part.defined = set(bindings(kept))
+    part.constants = list(constants(kept))
     return part
 
 
@@ -258,10 +281,20 @@ class Moves:
         group = {f"{PACKAGE}.{part.name}" for part in parts}
         owner: dict[str, tuple[str, str | None]] = {}  # what a name means in the merged module
         edits: dict[str, dict[str, str]] = {part.name: {} for part in parts}
+        values: dict[str, str] = {}  # of names that are constants in an earlier part
         for part in parts:
+            self._share(part, values)
             stem = part.name.rpartition(".")[2]
             renames = edits[part.name]
             for module, name, local in (*part.imports, *part.checked):
+                if name is not None and f"{module}.{name}" in group:
+                    old = f"{module}.{name}"[len(PACKAGE) + 1:]
+                    for node in ast.walk(part.source.tree):
+                        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) \
+                                and node.value.id == local:
+                            new = self.names.get((old, node.attr), node.attr)
+                            part.removed.append((*part.source.span(node), new))
+                    continue
                 if module in group:
                     new = self.names.get((module[len(PACKAGE) + 1:], name), name)
                     if local != new:
@@ -284,7 +317,7 @@ class Moves:
         for part in parts:
             for listed, into in ((part.imports, lines), (part.checked, checked)):
                 for module, name, local in listed:
-                    if module in group or into is checked and (module, name, local) in loaded:
+                    if module in group or f"{module}.{name}" in group or into is checked and (module, name, local) in loaded:
                         continue
                     new = edits[part.name].get(local, local)
                     into.append(f"import {module}" + f" as {new}" * (new != module) if name is None else
@@ -303,8 +336,25 @@ class Moves:
         return "\n".join(lines) + "\n\n\n" + "\n\n\n".join(filter(None, body)) + "\n"
 
     @staticmethod
+    def _share(part: Part, values: dict[str, str]) -> None:
+        """Take out of a part the constants that an earlier one has, with the same value."""
+        for node, found in part.constants:
+            same = {name for name, value in found.items() if values.get(name) == value}
+            if same:
+                left = {name: value for name, value in found.items() if name not in same}
+                text = f"{', '.join(left)} = {', '.join(left.values())}" if left else ""
+                part.removed.append((*part.source.span(node), text))
+                part.defined -= same
+            for name, value in found.items():
+                values.setdefault(name, value)
+        for name in part.defined - {n for _, found in part.constants for n in found}:
+            values.setdefault(name, "")
+
+    @staticmethod
     def _other(name: str, stem: str, owner: dict[str, object]) -> str:
-        new = f"{stem.upper()}_{name}" if name.isupper() else f"{name}_{stem}"
+        new = f"{stem.upper()}_{name}" if name.isupper() and len(name) > 1 else f"{name}_{stem}"
+        if name[0].isupper() and not name.isupper():
+            new = f"{stem.title()}{name}"
         if name.startswith("_") and name.isupper():
             new = f"_{stem.upper()}{name}"
         assert new not in owner, new
@@ -364,9 +414,6 @@ class Moves:
         begin, end = source.span(node)
         text = source.data[begin:end].decode()
         new = re.sub(rf"(?<![\w.]){PACKAGE}((?:\.\w+)+)", self._dotted, text)
-        bare = self.table.get(node.value)
-        if bare and "." in node.value:
-            new = text.replace(node.value, bare)
         if new != text:
             yield begin, end, new
 

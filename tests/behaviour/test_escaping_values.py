@@ -294,9 +294,10 @@ CHAINED = {mode: jitla.jit(chained, compile=mode) for mode in MODES}
 
 
 def by_generators_where_warnings_are_errors(x, store):
+    y = x * 2
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        return [list(CHAINED[mode](x * 2, store)) for mode in MODES]
+        return [list(CHAINED[mode](y, store)) for mode in MODES]
 
 
 def by_an_object_that_calls(x, store):
