@@ -166,9 +166,6 @@ def awaited(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaita
 
 def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a generator of the steps of a call that may be suspended, or the plain function's coroutine."""
-    session = None if state.tracing is None else state.tracing.LOCAL.session
-    if session is not None:  # its steps may be taken when that session has ended
-        args, kwargs = session.plain(args), session.plain(kwargs)
     times = state.step_times(args, kwargs)
     if times is not None and not times.is_next_traced(state.has_waiting_blocks):
         made = state.function(*args, **kwargs)

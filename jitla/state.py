@@ -174,7 +174,8 @@ class State:
     def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
         """Return what decides about generators that are given as much; None: all are traced."""
         config = current()
-        if not self._is_usual(config) or self.tracing is not None and self.tracing.LOCAL.session is not None:
+        tracing = GATE.rooms.get("tracing")
+        if not self._is_usual(config) or tracing is not None and tracing.LOCAL.session is not None:
             return None
         key = config.epoch, bits_of(args, kwargs)
         if key not in self.steps:

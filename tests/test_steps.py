@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -166,3 +167,25 @@ def test_with_sync_generators_are_traced() -> None:
     f = jitla.jit(walk, compile="sync")
     assert len(list(f(np.ones(50), 3))) == 3
     assert not f.__jitla_state__.steps
+
+
+def test_a_generator_is_given_no_pending_values_of_its_caller() -> None:
+    held: list[Any] = []
+
+    def keep(x: Any) -> list[Any]:
+        held.append(x)
+        return [x + 1]
+
+    @jitla.jit(compile="sync")
+    def chained(x):
+        yield from keep(x)
+
+    @jitla.jit(compile="sync")
+    def outer(x):
+        warnings.simplefilter("error")  # from here on nothing is traced
+        return [each for _, each in enumerate(chained(x))]
+
+    for _ in range(2):
+        with warnings.catch_warnings():
+            assert np.array_equal(outer(np.ones(3))[0], np.full(3, 2.0))
+    assert [type(each) for each in held] == [np.ndarray] * 2

@@ -13,6 +13,7 @@ import re
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -397,7 +398,7 @@ class Moves:
                 out.setdefault(new, []).append(name + f" as {local}" * (local != name))
                 continue
             sub = self.module(f"{node.module}.{alias.name}")
-            if sub:
+            if sub and alias.name not in public_names(node.module):
                 changed = True
                 package, _, name = sub.rpartition(".")
                 out.setdefault(package, []).append(name + f" as {local}" * (local != name))
@@ -424,6 +425,15 @@ class Moves:
             if new:
                 return ".".join([PACKAGE, new, *words[count:]])
         return found.group()
+
+
+@cache
+def public_names(module: str) -> frozenset[str]:
+    """Return the names in `__all__` of a package."""
+    path = ROOT / module.replace(".", "/") / "__init__.py"
+    tree = ast.parse(path.read_text()) if path.exists() else ast.Module([], [])
+    return frozenset(name for node in tree.body if isinstance(node, ast.Assign)
+                     and ast.unparse(node.targets[0]) == "__all__" for name in ast.literal_eval(node.value))
 
 
 def doors(text: str, moves: Moves, package: str) -> str:

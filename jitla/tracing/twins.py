@@ -118,8 +118,8 @@ class TwinTable:
         call has a session of its own, and where users have given it other defaults.
         """
         plain = state.function
-        if _suspends(plain):
-            return wrapper
+        if _suspends(plain):  # it may go on when this session has ended, so it is given no proxies
+            return None
         looping, session = state.looping, LOCAL.session
         if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
                 or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or looping is not None \

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import warnings
 from collections import namedtuple
 from typing import Any
 
@@ -285,21 +284,6 @@ def by_a_coroutine_that_is_sent(x, store):
 INNER = {mode: jitla.jit(Calling(lambda x, store: setattr(store, "err", x)), compile=mode) for mode in MODES}
 
 
-def chained(x, store):
-    store.l.append(x)
-    yield from [x + 1]
-
-
-CHAINED = {mode: jitla.jit(chained, compile=mode) for mode in MODES}
-
-
-def by_generators_where_warnings_are_errors(x, store):
-    y = x * 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return [list(CHAINED[mode](y, store)) for mode in MODES]
-
-
 def by_an_object_that_calls(x, store):
     for mode in MODES:
         INNER[mode](x * 2, store)
@@ -309,7 +293,7 @@ WAYS = (by_a_generator_that_is_closed, by_a_generator_whose_caller_fails, by_a_c
         by_an_object_that_calls, in_namedtuples, by_a_generator_that_a_list_steps_through,
         by_a_generator_that_is_returned,
         by_generator_expressions, by_rows, by_iterators,
-        in_lists_whose_items_move, by_generators_where_warnings_are_errors)
+        in_lists_whose_items_move)
 
 
 def settled(value: Any) -> Any:
