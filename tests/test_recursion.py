@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.gate import GATE
 from jitla.cold import RUNNING
 from jitla.recursion import DEEP, LEVELS, OPEN, call_with_room
 from jitla.tracing import LOCAL
@@ -439,6 +440,7 @@ def test_functions_that_refer_to_themselves_are_collected() -> None:
         own(X, 20)
     gone = [weakref.ref(f), weakref.ref(type(own.__self__))]
     del f, own
+    GATE.behind.wait(10.0)  # jobs under way hold what they compile for
     gc.collect()
     assert [each() for each in gone] == [None, None]
 

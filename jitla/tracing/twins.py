@@ -37,8 +37,8 @@ class Entry(NamedTuple):
     # A twin without cells of its function can be kept, too, unless it would keep the function.
     twin: FunctionType | None
     sees: bool
-    # What belongs to it if it is decorated.
-    state: Any
+    # What belongs to it if it is decorated, and refers to it: not kept alive either.
+    state: ref[Any] | None
     # Where the namespace is that of the function, None stands for it.
     watched: list[tuple[Mapping[str, Any] | None, str, Any]]
 
@@ -68,8 +68,9 @@ class TwinTable:
             if is_twin(code):  # twins are not entered
                 return function
             entry = self._enter(function)
-        if entry.state is not None:
-            return self._inside(function, entry.state)
+        state = entry.state and entry.state()
+        if state is not None:
+            return self._inside(function, state)
         if not entry.sees:
             return None
         if entry.code is None:
@@ -104,7 +105,7 @@ class TwinTable:
         owner = ref(function, forget)
         state = _state_of(function)
         if state is not None:
-            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, state, [])
+            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, ref(state), [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made
