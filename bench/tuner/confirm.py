@@ -20,7 +20,7 @@ from bench.tuner.contest import Result, history, searched
 from bench.tuner.report import BOARDS
 from bench.tuner.tables import MACHINE, Table, tables
 from jitla.accel import HLS, IDEAL, Spec, Stage, measure, preset, to_tiling
-from jitla.accel.assemble import assemble
+from jitla.accel.lowering import assemble
 from jitla.fusion import Point
 from jitla.tuner import Settings, search
 

@@ -1,43 +1,28 @@
-"""A simulated tensor accelerator of the VTA kind: its description, instructions and simulators.
+"""The simulated accelerator: its instruction set, simulators, and the compiler of layers for it.
 
-A machine is a `Spec` (`preset("vta-pynq")`, `loads(json)`); `spec.element(Memory.INP)` says what one index
-of a memory names. `Load`, `Store`, `Gemm`, `Alu`, `Finish`, `Uop` are immutable records whose fields have the
-names of the instruction set; `encode`, `decode`, `encode_uops`, `decode_uops` go to bits and back. A
-`Program` is a stream, its table of micro-ops and named regions of DRAM (`Layout` hands them out);
-`program.image(arrays)` is the DRAM a run starts from, `program.view(image, name)` an array in it.
-`run(program, image) -> Outcome(image, counters, tokens)` is what a program means. `verify(program)` lists the
-rules that a program breaks, `measure(program)` counts its cycles.
-
-Reading order: spec, isa, encoding, program, steps, gemm, alu, functional, text, order, rules, verify,
-costs, timing, cycles, timeline, dump, layer, walk, stream, tiling, transfers, slots, lower, assemble, knobs,
-access, nest, intrinsic, fits, unit, ready, device, quant.
+`layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` make them a program
+for the device (`isa`, `program`), which `verifier` checks, `functional_sim` computes and `timing_sim` times.
 """
 
-from jitla.accel.alu import from_immediate, to_immediate
-from jitla.accel.assemble import Job, Stage, job, one_layer
-from jitla.accel.costs import BOARD, COSTS, HLS, IDEAL, RTL, Costs
-from jitla.accel.cycles import measure, peak_seconds, transfer_seconds
-from jitla.accel.device import Device
-from jitla.accel.dump import Dump, load_dump, save_dump
-from jitla.accel.encoding import (
-    Field,
-    bits_of,
-    check,
-    decode,
-    decode_one,
-    decode_uops,
-    encode,
-    encode_uops,
-    fields,
-    uop_columns,
-    uop_fields,
+from jitla.accel.backend import (
+    Device,
+    cycles,
+    knobs,
+    of_tiling,
+    to_tiling,
 )
-from jitla.accel.fits import INTRINSICS
-from jitla.accel.functional import Counters, Outcome, run
-from jitla.accel.intrinsic import Fit, Intrinsic, Match, Source, loops_of, starts
+from jitla.accel.functional_sim import (
+    Counters,
+    Dump,
+    Outcome,
+    load_dump,
+    run,
+    save_dump,
+)
 from jitla.accel.isa import (
     Alu,
     AluOp,
+    Field,
     Finish,
     Gemm,
     Instruction,
@@ -47,19 +32,60 @@ from jitla.accel.isa import (
     Store,
     Unit,
     Uop,
+    bits_of,
+    check,
     dangling,
+    decode,
+    decode_one,
+    decode_uops,
+    encode,
+    encode_uops,
+    fields,
+    from_immediate,
     noop,
     pops,
     pushes,
+    to_immediate,
     unit_of,
+    uop_columns,
+    uop_fields,
     without_tokens,
 )
-from jitla.accel.knobs import cycles, knobs, of_tiling, to_tiling
-from jitla.accel.layer import Layer, Step, Window, meaning
-from jitla.accel.order import Order, order_of
-from jitla.accel.program import Image, Layout, Program, Region, from_words
-from jitla.accel.quant import Quantised, Seen, observe
-from jitla.accel.rules import RULES, Fault
+from jitla.accel.layer import (
+    Layer,
+    Step,
+    Window,
+    meaning,
+)
+from jitla.accel.layers_from_hops import INTRINSICS
+from jitla.accel.lowering import (
+    Job,
+    Stage,
+    job,
+    one_layer,
+)
+from jitla.accel.matching import (
+    Fit,
+    Intrinsic,
+    Match,
+    Source,
+    loops_of,
+    starts,
+)
+from jitla.accel.program import (
+    Image,
+    Layout,
+    Program,
+    Region,
+    disassemble,
+    from_words,
+    show,
+)
+from jitla.accel.quantize import (
+    Quantised,
+    Seen,
+    observe,
+)
 from jitla.accel.spec import (
     BOARDS,
     PAGE,
@@ -73,11 +99,35 @@ from jitla.accel.spec import (
     loads,
     preset,
 )
-from jitla.accel.text import disassemble, show
-from jitla.accel.tiling import Tiling, roofs
-from jitla.accel.timeline import perfetto, svg
-from jitla.accel.timing import Roofline, Timing, UnitTime
-from jitla.accel.verify import verify
+from jitla.accel.tiling import (
+    Tiling,
+    roofs,
+)
+from jitla.accel.timing_sim import (
+    BOARD,
+    COSTS,
+    HLS,
+    IDEAL,
+    RTL,
+    Costs,
+    Roofline,
+    Timing,
+    UnitTime,
+    measure,
+    peak_seconds,
+    transfer_seconds,
+)
+from jitla.accel.trace_view import (
+    perfetto,
+    svg,
+)
+from jitla.accel.verifier import (
+    RULES,
+    Fault,
+    Order,
+    order_of,
+    verify,
+)
 
 __all__ = [
     "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump", "Element",

@@ -105,7 +105,8 @@ class TwinTable:
         owner = ref(function, forget)
         state = _state_of(function)
         if state is not None:
-            made = Entry(owner, function.__code__, function.__defaults__, None, (), None, True, ref(state), [])
+            code, defaults = function.__code__, function.__defaults__
+            made = Entry(owner, code, defaults, None, (), None, True, ref(state), [])
         else:
             made = self._instrumented(function, owner)
         entries[key] = made

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.accel import Layer, Stage, Window, cycles, knobs, of_tiling, one_layer, preset, to_tiling
-from jitla.accel.assemble import assemble
+from jitla.accel.lowering import assemble
 
 SPEC = preset("vta-pynq")
 LAYER = Layer(1, 32, 32, Window(8, 3, 1, 1, 1, 1), Window(8, 3, 1, 1, 1, 1))

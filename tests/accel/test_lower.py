@@ -22,8 +22,12 @@ from jitla.accel import (
     preset,
     verify,
 )
-from jitla.accel.assemble import assemble
-from jitla.accel.tiling import Tiling, fits, sizes
+from jitla.accel.lowering import assemble
+from jitla.accel.tiling import (
+    Tiling,
+    fits,
+    sizes,
+)
 from tests.accel.layers import STORED, arrays, fault, layer, wanted
 
 PYNQ = preset("vta-pynq")

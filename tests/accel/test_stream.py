@@ -16,7 +16,7 @@ from jitla.accel import (
     unit_of,
     verify,
 )
-from jitla.accel.stream import Stream
+from jitla.accel.program import Stream
 
 SPEC = preset("vta-pynq")
 

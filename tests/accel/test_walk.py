@@ -7,7 +7,14 @@ from itertools import product
 import numpy as np
 import pytest
 
-from jitla.accel.walk import APART, Folded, Loop, apart, fold, merged
+from jitla.accel.tiling import (
+    APART,
+    Folded,
+    Loop,
+    apart,
+    fold,
+    merged,
+)
 from jitla.errors import DeviceError
 
 

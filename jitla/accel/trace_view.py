@@ -13,9 +13,18 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from jitla.accel.isa import Queue, Unit, pops, pushes, unit_of
-from jitla.accel.text import show
-from jitla.accel.timing import Timing, kind_of
+from jitla.accel.isa import (
+    Queue,
+    Unit,
+    pops,
+    pushes,
+    unit_of,
+)
+from jitla.accel.program import show
+from jitla.accel.timing_sim import (
+    Timing,
+    kind_of,
+)
 
 WIDTH, ROW, LEFT, TOP = 1000, 34, 70, 26  # of the picture, in pixels
 LEGEND = 20

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.accel.nest import is_sum
+from jitla.accel.matching import is_sum
 from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, Meta, const, evaluate, leaf, make, topo, uses
 

@@ -1,24 +1,263 @@
-"""Whether a program keeps all rules, at whatever pace its units run.
-
-Knows: what each instruction touches, and which accesses tokens order. Must not know: values, cycles.
-Receives a program; returns the rules it breaks, none for one that every implementation runs alike.
-"""
+"""Verifier of instruction streams: hazards, order of tokens, and rules of operands."""
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import gcd
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.accel.encoding import INSTRUCTION_BYTES
-from jitla.accel.isa import Alu, Finish, Gemm, Instruction, Load, Queue, Store, Unit, pops, unit_of
-from jitla.accel.order import Order, order_of
+from jitla.accel.functional_sim import Indices, Steps, bare, known_steps, operands
+from jitla.accel.isa import (
+    INSTRUCTION_BYTES,
+    OPCODES,
+    Alu,
+    AluOp,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Queue,
+    Store,
+    Unit,
+    dangling,
+    fields,
+    pops,
+    pushes,
+    refusal,
+    unit_of,
+)
 from jitla.accel.program import Program, Region
-from jitla.accel.rules import Fault, by_itself, by_steps
-from jitla.accel.spec import TRANSFER, Memory, Spec
-from jitla.accel.steps import Indices, bare, known_steps, operands
+from jitla.accel.spec import ADDRESS_BITS, TRANSFER, Memory, Spec
+
+COMMANDS = 512  # instructions that wait for a unit; fetch stands still before a full queue
+CONSUMER = {Queue.LOAD_TO_COMPUTE: Unit.COMPUTE, Queue.COMPUTE_TO_LOAD: Unit.LOAD,
+            Queue.COMPUTE_TO_STORE: Unit.STORE, Queue.STORE_TO_COMPUTE: Unit.COMPUTE}
+
+
+class Order(NamedTuple):
+    """Of each instruction, its place in its unit, and how many of each unit are done before it starts.
+
+    `sequence` is one legal execution, cut short at a deadlock, where `stuck` says who waits for what. `peaks`
+    has the most tokens that can ever be in each queue, and which push reaches that; `left` what stays there.
+    """
+
+    sequence: tuple[int, ...]
+    places: NDArray[np.int64]
+    done: NDArray[np.int64]
+    stuck: tuple[tuple[int, str], ...]
+    peaks: tuple[tuple[int, int], ...]
+    left: tuple[int, ...]
+
+    def before(self, first: int, unit: Unit, then: int) -> bool:
+        """Whether instruction `first`, of `unit`, is always done when `then` starts."""
+        return bool(self.places[first] < self.done[then, unit])
+
+
+class _Run:
+    """One execution: any will do, since every token has one giver and one taker."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.instructions = instructions
+        count = len(instructions)
+        self.units = [unit_of(i) for i in instructions]
+        self.pops, self.pushes = [pops(i) for i in instructions], [pushes(i) for i in instructions]
+        self.places, self.done = np.zeros(count, np.int64), np.zeros((count, len(Unit)), np.int64)
+        self.waiting: dict[Unit, deque[int]] = {unit: deque() for unit in Unit}
+        self.tokens: dict[Queue, deque[int]] = {queue: deque() for queue in Queue}
+        self.given = dict.fromkeys(Queue, 0)
+        self.taken: dict[Queue, list[int]] = {queue: [] for queue in Queue}  # places of who took them
+        self.peaks = dict.fromkeys(Queue, (0, -1))
+        self.last = dict.fromkeys(Unit, (0, 0, 0))
+        self.ran = dict.fromkeys(Unit, 0)
+        self.sequence: list[int] = []
+        self.fetched = 0
+
+    def go(self) -> None:
+        """Run until nobody can go on."""
+        moved = True
+        while moved:
+            moved = self._fetch()
+            for unit in Unit:
+                queue = self.waiting[unit]
+                while queue and all(self.tokens[q] for q in self.pops[queue[0]]):
+                    self._start(unit, queue.popleft())
+                    moved = True
+
+    def _fetch(self) -> bool:
+        begin = self.fetched
+        while self.fetched < len(self.instructions):
+            queue = self.waiting[self.units[self.fetched]]
+            if len(queue) >= COMMANDS:
+                break
+            queue.append(self.fetched)
+            self.fetched += 1
+        return self.fetched > begin
+
+    def _start(self, unit: Unit, at: int) -> None:
+        place = self.ran[unit]
+        clock = list(self.last[unit])
+        clock[unit] = place
+        for queue in self.pops[at]:
+            giver = self.tokens[queue].popleft()
+            known = self.done[giver].tolist()
+            known[self.units[giver]] = int(self.places[giver]) + 1
+            clock = [max(pair) for pair in zip(clock, known, strict=True)]
+            self.taken[queue].append(place)
+        self.places[at], self.done[at] = place, clock
+        self.last[unit], self.ran[unit] = (clock[0], clock[1], clock[2]), place + 1
+        self.sequence.append(at)
+        for queue in self.pushes[at]:
+            self._give(queue, at, clock)
+
+    def _give(self, queue: Queue, at: int, clock: list[int]) -> None:
+        self.tokens[queue].append(at)
+        self.given[queue] += 1
+        # tokens surely taken by now are those whose takers are done before this instruction starts
+        taken = int(np.searchsorted(self.taken[queue], clock[CONSUMER[queue]]))
+        self.peaks[queue] = max(self.peaks[queue], (self.given[queue] - taken, at))
+
+    def stuck(self) -> tuple[tuple[int, str], ...]:
+        """Who stands first in a queue that does not move, and what it waits for."""
+        found = []
+        for unit in Unit:
+            if self.waiting[unit]:
+                at = self.waiting[unit][0]
+                lacking = [queue.name for queue in self.pops[at] if not self.tokens[queue]]
+                found.append((at, f"{unit.name} waits for {' and '.join(lacking)}"))
+        if self.fetched < len(self.instructions):
+            found.append((self.fetched, f"fetch waits for a place among {COMMANDS} commands"))
+        return tuple(found)
+
+
+def order_of(instructions: Sequence[Instruction]) -> Order:
+    """Return what is ordered in the stream `instructions`."""
+    run = _Run(instructions)
+    run.go()
+    return Order(tuple(run.sequence), run.places, run.done, run.stuck(), tuple(run.peaks[q] for q in Queue),
+                 tuple(len(run.tokens[q]) for q in Queue))
+
+
+RESIDENT = 2048  # micro-ops on the chip: the smallest memory an implementation has
+DISTANCE = 3  # among so many steps in a row, no two write one element
+# Every rule, and what breaks it.
+RULES: dict[str, str] = {
+    "encoding": "a number does not fit into its field",
+    "flags": "a token flag names no queue of the unit",
+    "deadlock": "a unit waits for a token that never comes",
+    "finish": "FINISH is missing, not last, takes tokens, or comes before something is done",
+    "token-leak": "tokens stay in a queue at the end",
+    "token-depth": "more than eight tokens can be in a queue",
+    "race": "two units touch one element, one of them writes, and no token orders them",
+    "unwritten": "what is read was never written",
+    "overflow": "a transfer passes the end of a memory",
+    "index": "a step names an element that its memory does not have",
+    "stale-out": "what is stored was last written by a load or a reset",
+    "shift": "a shift is by a tensor, or by more than fifteen",
+    "dialect": "the machine does not have the operation",
+    "padding": "zeros are loaded around something other than inputs",
+    "uop-load": "micro-ops are loaded in more than one row",
+    "hazard": "steps close to each other write one element, or one reads what another wrote",
+    "resident-uops": "more micro-ops are on the chip than every implementation has room for",
+    "transfer-size": "stream or micro-ops are larger than a transfer",
+    "address-zero": "address zero is used",
+    "alignment": "a buffer is not aligned to the elements it is addressed by",
+    "region": "a transfer leaves its buffer, or writes into what is only read",
+    "uop-source": "micro-ops are loaded from where there are none",
+}
+
+
+class Fault(NamedTuple):
+    """A rule that is broken, and by which instruction; -1 for the stream as a whole."""
+
+    rule: str
+    at: int
+    text: str
+
+    def __str__(self) -> str:
+        where = f"instruction {self.at}: " if self.at >= 0 else ""
+        return f"{where}{self.rule}: {self.text}"
+
+
+Broken = Iterator[tuple[str, str]]
+
+
+def by_itself(spec: Spec, instruction: Instruction) -> Broken:
+    """Yield rules that `instruction` breaks whatever micro-ops say."""
+    for field in fields(spec, OPCODES[type(instruction)])[1:]:
+        value = int(getattr(instruction, field.name))
+        if not field.accepts(value):
+            yield "encoding", f"{field.name}={value} has more than {field.width} bits"
+    for name in dangling(instruction):
+        yield "flags", name
+    if isinstance(instruction, (Load, Store)) and not instruction.is_noop:
+        yield from _transfer(spec, instruction)
+    elif isinstance(instruction, Alu):
+        refused = refusal(spec, instruction)
+        if refused:
+            yield "shift" if instruction.op is AluOp.SHR else "dialect", refused
+
+
+def _transfer(spec: Spec, transfer: Load | Store) -> Broken:
+    memory, element = transfer.memory, spec.element(transfer.memory)
+    if isinstance(transfer, Store) != (memory is Memory.OUT):
+        yield "dialect", f"{memory.name} is not what a {type(transfer).__name__.lower()} moves"
+    if memory is Memory.ACC8 and spec.dialect != "extended":
+        yield "dialect", "ACC8 is not in the dialect"
+    if memory is not Memory.INP and transfer.count != transfer.x_size * transfer.y_size:
+        yield "padding", f"of {memory.name}"
+    if memory is Memory.UOP and transfer.y_size != 1:
+        yield "uop-load", f"{transfer.y_size} rows"
+    depth = spec.element(Memory.ACC if memory is Memory.ACC8 else memory).depth
+    end = transfer.sram_base + transfer.count
+    if end > depth:
+        yield "overflow", f"{memory.name} has {depth} elements, and {end} are needed"
+    if memory is Memory.UOP and end > RESIDENT:
+        yield "resident-uops", f"{end} of {RESIDENT}"
+    if transfer.dram_base == 0:
+        yield "address-zero", f"{memory.name} is moved from or to address zero"
+    last = transfer.dram_base + max(transfer.y_size - 1, 0) * transfer.x_stride + transfer.x_size
+    if last * element.nbytes > 1 << ADDRESS_BITS:
+        yield "region", "addresses have 32 bits"
+    if isinstance(transfer, Store) and transfer.y_size > 1 and transfer.x_stride < transfer.x_size:
+        yield "region", "rows that are stored overlap"
+
+
+@lru_cache(maxsize=512)
+def by_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[str, str], ...]:
+    """Return rules that the steps of `loop`, an instruction made bare, break over micro-ops `words`."""
+    return tuple(_by_steps(spec, loop, known_steps(spec, loop, words)))
+
+
+def _by_steps(spec: Spec, instruction: Gemm | Alu, steps: Steps) -> Broken:
+    for memory, indices in operands(instruction, steps):
+        depth = spec.element(memory).depth
+        if len(indices) and int(indices.max()) >= depth:
+            yield "index", f"{memory.name} has {depth} elements, and {int(indices.max())} is named"
+            return
+    for apart in range(1, DISTANCE):
+        if (steps.dst[apart:] == steps.dst[:-apart]).any():
+            yield "hazard", f"steps {apart} apart write one element"
+            return
+    if isinstance(instruction, Alu) and _feeds_itself(instruction, steps):
+        yield "hazard", "a step of the ALU reads what an earlier one of the instruction wrote"
+
+
+def _feeds_itself(alu: Alu, steps: Steps) -> bool:
+    """Whether an operand of a step is the destination of one before it."""
+    order = np.argsort(steps.dst, kind="stable")
+    sorted_dst = steps.dst[order]
+    if (sorted_dst[1:] == sorted_dst[:-1]).any():
+        return True  # the destination is an operand, too
+    if alu.use_imm or not len(order):
+        return False
+    place = np.minimum(np.searchsorted(sorted_dst, steps.src), len(order) - 1)
+    return bool(((sorted_dst[place] == steps.src) & (order[place] < np.arange(len(order)))).any())
+
 
 TOKENS = 8  # that may be in a queue at once
 WRITABLE = ("output", "scratch")

@@ -1,0 +1,526 @@
+"""Functional simulator: the values that instructions compute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitla.accel.isa import (
+    Alu,
+    Finish,
+    Gemm,
+    Instruction,
+    Load,
+    Queue,
+    Store,
+    Unit,
+    apply,
+    from_immediate,
+    pops,
+    pushes,
+    refusal,
+    unit_of,
+    uop_columns,
+)
+from jitla.accel.program import Image, Program, Region, from_words
+from jitla.accel.spec import Memory, Spec, loads
+from jitla.classes import dataclass
+from jitla.errors import DeviceError
+
+Indices = NDArray[np.int64]
+
+
+class Steps(NamedTuple):
+    """Indices of each step in the order of execution; `wgt` is empty for the ALU."""
+
+    dst: Indices
+    src: Indices
+    wgt: Indices
+
+
+def steps_of(instruction: Gemm | Alu, columns: Indices) -> Steps:
+    """Return the steps of `instruction`; `columns` are destination, source, weight of its micro-ops."""
+    out = np.arange(instruction.iter_out, dtype=np.int64)[:, None, None]
+    inner = np.arange(instruction.iter_in, dtype=np.int64)[None, :, None]
+
+    def walk(column: Indices, factor_out: int, factor_in: int) -> Indices:
+        return (column + out * factor_out + inner * factor_in).reshape(-1)
+
+    dst = walk(columns[0], instruction.dst_factor_out, instruction.dst_factor_in)
+    src = walk(columns[1], instruction.src_factor_out, instruction.src_factor_in)
+    if isinstance(instruction, Alu):
+        return Steps(dst, src, dst[:0])
+    return Steps(dst, src, walk(columns[2], instruction.wgt_factor_out, instruction.wgt_factor_in))
+
+
+@lru_cache(maxsize=4096)
+def bare(instruction: Gemm | Alu) -> Gemm | Alu:
+    """Return `instruction` without what does not decide its indices, so that more of them are alike."""
+    values = {name: getattr(instruction, name) for name in _SHAPE}
+    if isinstance(instruction, Alu):
+        return Alu(op=instruction.op, use_imm=instruction.use_imm, **values)
+    return Gemm(reset=instruction.reset, wgt_factor_out=instruction.wgt_factor_out,
+                wgt_factor_in=instruction.wgt_factor_in, **values)
+
+
+_SHAPE = ("uop_bgn", "uop_end", "iter_out", "iter_in", "dst_factor_out", "dst_factor_in", "src_factor_out",
+          "src_factor_in")
+
+
+@lru_cache(maxsize=128)
+def known_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> Steps:
+    """Return the steps of `loop`, an instruction made bare, over the micro-ops `words`."""
+    return steps_of(loop, uop_columns(spec, np.frombuffer(words, np.uint32)))
+
+
+def operands(instruction: Gemm | Alu, steps: Steps) -> tuple[tuple[Memory, Indices], ...]:
+    """Return which elements of which memory are named: the destinations first, then what is read."""
+    named = [(Memory.ACC, steps.dst)]
+    if isinstance(instruction, Gemm) and not instruction.reset:
+        named += [(Memory.INP, steps.src), (Memory.WGT, steps.wgt)]
+    elif isinstance(instruction, Alu) and not instruction.use_imm:
+        named += [(Memory.ACC, steps.src)]
+    return tuple(named)
+
+
+def check_bounds(spec: Spec, instruction: Gemm | Alu, steps: Steps) -> None:
+    """Raise DeviceError if a step names an element that its memory does not have."""
+    for memory, indices in operands(instruction, steps):
+        depth = spec.element(memory).depth
+        if len(indices) and int(indices.max()) >= depth:
+            raise DeviceError(f"{memory.name} has {depth} elements, and {int(indices.max())} is named")
+
+
+def independent_runs(steps: Steps, reads_src: bool) -> tuple[slice, ...]:
+    """Return runs of steps in which none reads or writes what an earlier one of the run wrote."""
+    dst = steps.dst.tolist()
+    src = steps.src.tolist() if reads_src else dst
+    runs, begin, written = [], 0, set[int]()
+    if len(np.unique(steps.dst)) == len(dst) and not (reads_src and np.isin(steps.src, steps.dst).any()):
+        return (slice(0, len(dst)),)
+    for step, (to, of) in enumerate(zip(dst, src, strict=True)):
+        if to in written or of in written:
+            runs.append(slice(begin, step))
+            begin, written = step, set()
+        written.add(to)
+    return (*runs, slice(begin, len(dst)))
+
+
+Array = NDArray[Any]
+# Up to these all integers are floats.
+EXACT: dict[np.dtype[Any], int] = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
+CHUNK = 4096  # steps whose operands are gathered at once
+FEW = 4  # destinations that share an operand, on average, from which one product of matrices pays
+_WEIGHTS = np.random.default_rng(1).integers(1, 1 << 40, 1 << 12)  # of places, so that unequal rows differ
+
+
+class Group(NamedTuple):
+    """Destinations with the same number of steps: `src[i]` and `wgt[i]` add to `dst[i]`."""
+
+    dst: Indices
+    src: Indices
+    wgt: Indices
+
+
+class Share(NamedTuple):
+    """Rows of a group in which one operand is the same: a product of matrices."""
+
+    rows: Indices
+    by_wgt: bool
+
+
+class Plan(NamedTuple):
+    """All that follows from the indices of an instruction alone."""
+
+    groups: tuple[tuple[Group, tuple[Share, ...]], ...]
+
+
+def plan_of(steps: Steps) -> Plan:
+    """Sort steps by destination, keeping their order, and find which share an operand."""
+    order = np.argsort(steps.dst, kind="stable")
+    dst, starts, counts = np.unique(steps.dst[order], return_index=True, return_counts=True)
+    groups = []
+    for count in np.unique(counts):
+        here = counts == count
+        rows = order[starts[here][:, None] + np.arange(count)]
+        group = Group(dst[here], steps.src[rows], steps.wgt[rows])
+        groups.append((group, _shares(group)))
+    return Plan(tuple(groups))
+
+
+def _alike(rows: Indices) -> list[Indices]:
+    """Positions of equal rows, together."""
+    keys = rows @ _WEIGHTS[:rows.shape[1]] if rows.shape[1] <= len(_WEIGHTS) else rows[:, 0]
+    _, firsts, kinds = np.unique(keys, return_index=True, return_inverse=True)
+    if not np.array_equal(rows[firsts][kinds], rows):  # different rows with one key
+        _, kinds = np.unique(rows, axis=0, return_inverse=True)
+    kinds = kinds.reshape(-1)
+    order = np.argsort(kinds, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
+
+
+def _shares(group: Group) -> tuple[Share, ...]:
+    """The fewer products of matrices, by equal weights or by equal inputs; none if most would be small."""
+    if len(group.dst) == 0:
+        return ()
+    by_wgt, by_src = _alike(group.wgt), _alike(group.src)
+    fewer, is_wgt = (by_src, False) if len(by_src) < len(by_wgt) else (by_wgt, True)
+    if len(fewer) * FEW > len(group.dst):
+        return ()
+    return tuple(Share(rows, is_wgt) for rows in fewer)
+
+
+def factor_dtype(spec: Spec) -> np.dtype[Any]:
+    """Return what inputs and weights are kept as: one product and some sums of it are exact."""
+    if spec.is_float:
+        return np.dtype(np.float32)
+    bits = (1 << spec.log_inp_width) + (1 << spec.log_wgt_width)
+    return np.dtype(np.float32 if bits <= 16 else np.float64 if bits <= 48 else np.int64)
+
+
+def _wide_enough(spec: Spec, terms: int, kept: np.dtype[Any]) -> np.dtype[Any]:
+    """The dtype in which a sum of `terms` products is exact; int64 wraps, as the accumulator does."""
+    largest = terms << ((1 << spec.log_inp_width) + (1 << spec.log_wgt_width) - 2)
+    for dtype, limit in EXACT.items():
+        if largest <= limit and dtype.itemsize >= kept.itemsize:
+            return dtype
+    return np.dtype(np.int64)
+
+
+def accumulate(spec: Spec, plan: Plan, acc: Array, inp: Array, wgt: Array) -> None:
+    """Add what `plan` names; `wgt` is kept with the inputs' lanes first."""
+    for group, shares in plan.groups:
+        if spec.is_float:
+            _add_floats(group, acc, inp, wgt)
+        elif shares:
+            for share in shares:
+                _add_shared(spec, group, share, acc, inp, wgt)
+        else:
+            _add_each(spec, group, acc, inp, wgt)
+
+
+def _add_shared(spec: Spec, group: Group, share: Share, acc: Array, inp: Array, wgt: Array) -> None:
+    """One product of matrices for all rows of `share`; sums wrap, so their order does not matter."""
+    rows, lanes = share.rows, spec.block
+    count, terms = len(rows), group.src.shape[1]
+    dtype = _wide_enough(spec, terms * lanes, inp.dtype)
+    if share.by_wgt:
+        left = inp[group.src[rows]].swapaxes(1, 2).reshape(count * spec.batch, terms * lanes)
+        right = wgt[group.wgt[rows[0]]].reshape(terms * lanes, lanes)
+        sums = _product(left, right, dtype).reshape(count, spec.batch, lanes)
+    else:
+        left = inp[group.src[rows[0]]].swapaxes(0, 1).reshape(spec.batch, terms * lanes)
+        right = wgt[group.wgt[rows]].reshape(count, terms * lanes, lanes)
+        sums = _product(left, right, dtype)
+    _wrap_onto(acc, group.dst[rows], sums)
+
+
+def _add_each(spec: Spec, group: Group, acc: Array, inp: Array, wgt: Array) -> None:
+    """A product for each destination."""
+    lanes, terms = spec.block, group.src.shape[1]
+    dtype = _wide_enough(spec, terms * lanes, inp.dtype)
+    for part in _parts(group):
+        left = inp[group.src[part]].swapaxes(1, 2).reshape(-1, spec.batch, terms * lanes)
+        right = wgt[group.wgt[part]].reshape(-1, terms * lanes, lanes)
+        _wrap_onto(acc, group.dst[part], _product(left, right, dtype))
+
+
+def _parts(group: Group) -> Iterator[slice]:
+    """Runs of destinations whose operands fit into little memory."""
+    run = max(CHUNK // max(group.src.shape[1], 1), 1)
+    for begin in range(0, len(group.dst), run):
+        yield slice(begin, begin + run)
+
+
+def _wrap_onto(acc: Array, dst: Indices, sums: Array) -> None:
+    """Add in the accumulator's width: bits above it are dropped."""
+    acc[dst] = (acc[dst] + sums.astype(np.int64)).astype(acc.dtype)
+
+
+def _product(left: Array, right: Array, dtype: np.dtype[Any]) -> Array:
+    product: Array = np.matmul(left.astype(dtype, copy=False), right.astype(dtype, copy=False))
+    return product
+
+
+def _add_floats(group: Group, acc: Array, inp: Array, wgt: Array) -> None:
+    """Step after step; the products of a step are added by halves, every sum rounded."""
+    for part in _parts(group):
+        sums = acc[group.dst[part]]
+        for step in range(group.src.shape[1]):
+            terms = inp[group.src[part, step]][..., None] * wgt[group.wgt[part, step]][:, None]
+            while terms.shape[2] > 1:
+                half = terms.shape[2] // 2
+                terms = terms[:, :, :half] + terms[:, :, half:]
+            sums += terms[:, :, 0]
+        acc[group.dst[part]] = sums
+
+
+@dataclass
+class Counters:
+    """What moved and what was computed; padding and resets are not counted."""
+
+    inp_load_bytes: int = 0
+    wgt_load_bytes: int = 0
+    acc_load_bytes: int = 0
+    uop_load_bytes: int = 0
+    out_store_bytes: int = 0
+    gemm_steps: int = 0
+    alu_steps: int = 0
+
+
+class Outcome(NamedTuple):
+    """DRAM after a run, what was counted, and the tokens left in each queue."""
+
+    image: Image
+    counters: Counters
+    tokens: tuple[int, ...]
+
+
+class _Walk(NamedTuple):
+    """What follows from an instruction and its micro-ops alone."""
+
+    steps: Steps
+    plan: Plan | None
+    runs: tuple[slice, ...]
+
+
+@lru_cache(maxsize=128)
+def _walk(spec: Spec, loop: Gemm | Alu, words: bytes) -> _Walk:
+    """Tiles of one shape have the same loops over the same micro-ops: what follows from them is kept."""
+    steps = known_steps(spec, loop, words)
+    check_bounds(spec, loop, steps)
+    if isinstance(loop, Alu):
+        return _Walk(steps, None, independent_runs(steps, not loop.use_imm))
+    return _Walk(steps, None if loop.reset else plan_of(steps), ())
+
+
+def _rows(image: Image, base: int, height: int, width: int, pitch: int) -> Array:
+    """A view of `height` rows of `width` bytes that lie `pitch` bytes apart."""
+    if height and base + (height - 1) * pitch + width > len(image):
+        raise DeviceError(f"DRAM has {len(image)} bytes; more are named from {base}")
+    return np.lib.stride_tricks.as_strided(image[base:], (height, width), (pitch, 1))
+
+
+class Chip:
+    """The memories, and what each instruction does to them."""
+
+    def __init__(self, spec: Spec, image: Image) -> None:
+        self.spec, self.image, self.counters = spec, image, Counters()
+        kept = factor_dtype(spec)
+        wgt, inp, acc = (spec.element(m) for m in (Memory.WGT, Memory.INP, Memory.ACC))
+        self.uop = np.zeros(spec.element(Memory.UOP).depth, np.uint32)
+        self.wgt = np.zeros((wgt.depth, *wgt.shape), kept)  # the inputs' lanes first, so that it is a factor
+        self.inp = np.zeros((inp.depth, *inp.shape), kept)
+        self.acc = np.zeros((acc.depth, *acc.shape), acc.dtype)
+
+    def execute(self, instruction: Instruction) -> None:
+        """Do what `instruction` says; tokens are the caller's."""
+        match instruction:
+            case Load():
+                self._load(instruction)
+            case Store():
+                self._store(instruction)
+            case Gemm():
+                self._gemm(instruction)
+            case Alu():
+                self._alu(instruction)
+            case Finish():
+                pass
+
+    def _memory(self, memory: Memory) -> Array:
+        return {Memory.UOP: self.uop, Memory.WGT: self.wgt, Memory.INP: self.inp}.get(memory, self.acc)
+
+    def _load(self, load: Load) -> None:
+        if load.is_noop:
+            return
+        element = self.spec.element(load.memory)
+        target = self._memory(load.memory)
+        if load.memory is Memory.OUT or (load.memory is Memory.ACC8 and self.spec.dialect != "extended"):
+            raise DeviceError(f"{load.memory.name} is not loaded in the {self.spec.dialect} dialect")
+        if load.sram_base + load.count > len(target):
+            raise DeviceError(f"{load.memory.name} has {len(target)} elements; "
+                              f"{load.sram_base + load.count} are needed")
+        size = element.nbytes
+        rows = _rows(self.image, load.dram_base * size, load.y_size, load.x_size * size, load.x_stride * size)
+        values = np.ascontiguousarray(rows).view(element.dtype)
+        values = values.reshape(load.y_size, load.x_size, *element.shape)
+        self._count_load(load.memory, rows.size)
+        tile = target[load.sram_base:load.sram_base + load.count]
+        tile = tile.reshape(load.height, load.width, *tile.shape[1:])
+        tile[...] = 0
+        inside = tile[load.y_pad_0:load.y_pad_0 + load.y_size, load.x_pad_0:load.x_pad_0 + load.x_size]
+        if load.memory is Memory.WGT:
+            inside[...] = values.swapaxes(-1, -2)
+        else:
+            inside[...] = values.reshape(inside.shape)
+
+    def _count_load(self, memory: Memory, nbytes: int) -> None:
+        name = {Memory.ACC8: "acc"}.get(memory, memory.name.lower()) + "_load_bytes"
+        setattr(self.counters, name, getattr(self.counters, name) + nbytes)
+
+    def _store(self, store: Store) -> None:
+        if store.is_noop:
+            return
+        if store.memory is not Memory.OUT:
+            raise DeviceError(f"{store.memory.name} is not stored")
+        count = store.y_size * store.x_size
+        if store.width != store.x_size or store.height != store.y_size:
+            raise DeviceError("a store has no padding")
+        if store.sram_base + count > len(self.acc):
+            raise DeviceError(f"OUT has {len(self.acc)} elements; {store.sram_base + count} are needed")
+        element = self.spec.element(Memory.OUT)
+        size = element.nbytes
+        rows = _rows(self.image, store.dram_base * size, store.y_size, store.x_size * size,
+                     store.x_stride * size)
+        low = np.ascontiguousarray(self.acc[store.sram_base:store.sram_base + count].astype(element.dtype))
+        values = low.view(np.uint8).reshape(store.y_size, -1)
+        if store.x_stride >= store.x_size:
+            rows[...] = values
+        else:
+            for row, value in zip(rows, values, strict=True):  # rows overlap: the later one stays
+                row[...] = value
+        self.counters.out_store_bytes += rows.size
+
+    def _walk_of(self, instruction: Gemm | Alu) -> _Walk:
+        if instruction.uop_end > len(self.uop):
+            raise DeviceError(f"UOP has {len(self.uop)} elements, and {instruction.uop_end} are needed")
+        words = self.uop[instruction.uop_bgn:instruction.uop_end].tobytes()
+        return _walk(self.spec, bare(instruction), words)
+
+    def _gemm(self, gemm: Gemm) -> None:
+        walk = self._walk_of(gemm)
+        if walk.plan is None:
+            self.acc[walk.steps.dst] = 0
+            return
+        accumulate(self.spec, walk.plan, self.acc, self.inp, self.wgt)
+        self.counters.gemm_steps += gemm.steps
+
+    def _alu(self, alu: Alu) -> None:
+        refused = refusal(self.spec, alu)
+        if refused:
+            raise DeviceError(refused)
+        walk = self._walk_of(alu)
+        for run in walk.runs:
+            dst = walk.steps.dst[run]
+            second = from_immediate(self.spec, alu.imm) if alu.use_imm else self.acc[walk.steps.src[run]]
+            self.acc[dst] = apply(self.spec, alu, self.acc[dst], second)
+        self.counters.alu_steps += alu.steps
+
+
+_Queues = tuple[Queue, ...]
+
+
+class Units:
+    """Three queues of instructions and four of tokens: who can go on, and going on."""
+
+    def __init__(self, instructions: Sequence[Instruction]) -> None:
+        self.queues: tuple[list[tuple[int, Instruction, _Queues, _Queues]], ...] = ([], [], [])
+        for at, instruction in enumerate(instructions):
+            entry = (at, instruction, pops(instruction), pushes(instruction))
+            self.queues[unit_of(instruction)].append(entry)
+        self.next = [0, 0, 0]
+        self.tokens = [0] * len(Queue)
+
+    def ready(self, unit: Unit) -> bool:
+        """Whether the front instruction of `unit` has all its tokens."""
+        queue, at = self.queues[unit], self.next[unit]
+        return at < len(queue) and all(self.tokens[q] for q in queue[at][2])
+
+    def take(self, unit: Unit) -> tuple[int, Instruction]:
+        """Return the front instruction of `unit` and its place in the stream; its tokens are moved."""
+        at, instruction, taken, given = self.queues[unit][self.next[unit]]
+        self.next[unit] += 1
+        for queue in taken:
+            self.tokens[queue] -= 1
+        for queue in given:
+            self.tokens[queue] += 1
+        return at, instruction
+
+    def waiting(self) -> list[str]:
+        """Say what each unit that is not done waits for."""
+        found = []
+        for unit in Unit:
+            if self.next[unit] < len(self.queues[unit]):
+                at, _, taken, _ = self.queues[unit][self.next[unit]]
+                lacking = [queue.name for queue in taken if not self.tokens[queue]]
+                found.append(f"{unit.name} at {at} for {' and '.join(lacking)}")
+        return found
+
+
+def run(program: Program, image: Image, order: Sequence[int] = (0, 1, 2),
+        shuffle: np.random.Generator | None = None) -> Outcome:
+    """Return what `program` makes of `image`, which stays as it is.
+
+    Units go on in turns, in `order`, each as far as its tokens reach; with `shuffle`, one instruction of a
+    unit drawn by lot at a time. Where tokens order all that must be, results are the same.
+    """
+    chip, units = Chip(program.spec, image.copy()), Units(program.instructions)
+    finished: int | None = None
+    turns = [Unit(unit) for unit in order]
+    while any(units.ready(unit) for unit in turns):
+        if shuffle is not None:
+            ready = [unit for unit in turns if units.ready(unit)]
+            turn = [ready[int(shuffle.integers(len(ready)))]]
+        else:
+            turn = turns
+        for unit in turn:
+            while units.ready(unit):
+                at, instruction = units.take(unit)
+                if finished is not None:
+                    raise DeviceError(f"instruction {at} runs after FINISH at {finished}")
+                finished = at if isinstance(instruction, Finish) else None
+                _execute(chip, at, instruction)
+                if shuffle is not None:
+                    break
+    waiting = units.waiting()
+    if waiting:
+        raise DeviceError("deadlock: " + ", ".join(waiting))
+    if finished is None:
+        raise DeviceError("the stream does not end with FINISH")
+    return Outcome(chip.image, chip.counters, tuple(units.tokens))
+
+
+def _execute(chip: Chip, at: int, instruction: Instruction) -> None:
+    """Execute, and say in errors where in the stream it was."""
+    try:
+        chip.execute(instruction)
+    except DeviceError as error:
+        raise DeviceError(f"instruction {at}, {type(instruction).__name__}: {error}") from error
+
+
+class Dump(NamedTuple):
+    """A program, DRAM before it, and DRAM as it must be after it."""
+
+    program: Program
+    image: Image
+    expected: Image
+
+
+def save_dump(path: str | Path, program: Program, image: Image) -> Path:
+    """Write `program`, `image` and what it becomes to the file `path`; return where it is."""
+    place = Path(path)
+    regions = [{"name": r.name, "address": r.address, "shape": list(r.shape), "dtype": r.dtype.str,
+                "role": r.role} for r in program.regions]
+    with place.open("wb") as file:
+        np.savez_compressed(
+            file, name=np.array(program.spec.name), config=np.array(program.spec.dumps()),
+            instructions=program.words, uops=program.uops, uop_address=np.array(program.uop_address),
+            dram=image, expected=run(program, image).image, regions=np.array(json.dumps(regions)))
+    return place
+
+
+def load_dump(path: str | Path) -> Dump:
+    """Return what `save_dump` wrote to `path`."""
+    with np.load(path, allow_pickle=False) as entries:
+        spec = loads(str(entries["config"]), str(entries["name"]))
+        regions = [Region(r["name"], r["address"], tuple(r["shape"]), np.dtype(r["dtype"]), r["role"])
+                   for r in json.loads(str(entries["regions"]))]
+        program = from_words(spec, entries["instructions"], entries["uops"], int(entries["uop_address"]),
+                             regions)
+        return Dump(program, entries["dram"], entries["expected"])

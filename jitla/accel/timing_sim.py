@@ -1,0 +1,497 @@
+"""Timing simulator: cycles of instructions, queues and transfers."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from jitla.accel.isa import (
+    INSTRUCTION_BYTES,
+    Alu,
+    Gemm,
+    Instruction,
+    Load,
+    Queue,
+    Store,
+    Unit,
+    pops,
+    pushes,
+    unit_of,
+)
+from jitla.accel.program import Program
+from jitla.accel.spec import PAGE, Memory, Spec
+from jitla.accel.verifier import CONSUMER
+from jitla.classes import dataclass
+from jitla.errors import DeviceError
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Cycles, unless it says otherwise."""
+
+    name: str
+    first_beat: int = 16  # a request at an idle channel waits so long (RTL memory)
+    next_burst: int = 1  # a request that waited already (RTL memory: not paid again, one cycle to turn)
+    beat: int = 1  # a beat of the bus (RTL memory)
+    gemm_step: int = 1  # one micro-op a cycle (RTL, HLS)
+    gemm_fill: int = 7  # to fill, drain and dispatch (RTL: 6 to 8)
+    alu_immediate: int = 1  # a step with an immediate (RTL; HLS: 2)
+    alu_tensor: int = 2  # a step with two operands of one memory (RTL, HLS)
+    alu_fill: int = 7  # (RTL)
+    store_read: int = 1  # to read an element before its beats (RTL)
+    store_burst: int = 6  # command, address and acknowledgement, nothing overlapped (RTL: 5 to 6)
+    noop: int = 2  # an instruction that only moves tokens, and FINISH (RTL: 1 to 2)
+    fetch_burst: int = 128  # instructions of one fetch; the next waits until all are dispatched (RTL)
+    commands: int = 512  # instructions in the queue of a unit (RTL, HLS)
+
+
+RTL = Costs("rtl")
+BOARD = replace(RTL, name="board", first_beat=50)  # an estimate for real memory behind an interconnect
+HLS = replace(RTL, name="hls", alu_immediate=2)
+# Nothing but computing takes time: what is left is a lower bound.
+IDEAL = Costs("ideal", 0, 0, 0, gemm_fill=0, alu_fill=0, store_read=0, store_burst=0, noop=0)
+COSTS = {costs.name: costs for costs in (RTL, BOARD, HLS, IDEAL)}
+
+
+def bus_bytes(spec: Spec) -> int:
+    """Return the bytes of a beat."""
+    return spec.board.bus_bits // 8
+
+
+def bursts(spec: Spec, transfer: Load | Store) -> list[int]:
+    """Return the beats of each burst: none spans two rows, or a boundary between bursts."""
+    size = spec.element(transfer.memory).nbytes
+    found: list[int] = []
+    for row in range(transfer.y_size):
+        begin = (transfer.dram_base + row * transfer.x_stride) * size
+        found += split(spec, begin, begin + transfer.x_size * size)
+    return found
+
+
+def split(spec: Spec, begin: int, end: int) -> list[int]:
+    """Return the beats of the bursts that move the bytes from `begin` to `end`."""
+    bus = bus_bytes(spec)
+    boundary = spec.board.burst_beats * bus
+    found = []
+    while begin < end:
+        stop = min(end, (begin // boundary + 1) * boundary)
+        found.append(-(-stop // bus) - begin // bus)
+        begin = stop
+    return found
+
+
+def loop_cycles(costs: Costs, loop: Gemm | Alu) -> int:
+    """Return the cycles of all steps of `loop`, and around them."""
+    if isinstance(loop, Gemm):
+        return loop.steps * costs.gemm_step + costs.gemm_fill
+    step = costs.alu_immediate if loop.use_imm else costs.alu_tensor
+    return loop.steps * step + costs.alu_fill
+
+
+def store_cycles(spec: Spec, costs: Costs, store: Store) -> int:
+    """Return the cycles of `store`: elements are read and sent one after the other."""
+    found = bursts(spec, store)
+    elements = store.x_size * store.y_size
+    return len(found) * costs.store_burst + sum(found) * costs.beat + elements * costs.store_read
+
+
+def padding_cycles(load: Load) -> int:
+    """Return the cycles in which zeros are written, one element each."""
+    return load.count - load.x_size * load.y_size
+
+
+Cycles = NDArray[np.int64]
+FETCH, END = "fetch", "end"  # waits for an instruction; has nothing left to do
+
+
+class UnitTime(NamedTuple):
+    """Cycles of a unit: at work, of that without data, and idle by what it waited for."""
+
+    busy: int
+    channel: int
+    idle: Mapping[str, int]
+
+
+class Roofline(NamedTuple):
+    """Multiply-accumulates by byte and by cycle: of the program, and at most on the machine.
+
+    Reads and writes have channels of their own; the bytes are those of the channel that has more of them, the
+    stream of instructions included.
+    """
+
+    intensity: float
+    attained: float
+    roof: float
+    peak: float
+
+    @property
+    def bound(self) -> str:
+        """What limits the program: the array, or the way to memory."""
+        return "compute" if self.roof >= self.peak else "memory"
+
+
+@dataclass(frozen=True, eq=False)
+class Timing:
+    """Cycles of a program by instruction: when it was there, had its tokens, began and ended."""
+
+    program: Program
+    serial: bool
+    fetches: tuple[tuple[int, int], ...]  # when each burst of the stream was asked for, and was there
+    fetched: Cycles
+    tokens: Cycles  # when the last token came
+    last: NDArray[np.int8]  # the queue of that token, -1 for none
+    begin: Cycles
+    end: Cycles
+    moving: Cycles  # cycles in which data moved
+
+    @property
+    def cycles(self) -> int:
+        """Cycles from the first fetch to the end of the last instruction."""
+        return int(self.end.max(initial=0))
+
+    @property
+    def seconds(self) -> float:
+        """Simulated seconds at the board's clock."""
+        return self.cycles / (self.program.spec.board.clock_mhz * 1e6)
+
+    def of_unit(self, unit: Unit) -> NDArray[np.int64]:
+        """Return the instructions of `unit`, in order."""
+        units = [unit_of(i) for i in self.program.instructions]
+        return np.flatnonzero(np.array(units, np.int64) == unit)
+
+    @property
+    def gemm_steps(self) -> int:
+        """Steps of GEMM that multiply."""
+        return sum(i.steps for i in self.program.instructions if isinstance(i, Gemm) and not i.reset)
+
+    @property
+    def utilisation(self) -> float:
+        """The share of cycles in which the array multiplies."""
+        return self.gemm_steps / max(self.cycles, 1)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that loads read; the stream is not counted."""
+        return sum(_nbytes(self.program, i) for i in self.program.instructions if isinstance(i, Load))
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that stores write."""
+        return sum(_nbytes(self.program, i) for i in self.program.instructions if isinstance(i, Store))
+
+    def unit_time(self, unit: Unit) -> UnitTime:
+        """Return where the time of `unit` went."""
+        at = self.of_unit(unit)
+        idle: dict[str, int] = {}
+        free = 0
+        for i in at.tolist():
+            here, begin = max(free, int(self.fetched[i])), int(self.begin[i])
+            _add(idle, FETCH, here - free)
+            _add(idle, _reason(int(self.last[i])), begin - here)
+            free = int(self.end[i])
+        _add(idle, END, self.cycles - free)
+        busy = int((self.end[at] - self.begin[at]).sum())
+        moved = [i for i in at.tolist() if isinstance(self.program.instructions[i], (Load, Store))]
+        channel = int((self.end[moved] - self.begin[moved] - self.moving[moved]).sum())
+        return UnitTime(busy, channel, idle)
+
+    @property
+    def fetch_time(self) -> UnitTime:
+        """Where the time of fetch went: it reads a burst, then hands instructions out or waits for room."""
+        busy = sum(end - begin for begin, end in self.fetches)
+        beats = -(-INSTRUCTION_BYTES * len(self.program.instructions) // bus_bytes(self.program.spec))
+        return UnitTime(busy, max(busy - beats, 0), {"dispatch": self.cycles - busy} if self.cycles else {})
+
+    @property
+    def roofline(self) -> Roofline:
+        """Where the program stands under the machine's roof."""
+        spec = self.program.spec
+        macs = self.gemm_steps * spec.macs_per_step
+        moved = max(self.bytes_read + INSTRUCTION_BYTES * len(self.program.instructions), self.bytes_written)
+        intensity, peak = macs / max(moved, 1), float(spec.macs_per_step)
+        return Roofline(intensity, macs / max(self.cycles, 1), min(peak, intensity * bus_bytes(spec)), peak)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the figures as plain values."""
+        units = {name: time._asdict() for name, time in self._times()}
+        return {"machine": self.program.spec.name, "instructions": len(self.program.instructions),
+                "simulated cycles": self.cycles, "simulated seconds": self.seconds,
+                "utilisation": self.utilisation, "bytes read": self.bytes_read,
+                "bytes written": self.bytes_written, "roofline": self.roofline._asdict(), "units": units}
+
+    def _times(self) -> list[tuple[str, UnitTime]]:
+        return [("fetch", self.fetch_time), *((unit.name.lower(), self.unit_time(unit)) for unit in Unit)]
+
+    def _share(self, cycles: int) -> str:
+        return f"{cycles / max(self.cycles, 1):.1%}"
+
+    def __str__(self) -> str:
+        spec, roof = self.program.spec, self.roofline
+        lines = [f"{spec.name}: {self.cycles} simulated cycles at {spec.board.clock_mhz} MHz, "
+                 f"{self.seconds * 1e3:.3f} ms simulated{', one at a time' if self.serial else ''}",
+                 f"array {self.utilisation:.1%} used; {roof.intensity:.1f} MAC/B, "
+                 f"{roof.attained:.1f} of {roof.roof:.1f} MAC/cycle, bound by {roof.bound}; "
+                 f"{self.bytes_read} bytes read, {self.bytes_written} written"]
+        for name, time in self._times():
+            waits = ", ".join(f"{why} {self._share(cycles)}" for why, cycles in time.idle.items())
+            lines.append(f"{name:8} busy {self._share(time.busy)} (without data "
+                         f"{self._share(time.channel)}); waits: {waits or 'never'}")
+        return "\n".join(lines)
+
+
+def _nbytes(program: Program, transfer: Load | Store) -> int:
+    return transfer.x_size * transfer.y_size * program.spec.element(transfer.memory).nbytes
+
+
+def _reason(queue: int) -> str:
+    return Queue(queue).name.lower() if queue >= 0 else "turn"
+
+
+def _add(idle: dict[str, int], why: str, cycles: int) -> None:
+    if cycles > 0:
+        idle[why] = idle.get(why, 0) + cycles
+
+
+def kind_of(instruction: Instruction) -> str:
+    """Return the word for `instruction` in pictures."""
+    if isinstance(instruction, (Load, Store)):
+        if instruction.is_noop:
+            return "wait"
+        return f"{type(instruction).__name__.lower()} {instruction.memory.name.lower()}"
+    if isinstance(instruction, Gemm):
+        return "reset" if instruction.reset else "gemm"
+    return type(instruction).__name__.lower()
+
+
+Event = Callable[[int], None]
+
+
+class _Rank(IntEnum):
+    """Who is served first when several wait for the channel (RTL)."""
+
+    FETCH = 0
+    UOP = 1
+    INP = 2
+    WGT = 3
+    ACC = 4
+
+
+_RANKS = {Memory.UOP: _Rank.UOP, Memory.INP: _Rank.INP, Memory.WGT: _Rank.WGT, Memory.ACC: _Rank.ACC,
+          Memory.ACC8: _Rank.ACC}
+
+
+class _Clock:
+    """Events in the order of time; those of one cycle in the order they were set."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[int, int, Event]] = []
+        self.count = 0
+
+    def at(self, time: int, event: Event) -> None:
+        """Call `event` at `time`."""
+        heapq.heappush(self.events, (time, self.count, event))
+        self.count += 1
+
+    def run(self) -> None:
+        """Go on until nothing is left to happen."""
+        while self.events:
+            time, _, event = heapq.heappop(self.events)
+            event(time)
+
+
+class _Channel:
+    """The way from DRAM: one burst at a time, by rank of those who wait.
+
+    Units have one instruction under way each, so the sixteen requests that hardware keeps are never too few.
+    """
+
+    def __init__(self, clock: _Clock, costs: Costs) -> None:
+        self.clock, self.costs = clock, costs
+        self.waiting: dict[_Rank, tuple[deque[int], Event]] = {}
+        self.is_busy = False
+
+    def read(self, now: int, rank: _Rank, beats: list[int], done: Event) -> None:
+        """Move bursts of `beats` for `rank`, which has no others; then call `done`."""
+        if not beats:
+            self.clock.at(now, done)
+            return
+        self.waiting[rank] = deque(beats), done
+        if not self.is_busy:
+            self._serve(now, self.costs.first_beat)
+
+    def _serve(self, now: int, delay: int) -> None:
+        rank = min(self.waiting)
+        beats, done = self.waiting[rank]
+        self.is_busy = True
+        end = now + delay + beats.popleft() * self.costs.beat
+        finished = None if beats else done
+        if not beats:
+            del self.waiting[rank]
+        self.clock.at(end, lambda time: self._served(time, finished))
+
+    def _served(self, now: int, done: Event | None) -> None:
+        self.is_busy = False
+        if self.waiting:  # whoever waits has a request in the queue, and pays no latency again
+            self._serve(now, self.costs.next_burst)
+        if done is not None:
+            done(now)
+
+
+class _Unit:
+    """A queue of instructions, and whether one of them runs."""
+
+    def __init__(self) -> None:
+        self.queue: deque[int] = deque()
+        self.is_running = False
+
+
+class _Device:
+    """All that moves; its columns become those of the `Timing`."""
+
+    def __init__(self, program: Program, costs: Costs, serial: bool) -> None:
+        self.program, self.costs, self.serial = program, costs, serial
+        self.instructions, self.spec = program.instructions, program.spec
+        count = len(self.instructions)
+        self.clock = _Clock()
+        self.channel = _Channel(self.clock, costs)
+        self.units = {unit: _Unit() for unit in Unit}
+        self.unit_of = [unit_of(i) for i in self.instructions]
+        self.tokens: dict[Queue, deque[int]] = {queue: deque() for queue in Queue}
+        self.fetched, self.tokened, self.begin, self.end, self.moving = (np.zeros(count, np.int64)
+                                                                         for _ in range(5))
+        self.last = np.full(count, -1, np.int8)
+        self.completed, self.dispatched = 0, 0
+        self.fetches: list[tuple[int, int]] = []
+        self.resume: Event | None = None  # dispatching, where it stands before a full queue
+
+    def run(self) -> Timing:
+        """Simulate the whole program."""
+        self.clock.at(0, self._fetch)
+        self.clock.run()
+        if self.completed < len(self.instructions):
+            raise DeviceError(f"deadlock: {len(self.instructions) - self.completed} instructions never run")
+        return Timing(self.program, self.serial, tuple(self.fetches), self.fetched, self.tokened, self.last,
+                      self.begin, self.end, self.moving)
+
+    def _fetch(self, now: int) -> None:
+        """Read the next instructions of the stream."""
+        begin, count = self.dispatched, len(self.instructions)
+        end = min(begin + self.costs.fetch_burst, count)
+        if begin == count:
+            return
+        first = PAGE + begin * INSTRUCTION_BYTES  # the stream lies at the beginning of a page
+        beats = split(self.spec, first, PAGE + end * INSTRUCTION_BYTES)
+
+        def arrived(time: int) -> None:
+            self.fetches.append((now, time))
+            self._dispatch(time, end)
+
+        self.channel.read(now, _Rank.FETCH, beats, arrived)
+
+    def _dispatch(self, now: int, end: int) -> None:
+        """Hand out what was read, one a cycle, as far as queues have room."""
+        at = self.dispatched
+        unit = self.units[self.unit_of[at]]
+        if len(unit.queue) >= self.costs.commands:
+            self.resume = lambda time: self._dispatch(time, end)
+            return
+        unit.queue.append(at)
+        self.fetched[at] = now
+        self.dispatched += 1
+        self._try(self.unit_of[at], now)
+        if self.dispatched < end:
+            self.clock.at(now + min(self.costs.beat, 1), lambda time: self._dispatch(time, end))
+        else:
+            self._fetch(now)
+
+    def _try(self, unit: Unit, now: int) -> None:
+        """Start the front instruction of `unit` if it may."""
+        state = self.units[unit]
+        if state.is_running or not state.queue:
+            return
+        at = state.queue[0]
+        instruction = self.instructions[at]
+        needed = pops(instruction)
+        if self.serial:
+            if at != self.completed:
+                return
+        elif not all(self.tokens[queue] for queue in needed):
+            return
+        else:
+            self._pop(at, needed)
+        state.queue.popleft()
+        state.is_running = True
+        self.begin[at] = now
+        if self.resume is not None:
+            resume, self.resume = self.resume, None
+            self.clock.at(now, resume)
+        self._execute(unit, at, instruction, now)
+
+    def _pop(self, at: int, needed: tuple[Queue, ...]) -> None:
+        for queue in needed:
+            time = self.tokens[queue].popleft()
+            if time >= self.tokened[at]:
+                self.tokened[at], self.last[at] = time, queue
+
+    def _execute(self, unit: Unit, at: int, instruction: Instruction, now: int) -> None:
+        def done(time: int) -> None:
+            self._done(unit, at, time)
+
+        match instruction:
+            case Gemm() | Alu():
+                self.clock.at(now + loop_cycles(self.costs, instruction), done)
+            case Load() if not instruction.is_noop:
+                self._load(at, instruction, now, done)
+            case Store() if not instruction.is_noop:
+                cycles = store_cycles(self.spec, self.costs, instruction)
+                self.moving[at] = cycles - self.costs.store_burst * len(bursts(self.spec, instruction))
+                self.clock.at(now + cycles, done)
+            case _:
+                self.clock.at(now + self.costs.noop, done)
+
+    def _load(self, at: int, load: Load, now: int, done: Event) -> None:
+        beats = bursts(self.spec, load)
+        self.moving[at] = sum(beats) * self.costs.beat
+        # zeros are written in cycles in which no data comes
+        floor = now + (sum(beats) + padding_cycles(load)) * self.costs.beat
+
+        def arrived(time: int) -> None:
+            if time >= floor:
+                done(time)
+            else:
+                self.clock.at(floor, done)
+
+        self.channel.read(now, _RANKS[load.memory], beats, arrived)
+
+    def _done(self, unit: Unit, at: int, now: int) -> None:
+        self.end[at] = now
+        self.units[unit].is_running = False
+        self.completed += 1
+        woken = set(Unit) if self.serial else {unit}
+        for queue in pushes(self.instructions[at]):
+            self.tokens[queue].append(now)
+            woken.add(CONSUMER[queue])
+        for other in sorted(woken):
+            self._try(other, now)
+
+
+def measure(program: Program, costs: Costs = RTL, serial: bool = False) -> Timing:
+    """Return the simulated time of `program`; with `serial`, one instruction at a time, in stream order."""
+    return _Device(program, costs, serial).run()
+
+
+def peak_seconds(spec: Spec, macs: int) -> float:
+    """Return the seconds that `macs` take where the array is never idle."""
+    return macs / spec.macs_per_step / (spec.board.clock_mhz * 1e6)
+
+
+def transfer_seconds(spec: Spec, nbytes: int) -> float:
+    """Return the seconds that `nbytes` take at the bus's full width."""
+    return -(-nbytes // bus_bytes(spec)) / (spec.board.clock_mhz * 1e6)
