@@ -1,7 +1,8 @@
 """The simulated accelerator: its instruction set, simulators, and the compiler of layers for it.
 
-`layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` make them a program
-for the device (`isa`, `program`), which `verifier` checks, `functional_sim` computes and `timing_sim` times.
+`layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` make them a
+program for the device (`isa`, `program`), which `verifier` checks, `functional_sim` computes and `timing_sim`
+times.
 """
 
 from jitla.accel.backend import (

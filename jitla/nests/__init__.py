@@ -25,8 +25,6 @@ after every primitive, parsed back, and run by the interpreter, which is what it
 Sizes are numbers: a nest is the picture of one binding. Legality is judged with care: what cannot be
 proven is refused, with the name of the reason.
 
-Reading order: index, nodes, walking, text, interp, dependence, laws, splitting, regions, placing,
-factoring, schedule.
 """
 
 from typing import TYPE_CHECKING
@@ -34,12 +32,38 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.nests.dependence import carried
-    from jitla.nests.index import (
+    from jitla.nests.analysis import (
+        accesses,
+        all_loops,
+        allocated,
+        buffers_of,
+        carried,
+        intrinsics_of,
+        rebuilt,
+        renamed,
+    )
+    from jitla.nests.nodes import (
+        Alloc,
+        Apply,
+        Buffer,
+        Guard,
         Index,
+        Intrinsic,
+        Invoke,
         Least,
+        Load,
+        Loop,
+        LoopKind,
+        Nest,
+        Number,
         Quotient,
         Rest,
+        Scope,
+        Statement,
+        Store,
+        Update,
+        Value,
+        Window,
         least,
         number,
         quotient,
@@ -47,52 +71,32 @@ if TYPE_CHECKING:
         rest,
         variable,
     )
-    from jitla.nests.interp import run
-    from jitla.nests.laws import LAWS, verify
-    from jitla.nests.nodes import (
-        Alloc,
-        Apply,
-        Buffer,
-        Guard,
-        Intrinsic,
-        Invoke,
-        Load,
-        Loop,
-        LoopKind,
-        Nest,
-        Number,
-        Scope,
-        Statement,
-        Store,
-        Update,
-        Value,
-        Window,
+    from jitla.nests.schedule_stages import (
+        PRIMITIVES,
+        scheduled,
     )
-    from jitla.nests.schedule import PRIMITIVES, scheduled
-    from jitla.nests.text import apply, parse, show
-    from jitla.nests.walking import (
-        accesses,
-        all_loops,
-        allocated,
-        buffers_of,
-        intrinsics_of,
-        rebuilt,
-        renamed,
+    from jitla.nests.text import (
+        apply,
+        parse,
+        show,
+    )
+    from jitla.nests.verifier import (
+        LAWS,
+        run,
+        verify,
     )
 else:
     __getattr__ = door(
         __name__,
-        dependence="carried",
-        index="Index Least Quotient Rest least number quotient reach rest variable",
-        interp="run",
-        laws="LAWS verify",
+        analysis="accesses all_loops allocated buffers_of carried intrinsics_of rebuilt renamed",
         nodes=(
-            "Alloc Apply Buffer Guard Intrinsic Invoke Load Loop LoopKind Nest Number Scope Statement Store "
-            "Update Value Window"
+            "Alloc Apply Buffer Guard Index Intrinsic Invoke Least Load Loop LoopKind Nest "
+            "Number Quotient Rest Scope Statement Store Update Value Window least number "
+            "quotient reach rest variable"
         ),
-        schedule="PRIMITIVES scheduled",
+        schedule_stages="PRIMITIVES scheduled",
         text="apply parse show",
-        walking="accesses all_loops allocated buffers_of intrinsics_of rebuilt renamed",
+        verifier="LAWS run verify",
     )
 
 __all__ = [

@@ -1,12 +1,4 @@
-"""The kinds of nodes of a loop nest: all there are.
-
-Knows: buffers, loops, statements, values. Must not know: how nests are changed, checked, printed or run.
-Receives nothing; every file of this room makes and reads these records.
-
-A nest is a sequence of statements over named buffers. Loops count from 0; where else elements lie is said
-by their indices. An `Alloc` holds to the end of the sequence it stands in, and what is in the buffer is
-unknown until it is stored. All sizes are numbers: a nest is a picture of one binding.
-"""
+"""Nodes of the loop IR, and affine indices."""
 
 from __future__ import annotations
 
@@ -17,7 +9,205 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.nests.index import Index
+
+
+@dataclass(frozen=True, slots=True)
+class Quotient:
+    """`of` divided by `by`, rounded down."""
+
+    of: Index
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left of `of` divided by `by`."""
+
+    of: Index
+    by: int
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The smaller of an index and a number."""
+
+    of: Index
+    most: int
+
+
+Atom = str | Quotient | Rest | Least
+#: What every variable is at least, and at most.
+Ranges = Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """A sum of multiples of atoms, and a number."""
+
+    terms: tuple[tuple[Atom, int], ...] = ()
+    plus: int = 0
+
+    def __add__(self, other: Index | int) -> Index:
+        more = number(other) if isinstance(other, int) else other
+        found = dict(self.terms)
+        for atom, times in more.terms:
+            found[atom] = found.get(atom, 0) + times
+        return _sorted(found, self.plus + more.plus)
+
+    def __sub__(self, other: Index | int) -> Index:
+        return self + (-other if isinstance(other, int) else other * -1)
+
+    def __mul__(self, times: int) -> Index:
+        return _sorted({a: t * times for a, t in self.terms}, self.plus * times)
+
+    def __str__(self) -> str:
+        text = " + ".join(_term(a, t) for a, t in self.terms)
+        if not text:
+            return str(self.plus)
+        if self.plus:
+            text += f" {'-' if self.plus < 0 else '+'} {abs(self.plus)}"
+        return text.replace("+ -", "- ")
+
+    @property
+    def variables(self) -> frozenset[str]:
+        """Names of all loop variables in it."""
+        found: set[str] = set()
+        for atom, _ in self.terms:
+            found |= {atom} if isinstance(atom, str) else atom.of.variables
+        return frozenset(found)
+
+    @property
+    def single(self) -> str | None:
+        """The variable that it is, if it is nothing else."""
+        if len(self.terms) == 1 and self.plus == 0 and self.terms[0][1] == 1:
+            atom = self.terms[0][0]
+            return atom if isinstance(atom, str) else None
+        return None
+
+
+def _sorted(terms: Mapping[Atom, int], plus: int) -> Index:
+    left = [(a, t) for a, t in terms.items() if t]
+    return Index(tuple(sorted(left, key=lambda term: (-abs(term[1]), _atom(term[0])))), plus)
+
+
+def _term(atom: Atom, times: int) -> str:
+    text = _atom(atom)
+    return text if times == 1 else f"-{text}" if times == -1 else f"{times}*{text}"
+
+
+def _atom(atom: Atom) -> str:
+    match atom:
+        case Quotient(of, by):
+            return f"(({of}) // {by})"
+        case Rest(of, by):
+            return f"(({of}) % {by})"
+        case Least(of, most):
+            return f"min({of}, {most})"
+        case str(name):
+            return name
+
+
+def number(value: int) -> Index:
+    """Return the index that is always `value`."""
+    return Index((), value)
+
+
+def variable(name: str) -> Index:
+    """Return the index that is the loop variable `name`."""
+    return Index(((name, 1),))
+
+
+def quotient(of: Index, by: int) -> Index:
+    """Return `of` divided by `by`, rounded down."""
+    return Index(((Quotient(of, by), 1),)) if of.terms and by != 1 else number(of.plus // by) \
+        if not of.terms else of
+
+
+def rest(of: Index, by: int) -> Index:
+    """Return what is left of `of` divided by `by`."""
+    return Index(((Rest(of, by), 1),)) if of.terms and by != 1 else number(of.plus % by)
+
+
+def least(of: Index, most: int) -> Index:
+    """Return the smaller of `of` and a number."""
+    return Index(((Least(of, most), 1),)) if of.terms else number(min(of.plus, most))
+
+
+def replaced(index: Index, by: Mapping[str, Index]) -> Index:
+    """Return `index` with variables exchanged for indices."""
+    if not index.variables & by.keys():
+        return index
+    found = number(index.plus)
+    for atom, times in index.terms:
+        match atom:
+            case Quotient(of, divisor):
+                part = quotient(replaced(of, by), divisor)
+            case Rest(of, divisor):
+                part = rest(replaced(of, by), divisor)
+            case Least(of, most):
+                part = least(replaced(of, by), most)
+            case str(name):
+                part = by.get(name) or variable(name)
+        found = found + part * times
+    return found
+
+
+def reach(index: Index, ranges: Ranges) -> tuple[int, int]:
+    """Return what `index` is at least, and at most."""
+    low = high = index.plus
+    for atom, times in index.terms:
+        ends = sorted(times * end for end in _reach(atom, ranges))
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def _reach(atom: Atom, ranges: Ranges) -> tuple[int, int]:
+    if isinstance(atom, str):
+        return ranges[atom]
+    low, high = reach(atom.of, ranges)
+    match atom:
+        case Quotient(_, by):
+            return low // by, high // by
+        case Rest(_, by):
+            return (low % by, high % by) if low // by == high // by else (0, by - 1)
+        case Least(_, most):
+            return min(low, most), min(high, most)
+
+
+def evaluate(index: Index, values: Mapping[str, int]) -> int:
+    """Return the number that `index` is where loop variables have these values."""
+    found = index.plus
+    for atom, times in index.terms:
+        if isinstance(atom, str):
+            found += times * values[atom]
+            continue
+        inner = evaluate(atom.of, values)
+        match atom:
+            case Quotient(_, by):
+                found += times * (inner // by)
+            case Rest(_, by):
+                found += times * (inner % by)
+            case Least(_, most):
+                found += times * min(inner, most)
+    return found
+
+
+def parted(index: Index, inner: frozenset[str]) -> tuple[Index, Index] | None:
+    """Return what of `index` does not change with the `inner` variables, and the rest of it.
+
+    None if a part of it mixes them with others.
+    """
+    fixed: dict[Atom, int] = {}
+    moving: dict[Atom, int] = {}
+    for atom, times in index.terms:
+        mine = frozenset({atom}) if isinstance(atom, str) else atom.of.variables
+        if mine <= inner:
+            moving[atom] = times
+        elif mine & inner:
+            return None
+        else:
+            fixed[atom] = times
+    return _sorted(fixed, 0), _sorted(moving, index.plus)
 
 
 class Scope(Enum):

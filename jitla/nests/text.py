@@ -17,12 +17,13 @@ import numpy as np
 
 from jitla.errors import NestError
 from jitla.hops import Meta, lookup
-from jitla.nests.index import Index, least, number, quotient, rest, variable
+from jitla.nests.analysis import Body
 from jitla.nests.nodes import (
     Alloc,
     Apply,
     Buffer,
     Guard,
+    Index,
     Intrinsic,
     Invoke,
     Load,
@@ -37,8 +38,12 @@ from jitla.nests.nodes import (
     Value,
     Window,
     dtype_of,
+    least,
+    number,
+    quotient,
+    rest,
+    variable,
 )
-from jitla.nests.walking import Body
 
 KINDS = {"range": LoopKind.SERIAL, **{k.value: k for k in LoopKind if k is not LoopKind.SERIAL}}
 KIND_NAMES = {kind: name for name, kind in KINDS.items()}

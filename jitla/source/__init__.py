@@ -1,15 +1,27 @@
-"""What the user's own code says: its instrumented twins, and which local variables are still read.
+"""Instrumentation of functions of users, and what their source and bytecode say.
 
-Reading order: percode, owned, sameness, liveness, scope, origin, static, tame, brief, stretch, inserts,
-operands, exprs, stores, rewrite, twin, version.
+`source_lookup` finds the source of a function, `scope` analyses its names, `expressions` and `statements`
+rewrite it (`hook_nodes`), and `instrumented` makes a function of that. `bytecode` has liveness of variables.
 """
 
-from jitla.source.inserts import BARRIER, NUMBERS
-from jitla.source.liveness import live_locals
-from jitla.source.percode import PerCode
-from jitla.source.static import IMMUTABLE, MISSING, NOT_ARRAY, loops_in_python
-from jitla.source.twin import Twins, instrument, is_twin
-from jitla.source.version import changed_code, tree_of
+from jitla.source.bytecode import PerCode, live_locals
+from jitla.source.hook_nodes import (
+    BARRIER,
+    NUMBERS,
+)
+from jitla.source.instrumented import (
+    Twins,
+    changed_code,
+    instrument,
+    is_twin,
+    tree_of,
+)
+from jitla.source.scope import (
+    IMMUTABLE,
+    MISSING,
+    NOT_ARRAY,
+    loops_in_python,
+)
 
 __all__ = [
     "BARRIER", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "PerCode", "Twins", "changed_code",

@@ -18,7 +18,10 @@ import numpy as np
 from jitla.codegen import LlvmBackend
 from jitla.errors import ScheduleError
 from jitla.nests import Loop, Nest, parse, run, scheduled, show, verify
-from jitla.nests.walking import all_loops, allocated
+from jitla.nests.analysis import (
+    all_loops,
+    allocated,
+)
 
 DTYPES = ("float32", "float64", "int32", "uint16")
 STEPS = 5

@@ -14,8 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.source.owned import owned
-from jitla.source.twin import Twins, instrument
+from jitla.source.instrumented import (
+    Twins,
+    instrument,
+)
+from jitla.source.source_lookup import owned
 from tests.source.twin_corpus import COROUTINES, SNIPPETS
 from tests.source.twin_kit import Hook, Outcome, define
 

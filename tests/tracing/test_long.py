@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.source import stretch
+from jitla.source import statements as stretch
 from jitla.tracing import dispatch, hooks
 
 MOST = 24

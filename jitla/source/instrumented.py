@@ -1,27 +1,23 @@
-"""The twin of a function: the same function, with hooks where memory could change unseen.
-
-Knows: functions, closures, code objects. Must not know: sessions, arrays, what a hook does.
-Receives a function and a hook object; returns the twin, or None where none can be proven right.
-"""
+"""Instrumented functions: made from source, bound to the cells of the original."""
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jitla.frame_readers import looks_at_frames
 from jitla.recursion import call_with_room
-from jitla.source.exprs import ReadsFrame
-from jitla.source.inserts import CONSTANTS, HOOKS, PROXY
-from jitla.source.origin import compile_inside, copied, find_source
-from jitla.source.owned import owned
-from jitla.source.percode import PerCode
-from jitla.source.rewrite import rewrite
-from jitla.source.scope import analyse
-from jitla.source.static import MISSING, Assumptions, Statics, holds
+from jitla.source.bytecode import PerCode
+from jitla.source.expressions import FRAME_ATTRIBUTES, FRAME_READERS, ReadsFrame
+from jitla.source.hook_nodes import CONSTANTS, HOOKS, PROXY
+from jitla.source.scope import MISSING, Assumptions, Statics, analyse, holds
+from jitla.source.source_lookup import Source, compile_inside, copied, find_source, owned
+from jitla.source.statements import rewrite
 
-__all__ = ["Twins", "instrument", "is_twin"]
+__all__ = ["Twins", "changed_code", "instrument", "is_twin", "tree_of"]
+
 
 # Why there is no twin if nothing else is known.
 UNKNOWN = "its source was not found, or is not that of the function"
@@ -178,3 +174,26 @@ def instrument(
 ) -> FunctionType | None:
     """Make the twin of `fn` whose hooks are the methods of `hook`; nothing is remembered."""
     return Twins(hook, known).instrument(fn)
+
+
+def tree_of(function: FunctionType) -> Source | None:
+    """Return a copy of the tree of `function`; None if it is not known, or may look at its frame."""
+    source = find_source(function)
+    if source is None or isinstance(source.node, ast.Lambda) or any(map(_looks, ast.walk(source.node))):
+        return None
+    return Source(copied(source.node), source.private, source.imports)
+
+
+def _looks(node: ast.AST) -> bool:
+    match node:
+        case ast.Name(id=name):
+            return name in FRAME_READERS
+        case ast.Attribute(attr=name):
+            return name in FRAME_ATTRIBUTES
+    return False
+
+
+def changed_code(source: Source, code: CodeType, objects: Mapping[str, Any]) -> CodeType | None:
+    """Compile a changed tree; strings that are keys of `objects` become what stands there."""
+    made = compile_inside(source, source.node, code, (), objects)
+    return made if made is not None and made.co_freevars == code.co_freevars else None

@@ -1,20 +1,62 @@
-"""Which local variables may still be read after an instruction.
-
-Knows: bytecode of CPython 3.11 to 3.14. Must not know: frames, arrays, twins.
-Receives a code object and an offset; returns names, or None where it cannot tell.
-"""
+"""Facts about code objects: live variables, and caches keyed by code."""
 
 from __future__ import annotations
 
 import dis
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from types import CodeType
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from jitla.source.percode import PerCode
+__all__ = ["PerCode", "live_locals"]
 
-__all__ = ["live_locals"]
+
+T = TypeVar("T")
+
+
+
+class PerCode(Generic[T]):
+    """A cache keyed by the identity of a code object.
+
+    Code objects compare by value and without their file name, so a dictionary keyed by them would
+    confuse two equal functions of two files.
+    """
+
+    __slots__ = ("_make", "_facts")
+
+    def __init__(self, make: Callable[[CodeType], T]) -> None:
+        self._make = make
+        self._facts: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+
+    def __call__(self, code: CodeType) -> T:
+        """Fact of `code`, computed at the first call."""
+        entry = self._facts.get(id(code))
+        if entry is not None and entry[0]() is code:
+            return entry[1]
+        return self.put(code, self._make(code))
+
+    def get(self, code: CodeType) -> T | None:
+        """Fact of `code` if it is known."""
+        entry = self._facts.get(id(code))
+        return entry[1] if entry is not None and entry[0]() is code else None
+
+    def put(self, code: CodeType, fact: T) -> T:
+        """Remember `fact` for `code`."""
+        facts, key = self._facts, id(code)
+
+        def forget(ref: weakref.ref[CodeType]) -> None:
+            # the identity may already belong to a younger code object
+            entry = facts.get(key)
+            if entry is not None and entry[0] is ref:
+                del facts[key]
+
+        facts[key] = (weakref.ref(code, forget), fact)
+        return fact
+
+    def __len__(self) -> int:
+        return len(self._facts)
+
 
 KNOWN_VERSIONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
 # Names of what reads the variables of a frame without an instruction that says so.

@@ -1,15 +1,13 @@
-"""From a function to its syntax tree, and from a changed tree back to a code object.
-
-Knows: source lines, syntax trees, code objects. Must not know: hooks, arrays.
-Receives a function; returns the tree its code was compiled from, or None if that cannot be proven.
-"""
+"""Source text and syntax tree of a code object, and code objects of syntax trees."""
 
 from __future__ import annotations
 import __future__
 
 import ast
 import copy
+import dis
 import linecache
+import operator
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,10 +17,79 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from jitla.locks import relock
-from jitla.source.sameness import PLACE_FLAGS, same_code
 from jitla.source.scope import FunctionNode
 
-__all__ = ["Source", "compile_inside", "copied", "find_source"]
+__all__ = [
+    "PLACE_FLAGS", "Source", "compile_inside", "copied", "find_source", "owned", "owned_words",
+    "same_code",
+]
+
+
+_OWNED = {
+    dis.opmap[borrows]: dis.opmap[owns]
+    for borrows, owns in (
+        ("LOAD_FAST_BORROW", "LOAD_FAST"), ("LOAD_FAST_BORROW_LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST"))
+    if borrows in dis.opmap
+}
+_TABLE = bytes(_OWNED.get(opcode, opcode) for opcode in range(256))
+
+
+def owned(code: CodeType) -> CodeType:
+    """Return `code` and the code inside of it without borrowed references; itself, if there are none."""
+    if not _OWNED:
+        return code
+    words = owned_words(code)
+    inside = tuple(owned(each) if isinstance(each, CodeType) else each for each in code.co_consts)
+    if words == code.co_code and all(map(operator.is_, inside, code.co_consts)):
+        return code
+    return code.replace(co_code=words, co_consts=inside)
+
+
+def owned_words(code: CodeType) -> bytes:
+    """Return the instructions of `code` without borrowed references: the same for both sorts of code."""
+    if not _OWNED:
+        return code.co_code
+    words = bytearray(code.co_code)  # caches are zeros in it
+    words[::2] = words[::2].translate(_TABLE)
+    return bytes(words)
+
+
+# CO_NESTED, CO_ITERABLE_COROUTINE, CO_METHOD: say where a function stands or what was made of it
+PLACE_FLAGS = 0x10 | 0x100 | 0x800_0000
+
+
+def same_code(a: CodeType, b: CodeType, lines: bool) -> bool:
+    """Say whether two code objects do the same; with `lines`, at the same lines."""
+    return (
+        owned_words(a) == owned_words(b)  # a function that a twin makes does not borrow
+        and a.co_exceptiontable == b.co_exceptiontable
+        and a.co_names == b.co_names
+        and a.co_varnames == b.co_varnames
+        and a.co_cellvars == b.co_cellvars
+        and a.co_freevars == b.co_freevars
+        and (a.co_flags ^ b.co_flags) & ~PLACE_FLAGS == 0
+        and a.co_qualname == b.co_qualname
+        and (a.co_argcount, a.co_posonlyargcount, a.co_kwonlyargcount)
+        == (b.co_argcount, b.co_posonlyargcount, b.co_kwonlyargcount)
+        and (not lines or list(a.co_lines()) == list(b.co_lines()))
+        and len(a.co_consts) == len(b.co_consts)
+        and all(_same_constant(x, y, lines) for x, y in zip(a.co_consts, b.co_consts, strict=True))
+    )
+
+
+def _same_constant(a: Any, b: Any, lines: bool) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, CodeType):
+        return same_code(a, b, lines)
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(
+            _same_constant(x, y, lines) for x, y in zip(a, b, strict=True)
+        )
+    if isinstance(a, frozenset):
+        return {(type(x), repr(x)) for x in a} == {(type(x), repr(x)) for x in b}
+    return repr(a) == repr(b)
+
 
 N = TypeVar("N", bound=ast.AST)
 WRAPPER = "__jitla_outer__"

@@ -1,25 +1,37 @@
-"""Primitives that say where values are computed, and where copies of them lie.
-
-Knows: producers, and the region of them that a loop needs. Must not know: loops' kinds, machines.
-Receives a nest and names of buffers and loops; returns another nest, or raises `ScheduleError`.
-
-A buffer begins at the root: it is allocated, and all of it computed, before what reads it. From there it is
-computed at the element that reads it, at a loop, or at a loop with storage outside, which keeps what the
-turns before have made. Buffers of one shape that the same loops make are placed together.
-"""
+"""Schedule primitives on stages: compute_at, store_at, caches, inference of bounds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ast
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from jitla.nests.dependence import conflict
-from jitla.nests.index import Index, replaced, rest, variable
+from jitla.nests.analysis import (
+    Access,
+    Body,
+    accesses,
+    all_loops,
+    allocated,
+    buffers_of,
+    conflict,
+    fresh,
+    intrinsics_of,
+    loop_at,
+    names_of,
+    path_to,
+    ranges_of,
+    rebuilt,
+    renamed,
+    revalued,
+    with_loop,
+)
 from jitla.nests.nodes import (
     Alloc,
     Buffer,
     Guard,
+    Index,
+    Intrinsic,
     Invoke,
     Load,
     Loop,
@@ -30,26 +42,69 @@ from jitla.nests.nodes import (
     Store,
     Update,
     Value,
+    number,
+    parted,
+    reach,
+    replaced,
+    rest,
+    variable,
 )
-from jitla.nests.regions import Region, region
-from jitla.nests.splitting import checked, rebuffered, refuse
-from jitla.nests.walking import (
-    Access,
-    Body,
-    accesses,
-    all_loops,
-    allocated,
-    buffers_of,
-    fresh,
-    intrinsics_of,
-    loop_at,
-    names_of,
-    path_to,
-    rebuilt,
-    renamed,
-    revalued,
-    with_loop,
+from jitla.nests.schedule_loops import (
+    bind,
+    checked,
+    fuse,
+    parallel,
+    rebuffered,
+    refuse,
+    reorder,
+    rfactor,
+    split,
+    tensorise,
+    tile,
+    unroll,
+    vectorise,
 )
+from jitla.nests.verifier import within
+
+
+class Region(NamedTuple):
+    """Where a part of a buffer begins, its extents, and along which axes it may leave the buffer."""
+
+    base: tuple[Index, ...]
+    extent: tuple[int, ...]
+    over: tuple[bool, ...]
+
+
+def region(
+    found: Iterable[Access], shape: Sequence[int], around: tuple[Loop, ...], guards: tuple[Guard, ...] = ()
+) -> Region:
+    """Return the part of a buffer of `shape` that holds all elements `found`.
+
+    `around` are the loops in which it is fixed.
+    """
+    found = tuple(found)
+    axes = [_along(axis, found, size, around) for axis, size in enumerate(shape)]
+    over = [within(base, around, guards)[1] + many > size
+            for (base, many), size in zip(axes, shape, strict=True)]
+    return Region(tuple(b for b, _ in axes), tuple(n for _, n in axes), tuple(over))
+
+
+def _along(axis: int, found: tuple[Access, ...], size: int, around: tuple[Loop, ...]) -> tuple[Index, int]:
+    fixed = frozenset(loop.name for loop in around)
+    bases: set[Index] = set()
+    low, high = [], []
+    for access in found:
+        inner = frozenset(x.name for x in access.loops) - fixed
+        parts = parted(access.at[axis], inner)
+        if parts is None:
+            return number(0), size
+        bases.add(parts[0])
+        ends = reach(parts[1], ranges_of(access.loops))
+        low.append(ends[0])
+        high.append(ends[1] + (access.extent[axis] - 1 if access.extent else 0))
+    if len(bases) != 1 or max(high) - min(low) + 1 >= size:
+        return number(0), size
+    return bases.pop() + min(low), max(high) - min(low) + 1
 
 
 class Stage(NamedTuple):
@@ -441,3 +496,49 @@ def _copy(local: Buffer, far: Buffer, part: Region, taken: set[str], reads: bool
     for name, size in reversed(list(zip(names, local.shape, strict=True))):
         made = Loop(name, size, (made,))
     return made
+
+
+PRIMITIVES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (
+    split, fuse, reorder, tile, vectorise, unroll, parallel, bind, compute_inline, compute_at, store_at,
+    cache_read, cache_write, rfactor, tensorise)}
+
+
+def scheduled(
+    nest: Nest, schedule: str, relaxed: bool = False, intrinsics: Mapping[str, Intrinsic] | None = None,
+) -> Nest:
+    """Return `nest` after the lines of a schedule; names of loops and buffers are written as they are."""
+    for line in schedule.splitlines():
+        if line.strip():
+            nest = _applied(nest, line.strip(), relaxed, intrinsics or {})
+    return nest
+
+
+def _applied(nest: Nest, line: str, relaxed: bool, intrinsics: Mapping[str, Intrinsic]) -> Nest:
+    try:
+        call = ast.parse(line, mode="eval").body
+    except SyntaxError:
+        raise refuse("no-primitive", line) from None
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) \
+            or call.func.id not in PRIMITIVES:
+        raise refuse("no-primitive", f"{line}; there are {', '.join(PRIMITIVES)}")
+    words: list[Any] = [_word(a) for a in call.args]
+    named = {str(k.arg): _word(k.value) for k in call.keywords}
+    if call.func.id == "rfactor":
+        named["relaxed"] = relaxed
+    if call.func.id == "tensorise" and len(words) == 2:
+        if words[1] not in intrinsics:
+            raise refuse("intrinsic", f"{words[1]} is not declared")
+        words[1] = intrinsics[words[1]]
+    try:
+        return PRIMITIVES[call.func.id](nest, *words, **named)
+    except TypeError as error:
+        raise refuse("no-primitive", f"{line}: {error}") from None
+
+
+def _word(node: ast.expr) -> Any:
+    if isinstance(node, ast.Name):
+        return node.id
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        raise refuse("no-primitive", ast.unparse(node)) from None

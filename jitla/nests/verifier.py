@@ -1,37 +1,136 @@
-"""The laws of nests, each with a name.
-
-Knows: what a nest has to be to have a text and a meaning. Must not know: schedules.
-Receives a nest; raises `NestError`, whose `law` is the name, or returns nothing.
-"""
+"""Verifier of the loop IR, and its interpreter."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from jitla.errors import NestError
 from jitla.hops import Kind, Meta, all_ops, lookup
-from jitla.nests.dependence import carried
-from jitla.nests.index import Index, reach
+from jitla.nests.analysis import (
+    Body,
+    all_loops,
+    allocated,
+    buffers_of,
+    carried,
+    intrinsics_of,
+    ranges_of,
+)
 from jitla.nests.nodes import (
     Alloc,
     Apply,
     Buffer,
     Guard,
+    Index,
     Invoke,
     Load,
     Loop,
     LoopKind,
     Nest,
+    Number,
     Statement,
     Store,
     Update,
     Value,
     dtype_of,
+    evaluate,
+    reach,
 )
-from jitla.nests.walking import Body, all_loops, allocated, buffers_of, intrinsics_of, ranges_of
+
+UNSET = 0xA5  # every byte of memory that nothing was stored to
+
+
+def run(nest: Nest, arrays: Mapping[str, Any], backwards: bool = False) -> dict[str, Any]:
+    """Return the outputs; `arrays` are the inputs, and outputs if what is in them matters."""
+    there: dict[str, Any] = {}
+    for buffer in nest.inputs:
+        there[buffer.name] = _given(buffer, arrays)
+    for buffer in nest.outputs:
+        given = buffer.name in arrays
+        there[buffer.name] = _given(buffer, arrays).copy() if given else unset(buffer)
+    with np.errstate(all="ignore"):
+        _Run(nest, backwards).body(nest.body, {}, there)
+    return {b.name: there[b.name] for b in nest.outputs}
+
+
+def _given(buffer: Buffer, arrays: Mapping[str, Any]) -> Any:
+    array = np.asarray(arrays[buffer.name])
+    if array.shape != buffer.shape or array.dtype != buffer.dtype:
+        raise NestError("operand", f"{buffer.name} is {array.dtype}{array.shape}")
+    return array
+
+
+def unset(buffer: Buffer) -> Any:
+    """Return an array that nothing was stored to."""
+    size = int(np.prod(buffer.shape, dtype=np.int64)) * buffer.dtype.itemsize
+    return np.full(size, UNSET, np.uint8).view(buffer.dtype).reshape(buffer.shape)
+
+
+class _Run:
+    """One nest on its way; `at` are the loop variables, `there` the buffers by name."""
+
+    def __init__(self, nest: Nest, backwards: bool) -> None:
+        self.intrinsics = intrinsics_of(nest)
+        self.backwards = backwards
+
+    def body(self, body: Body, at: dict[str, int], there: dict[str, Any]) -> None:
+        """Run statements; what they allocate ends with them."""
+        own = dict(there) if any(isinstance(s, Alloc) for s in body) else there
+        for statement in body:
+            self.statement(statement, at, own)
+
+    def statement(self, statement: Statement, at: dict[str, int], there: dict[str, Any]) -> None:
+        """Run one statement."""
+        match statement:
+            case Store(buffer, index, value):
+                there[buffer][self.place(buffer, index, at, there)] = self.value(value, at, there)
+            case Update(buffer, index, op, value):
+                place = self.place(buffer, index, at, there)
+                there[buffer][place] = lookup(op).ref(there[buffer][place], self.value(value, at, there))
+            case Loop(name, extent, inner, kind):
+                turns = range(extent)
+                if self.backwards and kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+                    turns = turns[::-1]
+                for turn in turns:
+                    at[name] = turn
+                    self.body(inner, at, there)
+                del at[name]
+            case Guard(index, below, inner):
+                if evaluate(index, at) < below:
+                    self.body(inner, at, there)
+            case Alloc(buffer):
+                there[buffer.name] = unset(buffer)
+            case Invoke(name, windows):
+                intrinsic = self.intrinsics[name]
+                parts = {}
+                for operand, window in zip(intrinsic.operands, windows, strict=True):
+                    begins = self.place(window.buffer, window.index, at, there)
+                    cut = tuple(slice(b, b + n) for b, n in zip(begins, operand.shape, strict=True))
+                    parts[operand.name] = there[window.buffer][cut]
+                self.body(intrinsic.body, {}, parts)
+
+    def place(
+        self, buffer: str, index: Sequence[Index], at: dict[str, int], there: dict[str, Any]
+    ) -> tuple[int, ...]:
+        """Return where an element is."""
+        found = tuple([evaluate(i, at) for i in index])
+        if any(not 0 <= i < n for i, n in zip(found, there[buffer].shape, strict=True)):
+            raise NestError("out-of-bounds", f"{buffer}{list(found)}, which has {there[buffer].shape}")
+        return found
+
+    def value(self, value: Value, at: dict[str, int], there: dict[str, Any]) -> Any:
+        """Return the NumPy scalar that `value` is."""
+        match value:
+            case Load(buffer, index):
+                return there[buffer][self.place(buffer, index, at, there)]
+            case Number(dtype, bits):
+                return np.frombuffer(bits, dtype)[0]
+            case Apply(op, args, _, attrs):
+                return lookup(op).ref(*[self.value(a, at, there) for a in args], **dict(attrs))
+
 
 LAWS = {
     "one-name": "no two loops or buffers have one name",
