@@ -292,19 +292,19 @@ class Gate:
 
     def _making(self, then: Callable[[Any], None]) -> None:
         """Call `then` with what compiles loops; what that needs is loaded behind the program."""
-        if (made := self.rooms.get("loops.making")) is not None:
+        if (made := self.rooms.get("loops.compiler")) is not None:
             then(made)
         else:
             try:
                 start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
+                self.behind.ask(lambda: then(self.room("loops.compiler")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
         lull(LULL)
         with short_turns():
             self.room("runtime")
-        self.behind.ask(lambda: then(self.room("loops.making")), soon=True)
+        self.behind.ask(lambda: then(self.room("loops.compiler")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""

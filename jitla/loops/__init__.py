@@ -1,11 +1,13 @@
-"""Explicit loops over elements: found, handed to Numba in another process, and swapped in.
+"""Explicit loops over elements: detected, compiled by Numba in another process, and swapped in.
 
-Reading order: kinds, values, writer, arithmetic, given, calls, names, lanes, nests, within, helpers,
-alone, again, redone, needs, ahead, elements, expressions, statements, rows, reductions, counting, parts,
-translate, kernel, lane_shares, lane_turns, laned, versions, foreman, keeping, seen, door, call, opening,
-variants, entry, making, function, worker.
+`detect` finds loops, `translator` writes them as a typed function (`expressions`, `statements`, `types`),
+`compiler` has it compiled, `native_entry` calls it, `policy` decides which version a call takes.
 """
 
-from jitla.loops.function import Looping, Loops, Record
+from jitla.loops.function import (
+    Looping,
+    Loops,
+    Record,
+)
 
 __all__ = ["Looping", "Loops", "Record"]

@@ -1,23 +1,344 @@
-"""Expressions over numbers and elements, as lines of text.
-
-Knows: what Python's expressions do, what names stand for. Must not know: statements.
-Receives syntax trees of expressions; writes lines that compute them, and returns values.
-"""
+"""Translation of expressions in loops: names, elements of arrays, and their bounds checks."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
 from functools import partial
+from types import FunctionType
+from typing import Any
 
-from jitla.loops.ahead import SIZE
-from jitla.loops.arithmetic import COMPARED
-from jitla.loops.calls import CALLS, called
-from jitla.loops.elements import ZERO, Elements
-from jitla.loops.helpers import DEEPEST, LONGEST_WAY, Helper
-from jitla.loops.kinds import INTEGERS, Refused
-from jitla.loops.values import Value, number
+from jitla.classes import dataclass
+from jitla.loops.arithmetic import CALLS, COMPARED, Arithmetic, called
+from jitla.loops.callees import DEEPEST, LONGEST_WAY, Helper
+from jitla.loops.dataflow import needs
+from jitla.loops.detect import Nest, chain
+from jitla.loops.types import (
+    BITS,
+    HELD,
+    INTEGERS,
+    RANGES,
+    START,
+    STOP,
+    WIDE,
+    Array,
+    Given,
+    Refused,
+    Scalar,
+    Span,
+    Value,
+    Variable,
+    endless,
+    number,
+    variable,
+)
+
+# What a loop begins and ends with, and elements that stay the same in it.
+_WORDS = re.compile(r"\b[beh]\d+\b")
+_FLOAT, _NUMBER = re.compile(r"float64\((\w+)\)"), re.compile(r"\b(\d+)\.0\b")
+SIZE = 40  # bits of lengths of arrays, and of what may be an index
+
+
+@dataclass
+class Turns:
+    """An inner loop that counts between what is known when it begins."""
+
+    number: int
+    # Its variable, what that holds in it; nothing if the loop assigns it elsewhere, too.
+    name: str
+    value: Value
+    # What it assigns.
+    stored: frozenset[str]
+    # The line of its head, how far in it is, how many loops are around it.
+    line: int
+    depth: int
+    around: int
+    # Whether every turn comes to its end; whether it counts down.
+    plain: bool
+    down: bool
+    # What is read before it, and where an index is beyond an array.
+    read: dict[str, str] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+    def knows(self, word: str) -> bool:
+        """Say whether a word of a bound is this loop's."""
+        return word in (f"b{self.number}", f"e{self.number}", *self.read)
+
+    def lines(self, leaving: str) -> list[str]:
+        """Return what is written before the loop."""
+        made = []
+        for name, text in self.read.items():
+            made += [f"{name} = {text}",
+                     f"if rare(beyond({name}, int64({1 << SIZE}))): {leaving}"]
+        wrong = " or ".join(f"rare({each})" for each in dict.fromkeys(self.wrong))
+        if wrong:
+            begin, end = f"b{self.number}", f"e{self.number}"
+            some = f"{end} < {begin}" if self.down else f"{begin} < {end}"
+            made += [f"if {wrong}:", f"    if {some}: {leaving}"]
+        return ["    " * self.depth + line for line in made]
+
+
+class Ahead(Arithmetic):
+    """Proves indices before the loops that they are in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[Turns] = []
+        # Of each loop around, whether it may not be reached.
+        self.doubts: list[bool] = []
+        # Whether what is written now is an index.
+        self.indexing = False
+
+    def local(self, span: Span) -> bool:
+        """Say whether bounds are known only inside of some loop."""
+        return span is not None and any(_WORDS.search(each) for each in span)
+
+    def proven_ahead(self, span: tuple[str, str], length: str) -> bool:
+        """Let it be asked before a loop whether an index is in bounds; say whether that is possible."""
+        words = {word for each in span for word in _WORDS.findall(each)}
+        found = next((turns for turns in reversed(self.turns) if any(map(turns.knows, words))), None)
+        if found is None:
+            return False
+        low, high = span
+        wrong = [_whole(f"{low} < 0.0"), _whole(f"{high} >= float64({length})")]
+        if not self.certain(found):
+            return {*wrong} <= {*found.wrong}
+        found.wrong += wrong
+        return True
+
+    def certain(self, turns: Turns) -> bool:
+        """Say whether what is written now is done in each turn of a loop, if loops in it have turns."""
+        return turns.plain and not self.unsure and not any(self.doubts[turns.around + 1:])
+
+    def read_ahead(self, text: str) -> str:
+        """Let an element be read before the innermost loop; return its name."""
+        turns = self.turns[-1]
+        for name, other in turns.read.items():
+            if other == text:
+                return name
+        self._count += 1
+        turns.read[f"h{self._count}"] = text
+        return f"h{self._count}"
+
+
+def _whole(text: str) -> str:
+    """Return a comparison of sums with integers instead of floats."""
+    if any(word in text for word in ("*", "/", "floor")):
+        return text
+    return _NUMBER.sub(r"int64(\1)", _FLOAT.sub(r"\1", text))
+
+
+ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0)"}
+
+
+class Elements(Ahead):
+    """Reads and writes elements."""
+
+    def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> None:
+        super().__init__()
+        self.nest = nest
+        self.given = given
+        # What a name outside of the function stands for; whoever is asked makes sure that it stays so.
+        self.resolve = resolve
+        self.variables: dict[str, Variable] = {}
+        self.arrays: dict[str, Array] = {}
+        self.written: set[str] = set()
+        self.definite: set[str] = set()
+        self.needs = needs(nest.loop)
+        # Inside of a function that is written out: which one, what its names are, how long its ways are.
+        self.within: FunctionType | None = None
+        self.scope: dict[str, Value] = {}
+        self.way: list[int] = []
+        self.counters = 0
+        # The loops around, and the bits of how many turns each has at most; none where that is not known.
+        self.around: list[tuple[ast.For | ast.While, int | None]] = []
+        self.changed = False
+        self.rounds = 0
+        # What proves before the loop that indices are in bounds, which are not checked then.
+        self.proofs: list[str] = []
+        # Of arrays that are written, the bounds of each index; whether some are not known.
+        self.boxes: dict[str, list[list[tuple[str, str]]]] = {}
+        self.loose = False
+        # Lengths along which an index may count from the end.
+        self.wrapping: set[str] = set()
+        # Variables that were read before it is known what they may hold.
+        self.unknown: set[str] = set()
+        for name, what in given.items():
+            if isinstance(what, Array):
+                self.arrays[name] = what
+                if name in nest.writes:
+                    raise Refused(f"{name} is an array, and is assigned", nest.line, element=False)
+            elif isinstance(what, Scalar):
+                self.variables[name] = variable(what)
+        for name in nest.writes:
+            self.variables.setdefault(name, Variable(frozenset()))
+
+    def expression(self, node: ast.expr) -> Value:
+        """Translate an expression."""
+        raise NotImplementedError
+
+    def length(self, name: str, axis: int) -> Value:
+        """Return how long an array is along an axis."""
+        text = f"d_{name}_{axis}"
+        bound = f"float64({text})"
+        return Value(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
+
+    def place_of(self, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
+        """Return array and indices of an element."""
+        inner, indices = chain(node)
+        if not isinstance(inner, ast.Name) or inner.id not in self.arrays:
+            raise Refused(f"{ast.unparse(inner)} is no array", element=False)
+        name = inner.id
+        if len(indices) != self.arrays[name].ndim:
+            raise Refused(f"{ast.unparse(node)} is no element", element=False)
+        return name, indices
+
+    def place(self, node: ast.Subscript, stored: bool = False) -> tuple[str, str]:
+        """Return array and position of an element, after its indices were checked."""
+        name, indices = self.place_of(node)
+        parts = []
+        before, self.indexing = self.indexing, True
+        try:
+            values = [self.integer(index, " as an index") for index in indices]
+        finally:
+            self.indexing = before
+        if stored and self.quick:
+            self.boxes.setdefault(name, []).append(
+                [self.bounds(value, f"d_{name}_{axis}") for axis, value in enumerate(values)])
+        for axis, value in enumerate(values):
+            place = self.index(value, f"d_{name}_{axis}", isinstance(indices[axis], ast.Subscript))
+            stride = self.stride(name, axis)
+            parts.append(place if stride == "1" else f"{place} * {stride}")
+        return name, self.fresh(" + ".join(parts))
+
+    def bounds(self, value: Value, length: str) -> tuple[str, str]:
+        """Return the bounds of an index; if they are not known, those of the array."""
+        if value.span is not None and _proven(value) and not self.local(value.span):
+            return value.span
+        self.loose = True
+        return "0.0", f"(float64({length}) - 1.0)"
+
+    def index(self, value: Value, length: str, read: bool = False) -> str:
+        """Return the position that an index means along an axis; one that is read is hardly ever negative."""
+        if not value.kinds:
+            return "int64(0)"
+        place = value.text
+        if self.quick and _proven(value):
+            assert value.span is not None
+            low, high = value.span
+            if self.local(value.span):
+                if self.proven_ahead(value.span, length):
+                    return place
+            else:
+                self.proofs += [f"{low} >= 0.0", f"{high} < float64({length})"]
+                return place
+        if self.quick and self.counted_down(value.span):
+            assert value.span is not None
+            self.proofs.append(f"{value.span[1]} < float64({length})")
+            if not value.positive:
+                self.wrapping.add(length)
+                place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
+                self.bail(f"{place} < 0", hard=True)
+            return place
+        if not value.positive and not (read and self.quick):
+            self.wrapping.add(length)
+            place = self.fresh(f"{place} + {length} if {place} < 0 else {place}")
+        self.bail(f"outside({place}, {length})", hard=True)
+        return place
+
+    def counted_down(self, span: Span) -> bool:
+        """Say whether what is counted down begins where a loop has come to: at places of arrays."""
+        return span is not None and endless(span) and "INF" not in span[1] and not self.local(span) \
+            and (START in span[1] or STOP in span[1])
+
+    def steady(self, node: ast.Subscript) -> Value | None:
+        """Return an element that an index is made of, if it stays the same in the innermost loop."""
+        if not self.quick or not self.indexing or not self.turns or not self.certain(self.turns[-1]):
+            return None
+        name, indices = self.place_of(node)
+        kind, stored = self.arrays[name].kind, self.turns[-1].stored
+        if kind not in INTEGERS or name in self.written or not all(
+                isinstance(index, ast.Constant) or isinstance(index, ast.Name)
+                and index.id in self.definite and index.id not in stored for index in indices):
+            return None
+        parts = []
+        for axis, index in enumerate(indices):
+            value, length = self.integer(index, " as an index"), f"d_{name}_{axis}"
+            if not _proven(value) or self.index(value, length) != value.text:
+                return None
+            parts.append(f"{value.text} * {self.stride(name, axis)}")
+        read = self.read_ahead(f"int64(p_{name}[{' + '.join(parts)}])")
+        bound = f"float64({read})"
+        return Value(read, frozenset({kind}), "i", "", min(BITS[kind], SIZE + 1),
+                     RANGES[kind][0] == 0, (), (bound, bound))
+
+    def stride(self, name: str, axis: int) -> str:
+        """Return the text of the elements from one position to the next."""
+        array = self.arrays[name]
+        return "1" if array.contiguous and axis == array.ndim - 1 else f"s_{name}_{axis}"
+
+    def integer(self, node: ast.expr, where: str = "") -> Value:
+        """Return a value that counts."""
+        value = self.settled(self.expression(node))
+        if not value.kinds <= INTEGERS:
+            raise Refused(f"a {min(value.kinds - INTEGERS)}{where} where an integer is needed", element=False)
+        return value
+
+    def load(self, name: str, place: str) -> Value:
+        """Read an element."""
+        kind = self.arrays[name].kind
+        bits = BITS.get(kind, WIDE)
+        return self.fetched(Value(f"p_{name}[{place}]", frozenset({kind}), HELD[kind], "", bits))
+
+    def fetched(self, value: Value) -> Value:
+        """Return an element as what holds its kind."""
+        kind = value.kind
+        text = {"i": f"int64({value.text})", "b": f"({value.text} != 0)"}.get(value.held, value.text)
+        positive = kind in RANGES and RANGES[kind][0] == 0
+        return replace(value, text=self.fresh(text), positive=positive)
+
+    def element(self, name: str, value: Value) -> str:
+        """Return the text of `value` as an element; where NumPy would complain the interpreter goes on."""
+        array = self.arrays[name]
+        self.written.add(name)
+        if not array.writeable:
+            raise Refused(f"{name} is read-only")
+        kind, how = array.kind, HELD[array.kind]
+        if not value.kinds:
+            return ZERO[how]
+        if how in "ds":
+            if value.held == "d" and how == "s":
+                text = self.fresh(f"float32({value.text})")
+                self.bail(f"lost({value.text}, {text})")
+                return text
+            text = self.held(value, "d") if value.held == "i" else value.text
+            return f"float{64 if how == 'd' else 32}({text})"
+        if how == "b":
+            return f"uint8({value.text} != 0)" if value.held != "b" else f"uint8({value.text})"
+        text = value.text
+        if value.held in "ds":
+            self.bail(f"not (abs({text}) < 9007199254740992.0)", hard=True)
+            text = self.fresh(f"int64({text})")
+            value = Value(text, value.kinds, "i", "", 53)
+        elif value.held == "b":
+            text = f"int64({text})"
+        if value.kinds != {kind} or value.held != how:
+            self.in_range(text, kind, value)
+        return f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}({text})"
+
+    def store(self, name: str, place: str, value: Value) -> None:
+        """Write an element."""
+        text = self.element(name, value)
+        self.flush()
+        self.put(f"p_{name}[{place}] = {text}")
+        self.forget("p_")
+
+
+def _proven(value: Value) -> bool:
+    """Say whether the bounds of an index are known before the nest."""
+    return value.span is not None and not value.span[0].startswith("-") and not endless(value.span)
 
 
 class Expressions(Elements):

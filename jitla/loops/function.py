@@ -1,35 +1,81 @@
-"""The version of a user's function whose loops over elements may run as compiled code.
-
-Knows: functions, and what became of their nests. Must not know: sessions, plans.
-Receives functions; returns what is called instead of them where nothing is traced, or None.
-"""
+"""The function that is called instead of one with loops, and its compiled code on disk."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import cache
+from importlib.util import find_spec
 from inspect import signature
 from os.path import dirname
+from pathlib import Path
 from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from jitla.internal import hide_module
-from jitla.loops.alone import alone
-from jitla.loops.calls import callable_in_nests
-from jitla.loops.entry import Entry
-from jitla.loops.helpers import Helpers
-from jitla.loops.names import computed
-from jitla.loops.nests import Found, Nest, find, reduction
-from jitla.loops.variants import Variant
-from jitla.loops.versions import CONSTANTS, asked, replace
-from jitla.loops.within import Callee, called, defined, handed
+from jitla.loops.arithmetic import callable_in_nests
+from jitla.loops.callees import Callee, Helpers, called, defined, handed
+from jitla.loops.deopt import CONSTANTS, asked, replace
+from jitla.loops.detect import Found, Nest, alone, computed, find, reduction
+from jitla.loops.policy import Entry, Variant
 from jitla.source import changed_code, tree_of
 from jitla.turning import DEEP, indexes_in_turn, reaches
 
-if TYPE_CHECKING:
-    from jitla.loops.keeping import Kept
+
+class Shelf(Protocol):
+    """Keeps machine code under a key; `maker` says what made it, and for which processor."""
+
+    def get(self, key: str, maker: str) -> bytes | None:
+        """Return what is kept under `key`."""
+        ...
+
+    def put(self, key: str, maker: str, code: bytes) -> None:
+        """Keep `code`."""
+        ...
+
+
+# What keeps machine code here, and what makes it; None where nothing is kept.
+Kept = Callable[[], tuple[Shelf, str]] | None
+Ask = Callable[[str, tuple[str, ...]], tuple[str, bytes]]
+
+
+def kept(text: str, pointers: tuple[str, ...], ask: Ask, program: str, kept_by: Kept) -> tuple[str, bytes]:
+    """Return name and object of what is made of `text`, from the shelf if they are there."""
+    if kept_by is None:
+        return ask(text, pointers)
+    shelf, processor = kept_by()
+    maker = f"{processor} {_compiler(program)}"
+    key = _key(text, pointers)
+    found = shelf.get(key, maker)
+    if found is None:
+        name, data = ask(text, pointers)
+        shelf.put(key, maker, name.encode() + b"\n" + data)
+        return name, data
+    first, _, data = found.partition(b"\n")
+    return first.decode(), data
+
+
+def _key(text: str, pointers: Sequence[str]) -> str:
+    return hashlib.sha256(json.dumps(["loop", text, list(pointers)]).encode()).hexdigest()
+
+
+@cache
+def _compiler(program: str) -> str:
+    """Say what compiles: the releases of Numba and llvmlite, by the files they say it in, and who calls them.
+
+    Asked of the packages' metadata it would take a fourth of all that a process loads for its first loop.
+    """
+    found = hashlib.sha256(Path(program).read_bytes())
+    for package in ("numba", "llvmlite"):
+        spec = find_spec(package)
+        release = Path(spec.origin).with_name("_version.py") if spec and spec.origin else None
+        found.update(release.read_bytes() if release and release.exists() else b"unknown")
+    return f"Numba {found.hexdigest()}"
+
 
 _GENERATORS = 0x20 | 0x80 | 0x200
 # Nests that take a smaller part of a call than this do not decide how the rest of it runs.
@@ -163,7 +209,7 @@ class Loops:
         self._foreman: Any = None
         self._link = link
         self._load = load
-        self._loads = loads  # calls what it is given with `jitla.loops.making`, once that is loaded
+        self._loads = loads  # calls what it is given with `jitla.loops.compiler`, once that is loaded
         self._calm = calm  # returns what says whether nobody watches
         self._keeps = keeps
 

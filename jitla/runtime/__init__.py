@@ -1,12 +1,7 @@
-"""What kernels need while they run: threads and memory. No native code is made here.
+"""What kernels need while they run: threads, output memory, and native methods. No code is generated here."""
 
-Reading order: entry, methods, processors, freed, pool, buffers, process,
-behind, writes.
-"""
-
-from jitla.runtime.behind import Behind
-from jitla.runtime.entry import builtin
-from jitla.runtime.freed import keep_freed
+from jitla.runtime.background import Behind
+from jitla.runtime.native_call import builtin
 from jitla.runtime.process import (
     allocator,
     empty,
@@ -14,6 +9,7 @@ from jitla.runtime.process import (
     install,
     installed,
     keep_asleep,
+    keep_freed,
     keep_limit,
     layouts,
     methods,
@@ -23,7 +19,11 @@ from jitla.runtime.process import (
     statistics,
     threads,
 )
-from jitla.runtime.processors import free_memory, memory, processors
+from jitla.runtime.thread_pool import (
+    free_memory,
+    memory,
+    processors,
+)
 from jitla.runtime.writes import watched
 
 __all__ = [

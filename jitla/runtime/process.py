@@ -1,28 +1,92 @@
-"""The run time of this process: one pool, one memory handler, set up once, surviving forks.
-
-Knows: pool and buffers. Must not know: how native code is made, llvmlite.
-Receives the addresses of the loaded code; `empty`, `set_threads`, `statistics` then use it.
-"""
+"""The run time of this process: output memory, its reuse, and the pool of threads, set up once."""
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from jitla.errors import ConfigError
-from jitla.runtime.buffers import Buffers, Maker, plain_empty
-from jitla.runtime.entry import builtin
-from jitla.runtime.methods import Methods
-from jitla.runtime.pool import Pool
+from jitla.runtime.native_call import Methods, builtin, native
+from jitla.runtime.thread_pool import Pool, memory
 
 __all__ = [
-    "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep", "keep_limit", "layouts",
-    "methods",
-    "reserve_threads", "set_threads", "share", "statistics", "threads",
+    "BLOCK", "Buffers", "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep",
+    "keep_freed", "keep_limit", "layouts", "methods", "plain_empty", "reserve_threads", "set_threads",
+    "share", "statistics", "threads",
 ]
+
+
+#: Bytes of the block that is freed, less than the most that glibc learns from (32 MB); it then keeps twice as
+#: many at the end of its heap. Those must be a small part of the memory.
+BLOCK = 31 << 20
+SHARE = 0.05
+
+
+def keep_freed() -> bool:
+    """Let the C library keep the memory of freed blocks up to `BLOCK` bytes; say whether it was asked to."""
+    if sys.platform != "linux" or 2 * BLOCK > SHARE * memory():
+        return False
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+    libc.free.restype, libc.free.argtypes = None, (ctypes.c_void_p,)
+    libc.free(libc.malloc(BLOCK))  # never touched: it takes no memory
+    return True
+
+
+#: Most that is kept for reuse: the smaller of this many bytes and this share of the memory.
+KEEP_BYTES, KEEP_SHARE = 256 << 20, 0.1
+
+Maker = Callable[..., np.ndarray]
+
+
+class Buffers:
+    """The native memory handler of this process."""
+
+    def __init__(self, addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
+        self._names = layout["counters"]
+        self._words = (ctypes.c_int64 * len(self._names)).from_address(addresses["jitla_memory"])
+        self.hold = native(addresses["jitla_hold"], result=ctypes.c_int32)
+        self.drop = native(addresses["jitla_drop"])
+        self.trim = native(addresses["jitla_trim"])
+        self.limit(int(min(KEEP_BYTES, KEEP_SHARE * memory())))
+        capsule = ctypes.pythonapi.PyCapsule_New
+        capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+        self.capsule = capsule(addresses["jitla_handler"], addresses["jitla_capsule_name"], None)
+        # arrays and contexts hold references of their own; the native code's is never given back
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.capsule))
+        ctypes.c_void_p.from_address(addresses["jitla_capsule"]).value = id(self.capsule)
+        self.empty: Maker = builtin("empty", addresses["jitla_empty"], _DOC)
+
+    def limit(self, nbytes: int) -> None:
+        """Keep at most `nbytes` of freed blocks."""
+        self._words[0] = nbytes
+        self.trim()
+
+    def counters(self) -> dict[str, int]:
+        """Bytes that may be kept, are kept, are in use; blocks reused, fresh, kept."""
+        return dict(zip(self._names, self._words, strict=True))
+
+
+_DOC = "empty(shape, dtype[, axes]): a new array; `axes` from slowest to fastest."
+
+
+def plain_empty(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...] = ()) -> np.ndarray:
+    """What the native `empty` does, without native code."""
+    if not axes or axes == tuple(range(len(shape))):
+        return np.empty(shape, dtype)
+    # empty_like follows the order of a prototype's strides, and the result owns its data
+    small = (2,) * len(shape)
+    strides = [0] * len(shape)
+    for position, axis in enumerate(reversed(axes)):
+        strides[axis] = 1 << position
+    prototype = np.ndarray(small, np.uint8, bytearray(prod(small)), strides=strides)
+    return np.empty_like(prototype, dtype=dtype, order="K", shape=shape)
 
 
 class _Process:
@@ -81,7 +145,7 @@ def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable
     _PROCESS.layouts = tuple(
         builtin(name, addresses[f"jitla_{name}"], doc) for name, doc in _LAYOUT_DOCS.items())
     _PROCESS.methods = Methods(addresses, *layout["methods"])
-    _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _DOC)
+    _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _PROCESS_DOC)
     return _PROCESS.launch
 
 
@@ -90,7 +154,7 @@ _LAYOUT_DOCS = {
     "remember": "remember(array, object): keep object, and the array's dtype, alive yourself.",
     "forget": "forget(): nothing is remembered any more.",
 }
-_DOC = "launch(template, *operands): run the kernel that `template` describes; its flags."
+_PROCESS_DOC = "launch(template, *operands): run the kernel that `template` describes; its flags."
 
 
 def layouts() -> tuple[Callable[..., Any], ...] | None:

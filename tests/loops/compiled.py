@@ -6,7 +6,10 @@ from functools import cache
 from typing import Any
 
 from jitla.gate import GATE
-from jitla.loops import Loops, worker
+from jitla.loops import (
+    Loops,
+    worker,
+)
 from tests.loops import emulated
 
 

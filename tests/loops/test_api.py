@@ -16,9 +16,17 @@ import pytest
 import jitla
 from jitla import outlook
 from jitla.gate import GATE
-from jitla.loops import Loops, entry, foreman
+from jitla.loops import (
+    Loops,
+)
+from jitla.loops import (
+    compiler as foreman,
+)
 from jitla.loops import function as loops_function
-from jitla.loops.nests import find
+from jitla.loops import (
+    policy as entry,
+)
+from jitla.loops.detect import find
 from jitla.turning import computes_in_turn, indexes_in_turn
 from tests.loops import emulated, programs, test_within
 

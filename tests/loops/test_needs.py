@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from jitla.loops.needs import needs
+from jitla.loops.dataflow import needs
 
 
 def found(text):

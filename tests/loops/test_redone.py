@@ -9,7 +9,10 @@ import warnings
 import numpy as np
 import pytest
 
-from jitla.loops.redone import ordered, unread
+from jitla.loops.dataflow import (
+    ordered,
+    unread,
+)
 from tests.loops import programs
 from tests.loops.fuzz import outcome
 

@@ -10,8 +10,12 @@ import pytest
 
 from jitla import rests
 from jitla.rests import LOCAL
-from jitla.runtime import behind as behind_file
-from jitla.runtime.behind import AT_ONCE, OWED, Behind
+from jitla.runtime import background as behind_file
+from jitla.runtime.background import (
+    AT_ONCE,
+    OWED,
+    Behind,
+)
 
 
 class Clock:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jitla.runtime.buffers import plain_empty
+from jitla.runtime.process import plain_empty
 
 
 @pytest.mark.parametrize("axes", [(), (0, 1, 2), (2, 1, 0), (1, 2, 0), (2, 0, 1)])

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from jitla.runtime import freed
+from jitla.runtime import process as freed
 
 _FAULTS = """
 import resource

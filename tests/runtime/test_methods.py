@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ctypes
 
-from jitla.runtime.entry import method
-from jitla.runtime.methods import Methods, _counts, _place
+from jitla.runtime.native_call import (
+    Methods,
+    _counts,
+    _place,
+    method,
+)
 
 
 class Slotted:

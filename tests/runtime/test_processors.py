@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from jitla.config import openmp_threads
-from jitla.runtime.processors import memory, processors
+from jitla.runtime.thread_pool import (
+    memory,
+    processors,
+)
 
 ROOT = Path(__file__).parents[2]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="one thread elsewhere")

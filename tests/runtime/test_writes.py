@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.runtime import watched, writes
+from jitla.runtime import (
+    watched,
+    writes,
+)
 
 needed = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="this system does not tell of writes")
 

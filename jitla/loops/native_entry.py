@@ -1,27 +1,22 @@
-"""The machine code before a compiled nest: it looks at what is given, unpacks it, and packs the results.
-
-Knows: the layout of Python's and NumPy's objects, of a kernel's memory. Must not know: syntax trees, Numba.
-Receives a kernel and what it was made for; returns text of LLVM, and what each of its slots has to hold.
-
-The text holds no addresses: they are in slots, eight bytes each, that it is given with every call.
-What it was not made for it hands, as it came, to the object in its first slot.
-"""
+"""Native entry of compiled loops: a vectorcall function that reads arguments and calls the code."""
 
 from __future__ import annotations
 
+import ctypes
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loops.given import Array, Given, Scalar
-from jitla.loops.kernel import Kernel
-from jitla.loops.kinds import CODES, HELD, ITEM, PYTHON, TYPES
-from jitla.loops.seen import FLAGS
-from jitla.loops.versions import Nothing
+from jitla.loops.deopt import Nothing
+from jitla.loops.translator import Kernel
+from jitla.loops.types import BY_CODE, CODES, FLAGS, HELD, ITEM, PYTHON, TYPES, Array, Given, Scalar
+from jitla.runtime import builtin
 
 # Where an object's own part begins; the fields of an array.
 HEADER = object.__basicsize__
@@ -355,4 +350,129 @@ def _number(text: Text, place: int, kind: str, held: str) -> str:
     args = f"ptr {text.object(TYPES[kind])}, ptr %one, i64 1, ptr null"
     found = text.call("PyObject_Vectorcall", "ptr", args)
     text.call("Py_DecRef", "void", f"ptr {made}")
+    return found
+
+
+class Code:
+    """A compiled kernel, ready to be called."""
+
+    __slots__ = ("address", "kernel", "seconds", "writes", "_call", "_items", "_free", "_library", "_names")
+
+    def __init__(self, kernel: Kernel, writes: tuple[str, ...], library: Any, address: int) -> None:
+        self.kernel = kernel
+        self.writes = writes
+        self.address = address
+        self.seconds = 0.0  # that the last call took, without packing
+        self._library = library  # the code lives as long as this does
+        pointers = [ctypes.c_void_p] * (4 + len(kernel.arrays))
+        self._call = ctypes.CFUNCTYPE(ctypes.c_int, *pointers)(address)
+        self._items = tuple(np.dtype(name).itemsize for name in kernel.pointers)
+        only = tuple(name for name in kernel.takes if name not in kernel.gives)
+        self._names = kernel.gives, only
+        # Memory that is not in use.
+        self._free: list[tuple[Any, int]] = []
+
+    def __call__(self, given: dict[str, Any]) -> tuple[Any, ...]:
+        """Run the code; return the number of the statement to go on with, the variables, the counters."""
+        try:
+            memory, address = self._free.pop()
+        except IndexError:
+            memory, address = self._memory()
+        pointers = self._packed(given, memory)
+        start = perf_counter()
+        self._call(address, address + 8, address + 16, address + 16, *pointers)
+        self.seconds = perf_counter() - start
+        label = ctypes.c_int64.from_address(address).value
+        found = self.unpacked(label, memory, 16)
+        self._free.append((memory, address))
+        return found
+
+    def _packed(self, given: dict[str, Any], memory: Any) -> list[int]:
+        """Write numbers and lengths where the code reads them; return addresses of arrays."""
+        kernel = self.kernel
+        takes, truths = kernel.takes, kernel.truths
+        packed: list[Any] = []
+        for name in self._names[0]:
+            packed += (given[name] if name in takes else 0, 0)
+        packed += (0,) * (3 * kernel.counters)
+        packed += [given[name] for name in self._names[1]]
+        for place, name in truths:
+            packed[place] = bool(given[name])  # those of NumPy cannot be packed
+        pointers = []
+        for name, item in zip(kernel.arrays, self._items, strict=True):
+            array = given[name]
+            pointers.append(array.ctypes.data)
+            for length, stride in zip(array.shape, array.strides, strict=True):
+                packed += (length, stride // item)
+        kernel.packing.pack_into(memory, 16, *packed)
+        return pointers
+
+    def _memory(self) -> tuple[Any, int]:
+        memory = ctypes.create_string_buffer(self.kernel.packing.size + 24)
+        return memory, ctypes.addressof(memory)
+
+    def unpacked(self, label: int, memory: Any, offset: int) -> tuple[Any, ...]:
+        """Return the number of the statement to go on with, the variables, the counters."""
+        kernel = self.kernel
+        back = kernel.unpacking.unpack_from(memory, offset)
+        count = 2 * len(kernel.gives)
+        values = {}
+        for name, value, code in zip(kernel.gives, back[:count:2], back[1:count:2], strict=True):
+            values[name] = BY_CODE[code](value) if code else Nothing
+        return label, *(values.get(name, Nothing) for name in self.writes), *back[count:]
+
+
+class Slots(np.ndarray):
+    """The memory that a door reads; its own attributes keep what it points to."""
+
+    kept: list[Any]
+
+
+class Door:
+    """A builtin that runs compiled code for values of one kind, and asks another for those of others."""
+
+    def __init__(self, code: Code, objects: Sequence[Any], loaded: tuple[Any, int],
+                 finish: Callable[[tuple[Any, ...]], Any]) -> None:
+        library, address = loaded
+        self._code = code
+        self._finish = finish
+        slots = np.zeros(FINISH + 1 + len(FUNCTIONS) + len(objects), np.int64).view(Slots)
+        # whoever is in the builtin while the door is shut still needs all of it
+        slots.kept = [library, code, *objects, self._finished]
+        slots[KERNEL], slots[FINISH] = code.address, id(slots.kept[-1])
+        slots[FINISH + 1:] = [*_functions(), *map(id, objects)]
+        self._slots = slots
+        self.ask: Callable[..., Any] = builtin("nest", address, "Run a nest.", slots)
+
+    def before(self, other: Callable[..., Any]) -> Callable[..., Any]:
+        """Let `other` be asked about all other values; return what is to be asked first."""
+        self._slots.kept.append(other)
+        self._slots[ELSE] = id(other)
+        return self.ask
+
+    @property
+    def runs(self) -> int:
+        """How often it has run compiled code."""
+        return int(self._slots[RUNS])
+
+    @property
+    def seconds(self) -> float:
+        """How long that took."""
+        return 1e-9 * int(self._slots[TIME])
+
+    def _finished(self, memory: bytes) -> Any:
+        """Unpack what compiled code left where Python has to go on."""
+        label = int.from_bytes(memory[-8:], "little", signed=True)
+        return self._finish(self._code.unpacked(label, memory, 0))
+
+
+@cache
+def _functions() -> list[int]:
+    """Return the addresses of the functions that doors call."""
+    found = []
+    for name in FUNCTIONS:
+        function = ctypes.CDLL(None).clock_gettime if name == "clock" else getattr(ctypes.pythonapi, name)
+        address = ctypes.cast(function, ctypes.c_void_p).value
+        assert address is not None
+        found.append(address)
     return found

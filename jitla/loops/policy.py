@@ -1,31 +1,87 @@
-"""What is asked before a nest: whether compiled code runs it, and whether it may be trusted.
-
-Knows: clocks, what was found of each kind of values. Must not know: syntax, machine code.
-Receives the values that a nest reads; returns what it would have assigned, or None where Python runs it.
-
-A nest is timed while Python runs it. One that takes long enough is translated and compiled elsewhere.
-Then Python still runs it some times, and compiled code, too, on copies: only if everything is the same,
-compiled code takes its place.
-"""
+"""When loops are compiled and which version a call takes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from time import perf_counter
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitla.loops.names import EXITS
-from jitla.loops.nests import Nest
-from jitla.loops.seen import described, signature
-from jitla.loops.variants import Run, Variant
-from jitla.loops.versions import Nothing
+from jitla.classes import dataclass
+from jitla.loops.deopt import Nothing
+from jitla.loops.detect import EXITS, Nest
+from jitla.loops.types import described, signature
 
-if TYPE_CHECKING:  # what most functions need never
-    from jitla.loops.call import Code
-    from jitla.loops.helpers import Helpers
+if TYPE_CHECKING:
+    from jitla.loops.callees import Helpers
+    from jitla.loops.native_entry import Code, Door
+
+
+@dataclass(eq=False)
+class Variant:
+    """One nest for one kind of values: cold, waiting, tried, trusted, or left to Python."""
+
+    state: str = "cold"
+    reason: str = ""
+    line: int = 0
+    element: bool = True
+    given: tuple[Any, ...] = ()
+    code: Code | None = None
+    # Names outside of the function, and what they were.
+    assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
+    # Functions that are written out in its code, and what they were.
+    helpers: dict[FunctionType, CodeType] = field(default_factory=dict)
+    key: Any = None
+    # What is called instead of Python's way once it is trusted.
+    door: Door | None = None
+    # Runs by Python and their seconds; by compiled code; those that Python finished.
+    plain: int = 0
+    seconds: float = 0.0
+    runs: int = 0
+    compiled: float = 0.0
+    left: int = 0
+    # Runs that were the same; the seconds of those by Python, and by compiled code.
+    same: int = 0
+    matched: float = 0.0
+    tried: float = 0.0
+    kinds: str = ""
+
+    def unchanged(self) -> bool:
+        """Say whether all functions that are written out do what they did."""
+        return all(function.__code__ is code for function, code in self.helpers.items())
+
+    @property
+    def all_runs(self) -> int:
+        """Runs of compiled code, whoever began them."""
+        return self.runs + (self.door.runs if self.door is not None else 0)
+
+    @property
+    def all_compiled(self) -> float:
+        """Seconds of them."""
+        return self.compiled + (self.door.seconds if self.door is not None else 0.0)
+
+    def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
+        """Leave it to Python from now on."""
+        self.state, self.reason, self.line, self.element = "refused", reason, line, element
+        self.code = None
+
+
+class Run:
+    """One run by Python that is timed, and compared if compiled code was tried before."""
+
+    __slots__ = ("variant", "start", "found", "copies", "tried")
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+        self.found: tuple[Any, ...] | None = None
+        self.tried = 0.0
+        self.copies: list[tuple[np.ndarray, np.ndarray]] = []
+        self.start = perf_counter()
+
 
 # Seconds that a nest has to take altogether before it is compiled, the same while a process is there that
 # compiles, or where another nest of the function is compiled; on average.

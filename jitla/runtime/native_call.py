@@ -1,19 +1,50 @@
-"""Native methods of Python classes, and the table that tells them where things are.
-
-Knows: CPython's slots, reference counts and method descriptors, found by looking.
-Must not know: what the methods do. Receives classes and objects; gives the class other methods.
-"""
+"""Python methods and functions whose code is native."""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from sys import getrefcount
 from typing import Any
 
-from jitla.runtime.entry import method
+__all__ = ["Methods", "builtin", "method", "native"]
 
-__all__ = ["Methods"]
+
+_FASTCALL = 0x80
+
+
+class _Method(ctypes.Structure):
+    _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
+                ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
+
+
+def builtin(name: str, address: int, doc: str, owner: Any = None) -> Callable[..., Any]:
+    """Make the METH_FASTCALL function at `address` an ordinary builtin, called with `owner` first."""
+    make = ctypes.pythonapi.PyCFunction_NewEx
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
+    given = None if owner is None else id(owner)  # the builtin keeps it
+    made: Callable[..., Any] = make(_record(name, address, doc), given, None)
+    return made
+
+
+def method(owner: type, name: str, address: int, doc: str) -> Callable[..., Any]:
+    """Make the METH_FASTCALL function at `address` a method that instances of `owner` can be given."""
+    make = ctypes.pythonapi.PyDescr_NewMethod
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
+    made: Callable[..., Any] = make(owner, _record(name, address, doc))
+    return made
+
+
+def _record(name: str, address: int, doc: str) -> int:
+    record = _Method(name.encode(), address, _FASTCALL, doc.encode())
+    # the function may outlive every reference we could keep: its record lives for ever
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(record))
+    return ctypes.addressof(record)
+
+
+def native(address: int, *arguments: Any, result: Any = None) -> Callable[..., Any]:
+    """Make the C function at `address` callable, with the GIL kept."""
+    return ctypes.PYFUNCTYPE(result, *arguments)(address)
 
 
 class Methods:

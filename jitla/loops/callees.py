@@ -1,10 +1,4 @@
-"""Functions that come along with one: those defined in it, and those that it calls by name.
-
-Knows: syntax trees, code, globals. Must not know: nests, what becomes of them.
-Receives the tree of a function; returns functions in it, and calls of others in it.
-
-A function that is defined in another comes along if it is only called there: nobody else ever sees it.
-"""
+"""Functions of users that loops call: inlined helpers, and decorated functions called from loops."""
 
 from __future__ import annotations
 
@@ -14,6 +8,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from jitla.callables import is_decorated, is_installed, package_of
+from jitla.classes import dataclass
+from jitla.loops.detect import EXPRESSIONS, check, computed
+from jitla.loops.types import Refused
+from jitla.source import tree_of
+
+__all__ = ["DEEPEST", "Helper", "Helpers", "LONGEST_WAY"]
+
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -120,3 +121,80 @@ def handed(call: ast.Call, key: str) -> None:
     for node in (asked, asked.func, asked.func.value):  # type: ignore[attr-defined]
         ast.copy_location(node, call.func)
     call.func = asked
+
+
+# Functions that call the next; statements that are written out for one call, those behind an ``if`` twice.
+DEEPEST, LONGEST_WAY = 4, 40
+_GENERATORS = 0x20 | 0x80 | 0x200
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function that makes a number of numbers, as its code was."""
+
+    function: FunctionType
+    code: CodeType
+    names: tuple[str, ...]
+    body: tuple[ast.stmt, ...]
+
+
+class Helpers:
+    """The functions that the nests of one function may call, and why others are none."""
+
+    def __init__(self, caller: FunctionType) -> None:
+        self._caller = caller
+        self._met: dict[int, tuple[Any, Helper | str]] = {}
+
+    def of(self, function: Any) -> Helper | str:
+        """Return what a function does, or what of it is not for nests."""
+        _, known = self._met.get(id(function), (None, None))
+        if known is None or isinstance(known, Helper) and function.__code__ is not known.code:
+            try:
+                made: Helper | str = _helper(function, self._caller)
+            except Refused as refused:
+                made = refused.reason
+            self._met[id(function)] = function, made
+        return self._met[id(function)][1]
+
+
+def _helper(function: Any, caller: FunctionType) -> Helper:
+    if type(function) is not FunctionType or not is_users(function, caller):
+        raise Refused("")
+    code = function.__code__
+    source = None if code.co_flags & _GENERATORS or function.__closure__ else tree_of(function)
+    if source is None or not isinstance(source.node, ast.FunctionDef):
+        raise Refused("its text is not known, or it has variables of another function")
+    args = source.node.args
+    if args.vararg or args.kwarg or args.kwonlyargs:
+        raise Refused("it takes any number of arguments, or named ones")
+    for each in source.node.body:
+        _allowed(each)
+    names = tuple(arg.arg for arg in (*args.posonlyargs, *args.args))
+    return Helper(function, code, names, tuple(source.node.body))
+
+
+def _allowed(node: ast.stmt) -> None:
+    """Refuse statements of a function that do more than to make a number."""
+    match node:
+        case ast.Expr(value=ast.Constant()) | ast.Pass():
+            return
+        case ast.If(test=test, body=body, orelse=orelse):
+            _arithmetic(test)
+            for each in (*body, *orelse):
+                _allowed(each)
+        case ast.Assign(targets=[ast.Name()], value=value) | ast.AugAssign(target=ast.Name(), value=value):
+            _arithmetic(value)
+        case ast.AnnAssign(target=ast.Name(), value=ast.expr() as value) \
+                | ast.Return(value=ast.expr() as value):
+            _arithmetic(value)
+        case _:
+            raise Refused(f"it has a {type(node).__name__.lower()} statement")
+
+
+def _arithmetic(node: ast.expr) -> None:
+    check(node)
+    for part in computed(node):
+        if not isinstance(part, EXPRESSIONS) or isinstance(part, (ast.Subscript, ast.Slice, ast.Tuple)):
+            raise Refused("it has elements, or more than one number")
+        if isinstance(part, ast.Name) and part.id.startswith("__"):
+            raise Refused(f"{part.id} may be another name in a class")

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from jitla.loops.nests import Nest
+from jitla.loops.detect import Nest
 
 AT, FOUND = ".at", ".found"
 # Texts that become objects.
