@@ -1,8 +1,8 @@
-"""When and what is compiled: the pipeline, programs and their bindings, and the caches.
+"""Compilation of blocks and when it is repeated: pipeline, programs, binding to sizes, caches.
 
-Reading order: stores, fresh, rings, emit, resize, choices, spaces, asked, cuts, streaming, upright,
-rows, windows, listing, scheduled, loops, codes, program, checking, appraisal, splitting, placing,
-drafts, kept, pipeline, copying, invariants, remembered, recent, cache.
+`compiler` holds the programs; `pipeline` makes one by rewriting, planning and generating code; `program` binds
+it to sizes and checks guards (`binding`, `row_binding`, `output_buffers`); `offload` places operators on a
+device.
 """
 
 from typing import TYPE_CHECKING
@@ -10,8 +10,34 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.recompile.cache import Compiler
-    from jitla.recompile.choices import (
+    from jitla.recompile.binding import Parcel
+    from jitla.recompile.compiler import Compiler, Recent
+    from jitla.recompile.copying import (
+        Sized,
+        sized,
+        traced,
+    )
+    from jitla.recompile.loop_schedules import (
+        chosen_text,
+        usual_loops,
+    )
+    from jitla.recompile.output_buffers import (
+        Order,
+        order_steps,
+    )
+    from jitla.recompile.pipeline import (
+        STAGES,
+        Draft,
+        Stage,
+        Tools,
+        Trace,
+        run_pipeline,
+    )
+    from jitla.recompile.program import (
+        Bound,
+        Program,
+    )
+    from jitla.recompile.schedule_choices import (
         LOOPS,
         ORDER,
         PLACE,
@@ -23,27 +49,17 @@ if TYPE_CHECKING:
         Made,
         Tuning,
     )
-    from jitla.recompile.copying import Sized, sized, traced
-    from jitla.recompile.drafts import Draft, Tools
-    from jitla.recompile.listing import chosen_text, usual_loops
-    from jitla.recompile.loops import Parcel
-    from jitla.recompile.pipeline import STAGES, Stage, Trace, run_pipeline
-    from jitla.recompile.program import Bound, Program
-    from jitla.recompile.recent import Recent
-    from jitla.recompile.stores import Order, order_steps
 else:
     __getattr__ = door(
         __name__,
-        cache="Compiler",
-        choices="LOOPS ORDER PLACE TILE UNTUNED Choice Chosen Key Made Tuning",
+        binding="Parcel",
+        compiler="Compiler Recent",
         copying="Sized sized traced",
-        drafts="Draft Tools",
-        listing="chosen_text usual_loops",
-        loops="Parcel",
-        pipeline="STAGES Stage Trace run_pipeline",
+        loop_schedules="chosen_text usual_loops",
+        output_buffers="Order order_steps",
+        pipeline="Draft STAGES Stage Tools Trace run_pipeline",
         program="Bound Program",
-        recent="Recent",
-        stores="Order order_steps",
+        schedule_choices="Choice Chosen Key LOOPS Made ORDER PLACE TILE Tuning UNTUNED",
     )
 
 __all__ = [

@@ -13,11 +13,17 @@ from typing import Any
 from jitla.classes import dataclass
 from jitla.fusion import Call, Kernel, Layout, Plan, Product, RowKernel, Verdict, WindowKernel
 from jitla.hops import Hop, Kind, Meta, Shape, topo
-from jitla.recompile.choices import Chosen
-from jitla.recompile.drafts import Draft
-from jitla.recompile.pipeline import Trace, retold
-from jitla.recompile.program import Bound, Program
-from jitla.recompile.resize import rebuild
+from jitla.recompile.pipeline import (
+    Draft,
+    Trace,
+    retold,
+)
+from jitla.recompile.program import (
+    Bound,
+    Program,
+    rebuild,
+)
+from jitla.recompile.schedule_choices import Chosen
 
 
 @dataclass(frozen=True, slots=True)

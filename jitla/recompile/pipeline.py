@@ -1,33 +1,211 @@
-"""From roots to a program: the stages, in order, with the reason for their place.
-
-Knows: which stages there are. Must not know: what they do inside, any backend.
-Receives roots and what to do with their values; returns a `Program` that remembers every stage.
-"""
+"""The pipeline of compilation: estimates, rewrites, planning, code generation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.events import Event
-from jitla.fusion import Layout, Recall, Verdict, all_layouts, plan, show, spelled, weigh
-from jitla.hops import Hop, make, topo, verify
+from jitla.fusion import (
+    Layout,
+    Plan,
+    Prices,
+    Recall,
+    Verdict,
+    all_layouts,
+    contiguous,
+    forecast,
+    is_view,
+    plan,
+    result_of,
+    seen_operands,
+    show,
+    spelled,
+    weigh,
+)
+from jitla.hops import Hop, Kind, Machine, make, topo, verify
 from jitla.hops import show as show_hops
-from jitla.recompile.appraisal import Appraisals, Terms
-from jitla.recompile.choices import Chosen
-from jitla.recompile.drafts import Draft, Tools
-from jitla.recompile.kept import Kept
-from jitla.recompile.listing import nests_text
-from jitla.recompile.placing import Terms as Moving
-from jitla.recompile.placing import placed, show_placed
-from jitla.recompile.program import Program
+from jitla.recompile.loop_schedules import nests_text
+from jitla.recompile.offload import Terms as Moving
+from jitla.recompile.offload import placed, show_placed
+from jitla.recompile.output_buffers import Aliases, Outs
+from jitla.recompile.plan_store import Kept
+from jitla.recompile.program import Program, Workshop
+from jitla.recompile.schedule_choices import Chosen
 from jitla.rests import rest
-from jitla.rewrites import Rule, RuleSet, improve, lengths, simplify
+from jitla.rewrites import Effort, Rule, RuleSet, improve, lengths, simplify
+
+if TYPE_CHECKING:
+    from jitla.fusion import Spelling
+    from jitla.recompile.offload import Device, Placed
+    from jitla.rewrites import Outcome
+
+
+Roots = tuple[Hop, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What plans depend on besides the roots, and which of these go to memory that exists."""
+
+    layouts: Mapping[int, Layout]
+    supports: Callable[[Hop], str | None]
+    machine: Machine
+    templates: Collection[str]
+    fusion: str
+    limit: int
+    recall: Recall | None
+
+
+class Appraisals:
+    """Prices of the states of a search, part by part, and the plans that were made for them."""
+
+    def __init__(self, roots: Roots, outs: Sequence[int | None], terms: Terms) -> None:
+        self._terms = terms
+        self._places = all_layouts(roots, terms.layouts)
+        self._whole = roots, frozenset(i for i, out in enumerate(outs) if out is not None)
+        self._made: Appraisal | None = None
+
+    def of(self, part: Roots, lent: Mapping[Hop, Hop]) -> Appraisal:
+        """Return the prices of what may stand for a part; its leaves `lent` lie as the values they are."""
+        if part == self._whole[0]:
+            self._made = Appraisal(*self._whole, self._terms)
+            return self._made
+        given = {own.attr("slot"): self._places[value] for own, value in lent.items()}
+        return Appraisal(part, frozenset(), replace(self._terms, layouts={**self._terms.layouts, **given}))
+
+    def plan(self, roots: Roots) -> Plan | None:
+        """Return the plan of all roots, if it was made."""
+        return self._made.plans.get(roots) if self._made is not None else None
+
+
+class Appraisal:
+    """Prices of what may stand for `given`: results lie where they do there, unless they are `stored`."""
+
+    def __init__(self, given: Roots, stored: frozenset[int], terms: Terms) -> None:
+        self._terms = terms
+        self._stored = stored
+        self._known: dict[Roots, float] = {}
+        self.plans: dict[Roots, Plan] = {}
+        self._places = all_layouts(given, terms.layouts)
+        self._prices = Prices(terms.machine, self._places)
+        self._wanted = {i: self._places[r] for i, r in enumerate(given) if i not in stored}
+        self._least: dict[Hop, tuple[float, float]] = {}
+
+    def floor(self, roots: Roots) -> float:
+        """Return the least that reading leaves, computing and writing results takes, each once.
+
+        What is only looked at in another order is neither read nor written.
+        """
+        hops = topo(roots)
+        for hop in hops:
+            if hop not in self._places:
+                self._places[hop] = self._place(hop)
+        if any(self._places[roots[i]] != place for i, place in self._wanted.items()):
+            return inf
+        read = {_viewed(i) for h in hops if h.inputs and not is_view(h) for i in h.inputs}
+        terms = [self._once(h) for h in hops if h.inputs or h in read]
+        written = sum(self._written(r) for r in set(roots) if r.inputs and not is_view(r))
+        return written + max(sum(t[0] for t in terms), sum(t[1] for t in terms))
+
+    def guess(self, roots: Roots) -> float:
+        """Return what all operators take one by one, matrices on their way into products written and read."""
+        hops = topo(roots)
+        operands = {i for h in hops if h.op.name == "matmul" for i in map(_viewed, h.inputs) if i.inputs}
+        kept = {i for i in operands if i.meta.ndim == 2 and i.op.kind is Kind.CELL}
+        written = sum(map(self._prices.writes, kept.union(r for r in roots if r.inputs)))
+        return written + sum(map(self._prices.reads, kept)) + sum(sum(self._once(h)) for h in hops)
+
+    def _place(self, hop: Hop) -> Layout:
+        shape = hop.meta.shape
+        if shape == () or hop.op.kind is Kind.LEAF:
+            given = self._terms.layouts.get(hop.attr("slot")) if hop.op.name == "leaf" and shape else None
+            return given or contiguous(shape, hop.meta.dtype.itemsize)
+        return result_of(hop, shape, dict(hop.attrs), [self._places[i] for i in seen_operands(hop)])
+
+    def _once(self, hop: Hop) -> tuple[float, float]:
+        """Return the seconds of reading a leaf, and of computing anything else."""
+        found = self._least.get(hop)
+        if found is None:
+            if hop.op.kind is Kind.LEAF:
+                found = self._prices.reads(hop), 0.0
+            elif is_view(hop):
+                found = 0.0, 0.0
+            else:
+                alone = self._prices.call(hop) if hop.op.kind is Kind.CALL else inf
+                found = 0.0, min(self._prices.work(hop), alone)
+            self._least[hop] = found
+        return found
+
+    def _written(self, root: Hop) -> float:
+        """Return the seconds of writing a result, as far as the call that may make it does not do so."""
+        seconds = self._prices.writes(root)
+        if root.op.kind is Kind.CALL:
+            seconds = min(seconds, max(self._prices.call(root) - self._prices.work(root), 0.0))
+        return seconds
+
+    def price(self, roots: Roots) -> float:
+        """Return what the plan of `roots` is predicted to take."""
+        found = self._known.get(roots)
+        if found is None:
+            t = self._terms
+            stored = {roots[i] for i in self._stored}
+            self.plans[roots], found = forecast(
+                roots, t.layouts, t.supports, t.machine, t.templates, t.fusion, t.limit, stored, t.recall)
+            self._known[roots] = found
+        return found
+
+    def ceiling(self, roots: Roots) -> float:
+        """Return what the calls take, one after the other, that NumPy does it with."""
+        return sum(map(self._prices.call, topo(roots)))
+
+
+def _viewed(hop: Hop) -> Hop:
+    while is_view(hop):
+        hop = hop.inputs[0]
+    return hop
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What is known of a program on its way; a stage returns a draft with more in it."""
+
+    roots: tuple[Hop, ...]
+    layouts: Mapping[int, Layout]
+    outs: Outs
+    aliases: Aliases
+    fired: tuple[str, ...] = ()
+    outcome: Outcome | None = None
+    lengths: frozenset[int] = frozenset()
+    plan: Plan | None = None
+    placed: Placed | None = None
+    spelling: Spelling | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What the stages work with, handed in from above; rules are loaded when somebody asks for them."""
+
+    rules: Callable[[], RuleSet] | None
+    supports: Callable[[Hop], str | None]
+    machine: Machine
+    templates: tuple[str, ...]
+    fusion: str
+    workshop: Workshop
+    observe: Callable[[Event], None]
+    check: bool = False
+    limit: int = 0
+    recall: Callable[[], Recall] | None = None
+    substitutions: Callable[[], RuleSet] | None = None
+    effort: Effort = Effort()
+    devices: tuple[Device, ...] = ()
+    placement: str = "cost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,4 @@
-"""A plan made runnable: one Python function per program, bound to sizes and layouts of each call.
-
-Knows: how values lie in memory under a binding, when a plan does not fit one. Must not know: LLVM.
-Receives a plan with its store targets; returns results for the objects at the leaf positions.
-"""
+"""Compiled programs of blocks: binding to sizes, guards, and their resizing."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from math import prod
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,21 +27,89 @@ from jitla.fusion import (
     result_of,
     seen_operands,
 )
-from jitla.hops import Flagged, Hop, Kind, Shape, topo
+from jitla.hops import Flagged, Hop, Kind, Meta, Shape, leaf, make, topo
 from jitla.making import MAKING
-from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Choice, Chosen, Key, Made
-from jitla.recompile.codes import Code, codes
-from jitla.recompile.emit import Need, Script, write_script
-from jitla.recompile.fresh import copied, maker
-from jitla.recompile.loops import Binding, CellLoop, Misfit, choice_of, loop_of, made
-from jitla.recompile.resize import compose, rebuild
-from jitla.recompile.rings import edges, room
-from jitla.recompile.stores import Aliases, Order, Outs, order_steps
+from jitla.recompile.binding import Binding, BlockLoop, CellLoop, Misfit, choice_of, loop_of, made
+from jitla.recompile.output_buffers import (
+    Aliases,
+    Order,
+    Outs,
+    copied,
+    edges,
+    maker,
+    order_steps,
+    room,
+)
+from jitla.recompile.program_source import Need, Script, write_script
+from jitla.recompile.schedule_choices import UNTUNED, Choice, Chosen, Key, Made, RowTools
 from jitla.rests import rest
 
 if TYPE_CHECKING:
     from jitla.fusion import Verdict
+
+
+def compose(made_for: Mapping[int, int], dims: Mapping[int, int]) -> dict[int, int] | None:
+    """Return the sizes a variant was made for as the sizes now; None if it is of another class."""
+    found = {0: 0, 1: 1}
+    for old, size in made_for.items():
+        if found.setdefault(size, dims.get(old, -1)) != dims.get(old, -1):
+            return None
+    return found
+
+
+def rebuild(roots: tuple[Hop, ...], dims: Mapping[int, int]) -> tuple[Hop, ...]:
+    """Return the same DAG over leaves of other sizes."""
+    new: dict[Hop, Hop] = {}
+    for hop in topo(roots):
+        inputs = [new[i] for i in hop.inputs]
+        if hop.op.name == "const":
+            new[hop] = hop
+        elif hop.op.name == "leaf":
+            shape = tuple(n if n < 2 else dims[n] for n in hop.meta.shape)
+            new[hop] = leaf(
+                hop.attr("slot"), Meta(shape, hop.meta.dtype), hop.attr("form"), hop.line)
+        else:
+            attrs = {k: _resize(v, inputs, dims) if k == "shape" else v for k, v in hop.attrs}
+            new[hop] = make(hop.op.name, inputs, hop.line, **attrs)
+    return tuple(new[r] for r in roots)
+
+
+def _resize(shape: Shape, inputs: Sequence[Hop], dims: Mapping[int, int]) -> Shape:
+    """Translate a shape; one size that no symbol stands for follows from the number of elements."""
+    sizes = [n if n < 2 else dims.get(n, -1) for n in shape]
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = inputs[0].meta.size // max(-prod(sizes), 1)
+    if -1 in sizes:
+        raise InternalError(f"program: sizes of {shape} are not among {dict(dims)}")
+    return tuple(sizes)
+
+
+class Code(NamedTuple):
+    """One piece of machine code of kernel number `at`: for which `form` of arrays, its IR, its assembly."""
+
+    at: int
+    form: str
+    text: str
+    assembly: str
+
+
+def codes(loops: Sequence[Any], tools: RowTools) -> Iterator[Code]:
+    """Yield the code of every loop, in their order."""
+    for at, loop in enumerate(loops):
+        for form, text in _texts(loop):
+            yield Code(at, form, text, tools.assembly(text))
+
+
+def _texts(loop: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(loop, BlockLoop):
+        texts = dict.fromkeys(getattr(made, "text", "") for made in loop.kept)
+        yield from (("part of a pass over rows", text) for text in texts if text)
+        return
+    for (form, schedule), (executable, _) in loop.variants.items():
+        stream = ", around the caches" if schedule.nontemporal else ""
+        short = ", several short rows to a vector" if schedule.crosswise else ""
+        yield f"form {form.mode} {form.ndim}-d {form.inner}{stream}{short}", executable.text
+
 
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while

@@ -12,7 +12,7 @@ from jitla.codegen.crosswise import is_crosswise
 from jitla.codegen.sizes import lay_out
 from jitla.fusion import Form, Schedule, crosswise
 from jitla.hops import Hop, Meta, apply, leaf, make
-from jitla.recompile.choices import short_rows
+from jitla.recompile.schedule_choices import short_rows
 from tests.codegen.driver import BACKEND, kernel_of
 from tests.codegen.test_gather import leaves_of, operand, run
 
@@ -85,8 +85,8 @@ def test_plans_ask_for_it_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) 
         asked.append((geometry.dims[-1], short_rows(kernel, form, geometry)))
         return asked[-1][1]
 
-    monkeypatch.setattr("jitla.recompile.loops.short_rows", noted)
-    monkeypatch.setattr("jitla.recompile.rows.short_rows", noted)
+    monkeypatch.setattr("jitla.recompile.binding.short_rows", noted)
+    monkeypatch.setattr("jitla.recompile.row_binding.short_rows", noted)
 
     @jitla.jit(compile="sync")
     def classes(x: np.ndarray) -> Any:

@@ -8,7 +8,7 @@ import pytest
 import jitla
 from jitla.codegen import LlvmBackend
 from jitla.fusion import UPRIGHT
-from jitla.recompile import rows as binding
+from jitla.recompile import row_binding as binding
 from tests.codegen.driver import BACKEND, drive
 from tests.codegen.test_targets import RUNS
 

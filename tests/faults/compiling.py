@@ -19,7 +19,7 @@ from jitla.codegen.jit import Jit
 from jitla.errors import BackendError
 from jitla.gate import GATE
 from jitla.recompile import pipeline
-from jitla.recompile.cache import Compiler
+from jitla.recompile.compiler import Compiler
 from jitla.recompile.program import Program
 from tests.faults.running import EXPECTED, X, Y, algorithm, check, decorated, fault, files, same
 

@@ -20,7 +20,7 @@ from jitla import locks
 from jitla.codegen import jit as jit_file
 from jitla.codegen.jit import Jit
 from jitla.gate import GATE
-from jitla.recompile.cache import Compiler
+from jitla.recompile.compiler import Compiler
 from tests.faults.running import (
     SECONDS,
     X,

@@ -20,7 +20,7 @@ import numpy as np
 
 import jitla.codegen.module
 import jitla.codegen.reduce
-import jitla.recompile.cache
+import jitla.recompile.compiler
 import jitla.tracing.memory
 from jitla.hops import (
     INVALID,

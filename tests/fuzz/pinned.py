@@ -14,7 +14,7 @@ from jitla.fusion import RowKernel
 from jitla.gate import GATE
 from jitla.nests import scheduled
 from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
-from jitla.recompile.listing import nest_of
+from jitla.recompile.loop_schedules import nest_of
 from tests.nests.agree import line_for
 
 LINES, TRIES = 4, 24

@@ -82,7 +82,7 @@ def door_fault(found: Import) -> str | None:
     target = found.target.split(".")
     if found.importer.is_door:
         source.append("__init__")
-    for depth in range(2, len(target)):
+    for depth in range(2, min(len(target), 3)):  # packages inside of a package are open to all of it
         package = target[:depth]
         if source[:depth] != package:
             return f"{found.where}: import it from {'.'.join(package)}"

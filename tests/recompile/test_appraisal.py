@@ -11,7 +11,10 @@ import jitla
 from jitla.fusion import Call, Layout, is_view
 from jitla.gate import GATE
 from jitla.hops import REFERENCE, Hop, substitute, topo
-from jitla.recompile.appraisal import Appraisals, Terms
+from jitla.recompile.pipeline import (
+    Appraisals,
+    Terms,
+)
 from jitla.rewrites import SUBSTITUTIONS, Effort, moves, simplify
 from jitla.rewrites.search import search
 from tests.rewrites.expression import Reader

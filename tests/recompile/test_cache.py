@@ -11,7 +11,10 @@ from jitla.errors import BackendError
 from jitla.fusion import STREAMED, InterpretedBackend, Layout, Schedule
 from jitla.hops import Hop, Meta, apply, leaf
 from jitla.recompile import Compiler
-from jitla.recompile.cache import EACH, PROGRAM
+from jitla.recompile.compiler import (
+    EACH,
+    PROGRAM,
+)
 from tests.recompile.support import layouts_of
 
 F8 = np.dtype("f8")

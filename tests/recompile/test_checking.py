@@ -20,7 +20,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Meta, apply, const, leaf, lookup
 from jitla.recompile import Compiler
-from jitla.recompile.checking import difference
+from jitla.recompile.compiler import difference
 from tests.codegen.driver import BACKEND, drive, kernel_of
 
 F8 = Meta((4,), np.dtype(np.float64))

@@ -17,7 +17,7 @@ from jitla.hops.ops_elementwise import (
 )
 from jitla.making import making
 from jitla.recompile import Compiler
-from jitla.recompile.kept import read
+from jitla.recompile.plan_store import read
 from tests.recompile.dags import SYMBOLS, sample
 from tests.recompile.support import difference, layouts_of, run
 

@@ -19,7 +19,10 @@ from jitla.fusion import (
 from jitla.fusion.template_window import windowed
 from jitla.hops import REFERENCE, Meta, apply, const, evaluate, leaf, make
 from jitla.nests import parse, run, scheduled, show, verify
-from jitla.recompile.listing import nest_of, schedule_of
+from jitla.recompile.loop_schedules import (
+    nest_of,
+    schedule_of,
+)
 
 SHAPE = (21, 7)
 

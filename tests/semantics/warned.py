@@ -96,5 +96,5 @@ def nothing_compiles(patch: Any) -> Iterator[None]:
         raise RuntimeError("no program")
 
     with patch.context() as inner:
-        inner.setattr("jitla.recompile.cache.Compiler.program", fail)
+        inner.setattr("jitla.recompile.compiler.Compiler.program", fail)
         yield

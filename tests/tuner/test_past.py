@@ -7,7 +7,10 @@ import numpy as np
 import jitla
 from jitla.fusion import Knob, Space
 from jitla.gate import GATE
-from jitla.recompile.spaces import Rows, row_space
+from jitla.recompile.schedule_choices import (
+    Rows,
+    row_space,
+)
 from jitla.tuner import (
     History,
     Model,

@@ -1,12 +1,8 @@
-"""The kernels of a program with what was made of them, which lives as long as the program.
-
-Knows: which binding belongs to which kernel, how values lie under it. Must not know: machine code, plans.
-Receives kernels, bound shapes and layouts; returns argument blocks and what runs them.
-"""
+"""Bound kernels: loops over operands with addresses and sizes filled in."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from functools import partial
 from math import prod
@@ -14,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.classes import dataclass
 from jitla.fusion import (
+    STREAMED,
     Executable,
     Form,
     Geometry,
@@ -29,32 +26,62 @@ from jitla.fusion import (
     structure_key,
     walk,
 )
-from jitla.hops import Hop, Shape, topo
+from jitla.hops import Hop, Kind, Shape, topo
 from jitla.later import later
 from jitla.making import MAKING
-from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import (
+from jitla.recompile.output_buffers import Order, delays, farthest
+from jitla.recompile.row_binding import RowBinding, WindowBinding
+from jitla.recompile.schedule_choices import (
+    NO_TILES,
     UNTUNED,
+    Cells,
     Choice,
     Launch,
     Made,
+    RowTools,
     as_chosen,
+    cell_space,
     is_nest,
     key_of,
     short_rows,
+    tiles_of,
+    work_of,
 )
-from jitla.recompile.rows import RowBinding
-from jitla.recompile.spaces import NO_TILES, Cells, cell_space, tiles_of, work_of
-from jitla.recompile.stores import Order, delays, farthest
-from jitla.recompile.streaming import may_stream, streams
-from jitla.recompile.windows import WindowBinding
+
+
+def may_stream(operands: Operands, form: Form, overwritten: Collection[int]) -> bool:
+    """Tell whether results are contiguous and not read on the way: what was just read is in the cache."""
+    cells = _cells(operands)
+    letters = form.inner[len(operands.inputs):]
+    if not cells or any(letters[i] != "c" for i in cells):
+        return False
+    return not any(h.op.name == "leaf" and h.attr("slot") in overwritten for h in operands.inputs)
+
+
+def streams(
+    operands: Operands, form: Form, overwritten: Collection[int], places: Mapping[Hop, Layout],
+) -> bool:
+    """Tell whether results may go around the caches, and are too large for these."""
+    if not may_stream(operands, form, overwritten):
+        return False
+    outputs = operands.outputs
+    return max(prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize
+               for i in _cells(operands)) >= STREAMED
+
+
+def _cells(operands: Operands) -> list[int]:
+    return [i for i, h in enumerate(operands.outputs) if h.op.kind is not Kind.AGG]
+
 
 if TYPE_CHECKING:
-    from jitla.recompile.listing import schedule_of
-    from jitla.recompile.scheduled import nested, placements
+    from jitla.recompile.loop_schedules import (
+        nested,
+        placements,
+        schedule_of,
+    )
 else:  # for kernels that are chosen to be nests
-    [schedule_of] = later("jitla.recompile.listing", "schedule_of")
-    nested, placements = later("jitla.recompile.scheduled", "nested", "placements")
+    [schedule_of] = later("jitla.recompile.loop_schedules", "schedule_of")
+    nested, placements = later("jitla.recompile.loop_schedules", "nested", "placements")
 
 
 class Misfit(Exception):

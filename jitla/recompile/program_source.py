@@ -38,8 +38,13 @@ from jitla.hops import (
     listen,
     may_raise,
 )
-from jitla.recompile.rings import ring_of, turn
-from jitla.recompile.stores import Aliases, Order, Outs
+from jitla.recompile.output_buffers import (
+    Aliases,
+    Order,
+    Outs,
+    ring_of,
+    turn,
+)
 
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "floor_divide": "//",

@@ -16,8 +16,11 @@ from dataclasses import replace
 
 from jitla.fusion import Prices, all_layouts, is_view
 from jitla.hops import Hop, given, topo
-from jitla.recompile.drafts import Draft, Tools
-from jitla.recompile.pipeline import STAGES
+from jitla.recompile.pipeline import (
+    STAGES,
+    Draft,
+    Tools,
+)
 
 LEAST, SHARE = 4e-6, 0.05  # seconds of a run, and the part of it, that keeping has to save
 # A plan that keeps less is as good up to so many times the cost, or, if it keeps a small part of the bytes,

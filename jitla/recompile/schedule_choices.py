@@ -1,19 +1,145 @@
-"""The spaces of schedules that kernels have: blocks, units, tiles, placements, how loops are written.
-
-Knows: bytes of blocks, what NumPy's order of sums leaves open. Must not know: bindings, machine code.
-Receives facts about a kernel that is bound; returns its space, with an estimate and traits of its points.
-"""
+"""Choice of schedules: the spaces of kernels, and what the tuner may ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from hashlib import sha256
 from math import ceil, log2
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from jitla.fusion import Knob, Space, Value, Values
+import numpy as np
+
+from jitla.fusion import (
+    Combine,
+    Cut,
+    Entries,
+    Executable,
+    Form,
+    Geometry,
+    Kernel,
+    Knob,
+    Layout,
+    Pairs,
+    RowKernel,
+    Schedule,
+    Space,
+    Stage,
+    Tile,
+    Value,
+    Values,
+    WindowKernel,
+    contiguous,
+    crosswise,
+)
 from jitla.hops import Hop, Kind, Shape, flops
-from jitla.recompile.choices import ORDER, ORDERS, PLACE, PLACES, TILE, is_nest
+
+if TYPE_CHECKING:
+    from jitla.nests import Nest
+
+
+Launch = Callable[..., int]
+Made = tuple[bytes, Launch]  # an argument block, and what runs it
+UNTUNED: Values = MappingProxyType({})
+# Chosen instead of other knobs: lines of primitives by which the kernel is run as a nest, or sizes of tiles,
+# whether these are walked along rows or down columns, and where what stages pass on is computed.
+LOOPS, TILE, ORDER, PLACE = "loops", "tile", "order", "place"
+ORDERS, PLACES = ("rows", "columns"), ("block", "inline", "root")
+
+
+class Key(NamedTuple):
+    """A kernel as other processes know it, too, and the sizes it is bound to."""
+
+    kernel: str
+    shape: tuple[int, ...]
+
+
+class Choice(NamedTuple):
+    """A bound kernel for whoever chooses: `make` makes its argument block, and what runs it, of choices.
+
+    The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be as chosen.
+    `parcel` is what another process makes the same choice of.
+    """
+
+    key: Key
+    shapes: Mapping[Shape, Shape]
+    outputs: int
+    space: Callable[[], Space]
+    make: Callable[[Values], Made]
+    parcel: Callable[[], Any]
+
+
+class Chosen(NamedTuple):
+    """What was chosen for a kernel, who chose that or why it was not possible, and the sizes it is for."""
+
+    values: Values
+    said: str
+    shapes: Mapping[Shape, Shape]
+
+
+class Tuning(Protocol):
+    """What chooses knobs: what it has `chosen`, and what it has `said` to that."""
+
+    chosen: Mapping[Key, Values]
+    said: Mapping[Key, str]
+
+    def block(self, choice: Choice) -> Made:
+        """Return what `choice.make` makes of what is chosen."""
+        ...
+
+
+def key_of(
+    kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+) -> Key:
+    """Return the key of a bound kernel."""
+    number: dict[Hop, int] = {}
+    words: list[Any] = [kernel.template, type(kernel).__name__]
+    sizes: list[int] = []
+    for hop in kernel.inputs:
+        number[hop] = len(number)
+        shape = places[hop].shape if hop in places else ()
+        plain = hop not in places or places[hop] == contiguous(shape, hop.meta.dtype.itemsize)
+        bits = hop.attr("bits") if hop.op.name == "const" else len(hop.meta.shape)
+        words.append((bits, hop.meta.dtype.str, plain))
+        sizes += shape
+    for hop in kernel.body:
+        number[hop] = len(number)
+        words.append((hop.op.name, hop.meta.dtype.str, _attrs(hop) if hop.op.kind is not Kind.LEAF else (),
+                      tuple(number[i] if i in number else _view(i, number) for i in hop.inputs)))
+    words.append(tuple(number[h] for h in kernel.outputs))
+    if not isinstance(kernel, Kernel):
+        words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
+    sizes += shapes[kernel.shape]
+    return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
+
+
+def _view(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
+    """Return what is read as a view of which value: a slice between two stages, a matrix turned."""
+    return view.op.name, tuple(number.get(i, -1) for i in view.inputs), _attrs(view)
+
+
+def _attrs(hop: Hop) -> tuple[tuple[str, str], ...]:
+    """Return what says how `hop` is done, for any sizes."""
+    return tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
+
+
+def is_nest(values: Values) -> bool:
+    """Tell whether a kernel is run as a nest of loops, if it is chosen like this."""
+    return bool(values.get(LOOPS) or values.get(TILE)) or values.get(ORDER, ORDERS[0]) != ORDERS[0] or \
+        values.get(PLACE, PLACES[0]) != PLACES[0]
+
+
+def as_chosen(values: Values, schedule: Schedule) -> Schedule:
+    """Return how a loop over elements is run if its vectors and fetches are as chosen."""
+    return replace(schedule, unroll=int(values.get("unroll", schedule.unroll)),
+                   part=2 if values.get("vector") == "half" else 1, ahead=int(values.get("ahead", 0)))
+
+
+def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
+    """Say whether a kernel walks over rows of so few elements that several should share a vector."""
+    return 1 < geometry.dims[-1] <= crosswise(kernel, form)
+
 
 STEP = 8  # rows by which heights differ at least
 HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -223,3 +349,68 @@ def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
     numbers = (cells.moved, cells.work, 1, 1, cells.moved / threads, threads, threads,
                cells.cores / threads, 1, 1, 1, cells.moved / threads, cells.moved, cells.size, 1, 1, 1, 1)
     return (*map(_log, numbers), 0.0, *_loop_traits(values, cells.tiles))
+
+
+class Nested(Protocol):
+    """A loop nest that runs."""
+
+    @property
+    def text(self) -> str:
+        """What it was made of."""
+        ...
+
+    def into(self, arrays: Mapping[str, np.ndarray]) -> int:
+        """Run it on its inputs and outputs, by name; return the floating-point flags it raised."""
+        ...
+
+
+class RowTools(Protocol):
+    """What binding a kernel asks for; `cores` are the threads that share it, `tuning` chooses knobs.
+
+    `threads` are those of loops over elements, 0: as many as is usual.
+    """
+
+    threads: int
+    cores: int
+    tuning: Tuning | None
+
+    def executable(
+        self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
+    ) -> tuple[Executable, Launch]:
+        """Machine code for one variant of a kernel, and what runs it."""
+        ...
+
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> Nested:
+        """Machine code for a loop nest, whose inputs and outputs have `steps` as strides."""
+        ...
+
+    def assembly(self, text: str) -> str:
+        """Return the assembly language that the text of an executable is compiled to."""
+        ...
+
+    def product(
+        self, form: str, dtype: np.dtype, columns: int
+    ) -> Callable[[int, int, int, int], bytes]:
+        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
+        ...
+
+    def wide(self, dtype: np.dtype, fetches: bool) -> Callable[[Tile], bytes]:
+        """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
+        ...
+
+    def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
+        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        ...
+
+    def compressed(
+        self, form: str, dtype: np.dtype, index: np.dtype, columns: int
+    ) -> Callable[[Entries], bytes]:
+        """Return what makes the argument block of a product over compressed rows."""
+        ...
+
+    def rows_block(
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
+        nanoseconds: float,
+    ) -> Made:
+        """Return the argument block of the whole, and what runs it."""
+        ...

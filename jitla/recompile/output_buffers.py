@@ -1,13 +1,13 @@
-"""In which order a plan's steps run when results are written into memory that the plan also reads.
-
-Knows: which values share memory with which leaves. Must not know: how steps are run.
-Receives a plan, the store targets and the pairs of leaves that overlap; returns an `Order`.
-"""
+"""Output memory of programs: fresh arrays, rings of buffers, and stores into arrays of users."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
+from functools import partial
+from typing import Any
+
+import numpy as np
 
 from jitla.classes import dataclass
 from jitla.fusion import (
@@ -18,12 +18,13 @@ from jitla.fusion import (
     Layout,
     Plan,
     Step,
+    contiguous,
     is_view,
     operands,
     tables,
     walk,
 )
-from jitla.hops import Hop, Kind, is_exact, may_raise, topo
+from jitla.hops import Hop, Kind, Shape, Widths, is_exact, may_raise, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
 # are not the same view but for that.
@@ -202,3 +203,90 @@ class _Sharing:
                 if waits and not any(o is other for o in late):
                     return mine[0]
         return None
+
+
+SMALL_COPY = 1 << 16  # bytes for which NumPy has memory at hand
+
+
+def maker(
+    empty: Callable[..., np.ndarray], dtype: np.dtype, place: Layout, view: bool = False
+) -> Callable[[], np.ndarray]:
+    """Return what makes a fresh array that lies as `place` says; a 0-d result gets one element.
+
+    If it is a `view`, another array owns its memory.
+    """
+    if view:
+        owner = maker(empty, dtype, place)
+        return lambda: owner()[...]
+    if place.shape == ():
+        return partial(np.empty, 1, dtype)
+    if place == contiguous(place.shape, dtype.itemsize):
+        return partial(empty, place.shape, dtype)
+    # of two axes with one stride, the one of length 1 lies further in
+    axes = sorted(range(len(place.shape)), key=lambda i: (-place.strides[i], place.shape[i] == 1))
+    return partial(empty, place.shape, dtype, tuple(axes))
+
+
+def copied(empty: Callable[..., np.ndarray], array: np.ndarray) -> np.ndarray:
+    """Return a copy that lies as `array` does; a large one in memory that is used again."""
+    if array.nbytes <= SMALL_COPY and array.flags.c_contiguous:
+        return array.copy()
+    axes = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
+    copy = empty(array.shape, array.dtype, tuple(axes))
+    copy[...] = array
+    return copy
+
+
+Index = tuple[slice, ...]
+Moves = tuple[tuple[Index, Index], ...]
+
+
+def turn(shifts: tuple[int, ...], widths: Widths) -> Index:
+    """Return the part of a ring's base that is the ring rolled by `shifts`."""
+    return tuple([slice(front - n, -(back + n) or None)
+                  for n, (front, back) in zip(shifts, widths, strict=True)])
+
+
+def room(empty: Callable[..., np.ndarray], place: Layout, ring: Hop) -> Callable[[], np.ndarray]:
+    """Return what makes an array for a copy that lies as `place` says, with room for its edges around it."""
+    widths = ring.attr("widths")
+    whole = tuple([n + front + back for n, (front, back) in zip(place.shape, widths, strict=True)])
+    made = maker(empty, ring.meta.dtype, Layout(whole, place.strides))
+    middle = turn((0,) * len(whole), widths)
+    return lambda: made()[middle]
+
+
+def edges(shape: Shape, widths: Widths) -> Callable[[np.ndarray], None]:
+    """Return what adds the edges to a ring of `shape`."""
+    moves: list[tuple[Index, Index]] = []
+    for axis, (n, (front, back)) in enumerate(zip(shape, widths, strict=True)):
+        # axes before this one have their edges, those behind have none
+        inner = [slice(f, f + m) for m, (f, _) in list(zip(shape, widths, strict=True))[axis + 1:]]
+        for to in _runs(n, front, back):
+            moves.append(tuple((*[slice(None)] * axis, part, *inner) for part in to))  # type: ignore[arg-type]
+    return partial(_move, tuple(moves))
+
+
+def _runs(n: int, front: int, back: int) -> list[tuple[slice, slice]]:
+    """Return which elements of an axis become which others, as few at a time as repeat."""
+    found = []
+    for end in range(front, 0, -n):
+        first = max(end - n, 0)
+        found.append((slice(first, end), slice(first + n, end + n)))
+    for first in range(front + n, front + n + back, n):
+        end = min(first + n, front + n + back)
+        found.append((slice(first, end), slice(first - n, end - n)))
+    return found
+
+
+def _move(moves: Moves, ring: np.ndarray) -> None:
+    whole: Any = ring.base
+    for to, of in moves:
+        whole[to] = whole[of]
+
+
+def ring_of(array: np.ndarray, ring: np.ndarray, add: Callable[[np.ndarray], None]) -> np.ndarray:
+    """Copy `array` into a new ring."""
+    ring[...] = array
+    add(ring)
+    return ring

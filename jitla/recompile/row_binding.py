@@ -1,8 +1,4 @@
-"""A row kernel bound to sizes: how rows are cut into blocks, and where every stage finds its operands.
-
-Knows: layouts, argument blocks, scratch memory. Must not know: machine code, how the kernel was chosen.
-Receives a `RowKernel`, bound shapes and layouts; returns its argument block.
-"""
+"""Binding of row kernels and windows: heights of blocks, layouts of narrow ones."""
 
 from __future__ import annotations
 
@@ -13,7 +9,10 @@ from typing import Any
 
 from jitla.fusion import (
     ALONE,
+    ALWAYS,
     BEFORE,
+    EXTREMES,
+    NARROW,
     OPENING,
     OPERAND,
     PACKED,
@@ -22,6 +21,7 @@ from jitla.fusion import (
     PARTIAL,
     ROOM,
     SHARED,
+    STREAMED,
     UPRIGHT,
     Combine,
     Cut,
@@ -39,6 +39,7 @@ from jitla.fusion import (
     Stage,
     Tile,
     Values,
+    WindowKernel,
     alike,
     block_height,
     blocks_per_unit,
@@ -51,22 +52,198 @@ from jitla.fusion import (
     result_of,
     structure_key,
     walk,
+    window_height,
+    window_row,
 )
-from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make
-from jitla.recompile.asked import RowTools
-from jitla.recompile.choices import UNTUNED, Made, as_chosen, short_rows
-from jitla.recompile.cuts import (
-    columns_of,
-    is_wide,
-    mirrored,
-    nanoseconds,
-    narrow_sizes,
-    padded,
-    turns_last,
-    wide_tile,
+from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make, sections
+from jitla.recompile.schedule_choices import (
+    UNTUNED,
+    Made,
+    Rows,
+    RowTools,
+    as_chosen,
+    row_space,
+    short_rows,
+    tiles_of,
+    work_of,
 )
-from jitla.recompile.spaces import Rows, row_space, work_of
-from jitla.recompile.upright import upright_values
+
+__all__ = ["upright_values"]
+
+
+LINE = 64
+BYTES_PER_NS, FLOPS_PER_NS = 10.0, 20.0
+
+
+def columns_of(shape: Shape) -> int:
+    """Return how many vectors a value of `shape` is."""
+    return shape[1] if len(shape) > 1 else 1
+
+
+def wide_tile(stage: Product, rows: int, layouts: Mapping[Hop, Layout]) -> Tile | None:
+    """Return a product in panels on `rows` rows: rows of results, or a sum; None if results lie otherwise."""
+    matrix, vector, result = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
+    if result != contiguous(result.shape, stage.hop.meta.dtype.itemsize) or not _in_one_run(matrix):
+        return None
+    across, along = _axes(stage)
+    sizes = _all_rows(rows, matrix), matrix.shape[along]
+    steps = matrix.strides[across], matrix.strides[along]
+    adds = int(stage.form == "sum")
+    if adds:
+        sizes, steps = sizes[::-1], steps[::-1]
+    return Tile(
+        sizes[0], sizes[1], vector.shape[1], steps[0], steps[1], vector.strides[0], vector.strides[1],
+        result.strides[-2], adds, int(mirrored(stage)))
+
+
+def mirrored(stage: Product) -> bool:
+    """Tell whether a sum is the same above and below its diagonal: of rows with themselves."""
+    return stage.form == "sum" and stage.wide and stage.matrix is stage.vector
+
+
+def narrow_sizes(
+    stage: Product, rows: int, layouts: Mapping[Hop, Layout], packed: bool, upright: bool = False
+) -> tuple[int, int, int, int] | None:
+    """Return rows, their length, bytes apart, and bytes from vector to vector; None if they lie otherwise.
+
+    The columns of a matrix that lies column by column are counted as rows. The results may lie `upright`.
+    """
+    matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
+    across, along = _axes(stage)[::-1 if stage.columnwise else 1]
+    size, result = stage.matrix.meta.dtype.itemsize, stage.hop.meta.dtype.itemsize
+    if stage.form in ALONE:
+        vector = contiguous((1,), size)
+    if matrix.strides[along] != size or matrix.strides[across] < 0 or not _in_one_run(matrix):
+        return None
+    if packed:
+        vector = contiguous(vector.shape, size)
+    apart = vector.strides[0]
+    if size != (vector.strides[-1] if columns_of(vector.shape) > 1 else apart):
+        return None
+    if not upright and made != contiguous(made.shape, result):
+        return None
+    count = matrix.shape[across] if stage.columnwise else _all_rows(rows, matrix)
+    return count, matrix.shape[along], matrix.strides[across], apart
+
+
+def _axes(stage: Product) -> tuple[int, int]:
+    """Return across which axis of the matrix its rows follow each other, and along which they lie."""
+    return (1, 0) if stage.turned else (-2, -1)
+
+
+def _all_rows(rows: int, matrix: Layout) -> int:
+    """Return how many rows `rows` matrices of a stack have; of a matrix, one is one."""
+    return rows * prod(matrix.shape[1:-1])
+
+
+def _in_one_run(matrix: Layout) -> bool:
+    """Tell whether the rows of all matrices of a stack lie one after the other."""
+    shape, strides = matrix
+    return all(s == n * t for s, n, t in zip(strides, shape[1:-1], strides[1:-1], strict=False))
+
+
+def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
+    """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
+    return isinstance(stage, Product) and stage.form not in (*ALONE, PAIRS) and not stage.compressed and \
+        columns_of(shapes[stage.vector.meta.shape]) > NARROW
+
+
+def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
+    """Return the stages, those that are run in turn behind all that do not wait for what they make."""
+    free: list[Kernel | Product] = []
+    behind: list[Kernel | Product] = []
+    late: set[Hop] = set(kernel.in_turn)
+    for stage in kernel.stages:
+        for view in kernel.views:
+            if view.inputs[0] in late:
+                late.add(view)
+        if late.intersection((*stage.inputs, *stage.outputs)):
+            late.update(stage.outputs)
+            behind.append(stage)
+        else:
+            free.append(stage)
+    return free + behind
+
+
+def padded(size: int) -> int:
+    """Return `size` rounded up to whole cache lines, and one more between neighbours."""
+    return size + -size % LINE + LINE
+
+
+def nanoseconds(
+    kernel: RowKernel, arrays: Iterable[Hop], shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
+) -> float:
+    """Estimate one thread's time for a row kernel that reads and writes `arrays`."""
+    moved = sum(prod(places[h].shape) * h.meta.dtype.itemsize for h in arrays if h.meta.shape)
+    work = sum(_flops(s, shapes) for s in kernel.stages if isinstance(s, Product))
+    return max(moved / BYTES_PER_NS, work / FLOPS_PER_NS)
+
+
+def _flops(stage: Product, shapes: Mapping[Shape, Shape]) -> int:
+    """Return the additions and multiplications of a product."""
+    if stage.form == PAIRS:
+        return 2 * prod(shapes[stage.hop.meta.shape]) * shapes[stage.matrix.meta.shape][-1]
+    columns = 1 if stage.form in ALONE else columns_of(shapes[stage.vector.meta.shape])
+    return 2 * prod(shapes[stage.matrix.meta.shape]) * columns
+
+
+MOST = 32  # columns: of more, rows fill vectors
+IN_ORDER = 8  # elements that NumPy adds up in several sums
+_ANY_ORDER = frozenset({"min", "max", "any", "all"})
+
+
+def upright_values(kernel: RowKernel, inner: Iterable[Hop], shapes: Mapping[Shape, Shape]) -> frozenset[Hop]:
+    """Return those of the `inner` values, which only stages see, that are to lie column by column."""
+    sizes = {h: shapes[h.meta.shape] for h in inner if h.meta.ndim == 2}
+    sources = {v.inputs[0] for v in kernel.views}
+    found = {h for h, shape in sizes.items() if 1 < shape[1] <= MOST and h not in sources}
+    before = None
+    while found and found != before:
+        before = set(found)
+        for stage in kernel.stages:
+            touched = found.intersection((*stage.inputs, *stage.outputs))
+            if touched and not _fits(stage, found.__contains__, shapes):
+                found -= touched
+    made = any(isinstance(s, Product) and s.hop in found for s in kernel.stages)
+    used = any(_ends_rows(s) and found.intersection(s.inputs) for s in kernel.stages)
+    return frozenset(found) if made and used else frozenset()
+
+
+def _ends_rows(stage: Kernel | Product) -> bool:
+    """Tell whether little is left of every row."""
+    if isinstance(stage, Product):
+        return stage.form in EXTREMES
+    return any(h.op.kind is Kind.AGG for h in stage.outputs)
+
+
+def _fits(stage: Kernel | Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
+    if isinstance(stage, Product):
+        return _fits_product(stage, is_upright, shapes)
+    return _fits_cells(stage, is_upright, shapes)
+
+
+def _fits_product(stage: Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
+    if stage.form in EXTREMES:
+        return stage.matrix.meta.dtype.kind == "f" and stage.hop.meta.dtype.itemsize == 8
+    plain = stage.form == "dot" and not (stage.turned or stage.columnwise or stage.compressed)
+    few = stage.form != PAIRS and 1 < shapes[stage.vector.meta.shape][-1] <= NARROW
+    return plain and few and stage.matrix.meta.ndim == stage.vector.meta.ndim == 2 \
+        and not is_upright(stage.matrix) and not is_upright(stage.vector)
+
+
+def _fits_cells(stage: Kernel, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
+    """Tell whether all rows that the stage reads and writes lie so, and the order of sums does not change."""
+    if len(stage.shape) != 2 or any(h.op.kind is Kind.TAKE for h in stage.body):
+        return False
+    rows, columns = shapes[stage.shape]
+    for hop in stage.body:
+        if hop.op.kind is Kind.AGG and (over_rows(hop) or hop.op.name not in _ANY_ORDER and not (
+                hop.op.name == "sum" and columns < IN_ORDER)):
+            return False
+    whole = [h for h in (*stage.inputs, *stage.outputs) if h.meta.ndim == 2 and h.op.name != "const"
+             and shapes[h.meta.shape] == (rows, columns)]
+    return all(map(is_upright, whole))
+
 
 SERIAL, CROSSWISE = Schedule(threads=1), Schedule(threads=1, crosswise=True)
 UNEVEN = frozenset({3, 5, 7})  # units that two threads cannot share out, where rows are short or long
@@ -477,3 +654,153 @@ def _behind(place: Place, nbytes: int) -> Place:
     if place.kind == OPERAND:
         return place._replace(other=nbytes)
     return place._replace(value=place.value + nbytes)
+
+
+PLAIN, PAST = Schedule(threads=1), Schedule(threads=1, nontemporal=True)
+
+
+class WindowBinding:
+    """One binding of a window kernel while its block is made."""
+
+    def __init__(
+        self, kernel: WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
+        tools: RowTools, chosen: Values = UNTUNED,
+    ) -> None:
+        self.kernel, self.shapes, self.places, self.tools = kernel, shapes, places, tools
+        self.chosen = chosen
+        self.kept: list[Any] = []
+        given = [h for h in kernel.inputs if h.op.name != "const"]
+        self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
+        self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
+        self.rows = shapes[kernel.shape][0]
+        self.rate = kernel.rate
+        self.ahead = {h: shapes[s.shape][0] - n * self.rows
+                      for s, n in zip(kernel.stages, kernel.rates, strict=True) for h in s.outputs}
+        most = max(self.ahead.values())
+        each = window_row(kernel, lambda shape: shapes[shape])
+        self.height = int(chosen.get("height") or window_height(each, self.rows, most))
+        self.each = max(each, 1)
+        self.room: dict[Hop, int] = {}
+        self.size = 0
+        for hop in kernel.inner:
+            self.room[hop] = self.size
+            self.size += padded(self._row(hop) * (self.rate[hop] * self.height + self.ahead[hop]))
+
+    def _row(self, hop: Hop) -> int:
+        return prod(self.shapes[hop.meta.shape][1:]) * hop.meta.dtype.itemsize
+
+    def block(self) -> Made | None:
+        """Return the argument block and what runs it; None if a stage has too few rows."""
+        if min(self.ahead.values()) < 0:
+            return None
+        blocks = -(-self.rows // self.height)
+        last = self.rows - (blocks - 1) * self.height
+        stages: list[Stage] = []
+        spare = 0
+        for stage, rate in zip(self.kernel.stages, self.kernel.rates, strict=True):
+            ahead = self.ahead[stage.outputs[0]]
+            if ahead:
+                first, more = self._template(stage, ahead)
+                stages.append(Stage(first, first, self._places(stage, 0, rate), OPENING))
+                spare = max(spare, more)
+            whole, more = self._template(stage, rate * self.height)
+            end, less = self._template(stage, rate * last)
+            stages.append(Stage(whole, end, self._places(stage, ahead, rate), ALWAYS))
+            spare = max(spare, more, less)
+        if blocks > 1:
+            stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
+        cut = Cut(blocks, self._per_unit(blocks), 0, padded(self.size) + padded(spare), padded(self.size), 0)
+        scalars = tuple(
+            h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
+            for h in self.number)
+        moved = sum(prod(self.places[h].shape) * h.meta.dtype.itemsize for h in self.number if h.meta.shape)
+        return self.tools.rows_block(scalars, stages, [], cut, moved / BYTES_PER_NS)
+
+    def _per_unit(self, blocks: int) -> int:
+        """Return how many blocks make a unit."""
+        if "units" in self.chosen:
+            return max(-(-blocks // int(self.chosen["units"])), 1)
+        return blocks_per_unit(
+            blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
+
+    def space(self, places: tuple[str, ...]) -> Space:
+        """Return what may be chosen, `places` of what stages pass on too: no value depends on it."""
+        blocks = -(-self.rows // self.height)
+        ahead = max(self.ahead.values())
+        return row_space(
+            Rows(self.rows, self.each, len(self.kernel.stages), self.tools.cores, work_of(self.kernel.body),
+                 max(2 * ahead, 1),
+                 tiles_of(self.shapes[self.kernel.shape]),
+                 places, True, self.shapes[self.kernel.shape][-1],
+                 self.kernel.outputs[0].meta.dtype.itemsize, ahead=ahead),
+            self.height, -(-blocks // self._per_unit(blocks)), True, True)
+
+    def _template(self, stage: Kernel, rows: int) -> tuple[bytes, int]:
+        """Return the argument block of one stage on so many rows, and the scratch memory it takes."""
+        layouts = {h: self._layout(h, rows) for h in (*stage.inputs, *stage.body)}
+        found = walk(operands(stage), (rows, *self.shapes[stage.shape][1:]), layouts, {})
+        assert found is not None, "cells can be walked in any way"
+        form, geometry = found
+        ends = form.inner[-len(stage.outputs):]
+        past = self.shapes[stage.shape][0] > rows and set(ends) == {"c"} and all(
+            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= STREAMED
+            for h in stage.outputs)
+        schedule = as_chosen(self.chosen, PAST if past else PLAIN)
+        executable, _ = self.tools.executable(stage, structure_key(stage), form, schedule)
+        self.kept.append(executable)
+        return executable.template(geometry), executable.scratch(geometry)
+
+    def _layout(self, hop: Hop, rows: int) -> Layout:
+        """Return how `rows` rows of a value lie."""
+        if hop.meta.shape == ():
+            return Layout((), ())
+        shape = self.shapes[hop.meta.shape]
+        source = hop.inputs[0] if hop in self.kernel.views else hop
+        if source in self.room:
+            strides = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
+            if hop is not source:
+                strides = tuple(s * n.step for s, n in zip(strides, sections(hop) or (), strict=True))
+        elif hop in self.number:
+            if self.axis.get(hop, 0) is None:
+                return self.places[hop]
+            strides = self.places[hop].strides
+        else:  # computed on the way
+            strides = contiguous(shape, hop.meta.dtype.itemsize).strides
+        return Layout((rows, *shape[1:]), strides)
+
+    def _places(self, stage: Kernel, ahead: int, rate: int) -> tuple[Place, ...]:
+        """Say where a stage finds its operands, the first `ahead` rows left out."""
+        every = (h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
+        return tuple(self._place(h, ahead, rate) for h in every)
+
+    def _place(self, hop: Hop, ahead: int, rate: int) -> Place:
+        if hop in self.kernel.views:
+            source = hop.inputs[0]
+            taken = sections(hop)
+            assert taken is not None
+            steps = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
+            skipped = sum(s.first * step for s, step in zip(taken, steps, strict=True))
+            return Place(ROOM, self.room[source] + skipped + ahead * taken[0].step * steps[0])
+        if hop in self.room:
+            return Place(ROOM, self.room[hop] + ahead * self._row(hop))
+        if self.axis.get(hop, 0) is None:
+            return Place(OPERAND, self.number[hop])
+        step = self.places[hop].strides[0]
+        return Place(OPERAND, self.number[hop], step * rate * self.height, ahead * step)
+
+    def _moving(self, hop: Hop) -> Stage:
+        """Return the stage that moves the last rows of a value to the front of its memory."""
+        dtype = hop.meta.dtype
+        x = leaf(0, Meta((2,), dtype))
+        copy = make("cast", (x,), dtype=dtype)
+        kernel = Kernel("Cell", (2,), (x,), (copy,), (copy,))
+        size = prod(self.shapes[hop.meta.shape][1:]) * self.ahead[hop]
+        found = walk(operands(kernel), (size,), {x: contiguous((size,), dtype.itemsize),
+                                                 copy: contiguous((size,), dtype.itemsize)}, {})
+        assert found is not None
+        executable, _ = self.tools.executable(kernel, structure_key(kernel), found[0], PLAIN)
+        self.kept.append(executable)
+        block = executable.template(Geometry((size,), ((dtype.itemsize,),) * 2))
+        room = self.room[hop]
+        return Stage(block, block, (
+            Place(ROOM, room + self.rate[hop] * self.height * self._row(hop)), Place(ROOM, room)), ALWAYS)
