@@ -1,4 +1,4 @@
-"""Makes the coefficients in ``jitla/codegen/vecmath_tables.py``.
+"""Makes the coefficients in ``jitla/codegen/vecmath/coefficients.py``.
 
 Knows: each core function, its interval and its degree. Must not know: how code uses them.
 Receives nothing; writes the table file named on the command line, with the fit errors.

@@ -1,16 +1,8 @@
-"""Kernels to machine code through LLVM, and the native run time they are launched by.
+"""Code generation: kernels to machine code through LLVM, and the native run time that launches them.
 
-Reading order: flags, layout, indexing_code, pool_os, ufunc_loops, vecmath_code, vecmath_tables, vecmath_exp,
-vecmath_log, vecmath_hyper, vecmath_arc, vecmath_trig, vecmath_pairs, vecmath_power, vecmath_special,
-vecmath, vector, sizes, monoids, division, scalar, span, strips, bands, tiles, delayed, units, streamed,
-staged, partial, crosswise, cell, gather, abreast, reduce, lines, columns, parts, host, ring_code,
-tallies, module, reasons, targets, jit, pool_worker, pool, memory_list, memory, empty, known,
-tape_slots, tape_taking, tape_repeats, tape_detaching, tape, launch, native, lanes, passes, packs, pair_code,
-pairs,
-skinny, panels, wide_tile, wide, order, extremes, upright, products, row_shares, rows_code, rows,
-take_code, lookup_code, squeeze_code, compress_code, positions_code, bounds_code, spread_code, running_code,
-histogram_code, bins, kinds, indexed, located, stored_code, csr_entries, csr_vectors, csr_lines,
-csr_code, csr_ranges, csr_sums, csr, sampled_code, stored, turns, nest_code, nests, backend.
+`backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `sparse` and `indexing`
+theirs. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit` make
+code of it. `native` is the run time, `kernel_abi` says how kernels are called.
 """
 
 from typing import TYPE_CHECKING
@@ -18,21 +10,30 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.codegen.backend import LlvmBackend, LlvmExecutable
-    from jitla.codegen.jit import Jit, Library, Shelf, modules
-    from jitla.codegen.layout import Target
-    from jitla.codegen.native import load_native
-    from jitla.codegen.nests import CompiledNest
-    from jitla.codegen.targets import host_target, lacking, level_target
+    from jitla.codegen.backend import (
+        LlvmBackend,
+        LlvmExecutable,
+    )
+    from jitla.codegen.jit import (
+        Jit,
+        Library,
+        Shelf,
+        host_target,
+        lacking,
+        level_target,
+        modules,
+    )
+    from jitla.codegen.kernel_abi import Target
+    from jitla.codegen.loopir import CompiledNest
+    from jitla.codegen.native.loader import load_native
 else:
     __getattr__ = door(
         __name__,
         backend="LlvmBackend LlvmExecutable",
-        jit="Jit Library Shelf modules",
-        layout="Target",
-        native="load_native",
-        nests="CompiledNest",
-        targets="host_target lacking level_target",
+        jit="Jit Library Shelf host_target lacking level_target modules",
+        kernel_abi="Target",
+        loopir="CompiledNest",
+        **{"native.loader": "load_native"},
     )
 
 __all__ = [

@@ -14,15 +14,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jitla.codegen.jit import Jit, Library, Shelf
-from jitla.codegen.layout import BLOCK, Loop, Target, geometry_words, hints, kind_of, pack_block
-from jitla.codegen.native import load_native
-from jitla.codegen.passes import pack_product
-from jitla.codegen.ring_code import RING_WORDS
-from jitla.codegen.rows import pack_rows
-from jitla.codegen.rows_code import rows_text
-from jitla.codegen.sizes import column_step, is_tiled, lay_out, tile_sizes
-from jitla.codegen.turns import takes_turns, touch_text, turns
+from jitla.codegen.jit import (
+    Jit,
+    Library,
+    Shelf,
+)
+from jitla.codegen.kernel_abi import (
+    BLOCK,
+    Loop,
+    Target,
+    column_step,
+    geometry_words,
+    hints,
+    is_tiled,
+    kind_of,
+    lay_out,
+    pack_block,
+    tile_sizes,
+)
+from jitla.codegen.kernels.reduce_axis import (
+    takes_turns,
+    touch_text,
+    turns,
+)
+from jitla.codegen.kernels.row import pack_rows, rows_text
+from jitla.codegen.kernels.tally import RING_WORDS
+from jitla.codegen.matmul.packing import pack_product
+from jitla.codegen.native.loader import load_native
 from jitla.fusion import (
     Combine,
     Cut,
@@ -41,32 +59,40 @@ from jitla.later import later
 from jitla.runtime import threads as runtime_threads
 
 if TYPE_CHECKING:
-    from jitla.codegen.csr import pack_entries
-    from jitla.codegen.csr_code import csr_text, held_columns
-    from jitla.codegen.delayed import band_units
-    from jitla.codegen.located import Located
-    from jitla.codegen.module import kernel_text
-    from jitla.codegen.nests import CompiledNest
-    from jitla.codegen.pairs import lies, pack_pairs, pairs_text
-    from jitla.codegen.products import product_text
-    from jitla.codegen.reasons import reason_of
-    from jitla.codegen.stored import Stored
-    from jitla.codegen.tallies import tally_units
-    from jitla.codegen.wide import pack_wide, wide_text
+    from jitla.codegen.indexing.kernels import Located
+    from jitla.codegen.kernels.cell import band_units
+    from jitla.codegen.kernels.tally import tally_units
+    from jitla.codegen.loopir import CompiledNest
+    from jitla.codegen.matmul.matvec import product_text
+    from jitla.codegen.matmul.narrow import (
+        lies,
+        pack_pairs,
+        pairs_text,
+    )
+    from jitla.codegen.matmul.wide import (
+        pack_wide,
+        wide_text,
+    )
+    from jitla.codegen.module import kernel_text, reason_of
+    from jitla.codegen.sparse.csr_kernels import (
+        csr_text,
+        held_columns,
+    )
+    from jitla.codegen.sparse.kernels import Stored, pack_entries
     from jitla.nests import Nest
 else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
-    csr_text, held_columns = later("jitla.codegen.csr_code", "csr_text", "held_columns")
-    lies, pack_pairs, pairs_text = later("jitla.codegen.pairs", "lies", "pack_pairs", "pairs_text")
-    pack_wide, wide_text = later("jitla.codegen.wide", "pack_wide", "wide_text")
-    [pack_entries] = later("jitla.codegen.csr", "pack_entries")
-    [band_units] = later("jitla.codegen.delayed", "band_units")
-    [Located] = later("jitla.codegen.located", "Located")
+    csr_text, held_columns = later("jitla.codegen.sparse.csr_kernels", "csr_text", "held_columns")
+    lies, pack_pairs, pairs_text = later("jitla.codegen.matmul.narrow", "lies", "pack_pairs", "pairs_text")
+    pack_wide, wide_text = later("jitla.codegen.matmul.wide", "pack_wide", "wide_text")
+    [pack_entries] = later("jitla.codegen.sparse.kernels", "pack_entries")
+    [band_units] = later("jitla.codegen.kernels.cell", "band_units")
+    [Located] = later("jitla.codegen.indexing.kernels", "Located")
     [kernel_text] = later("jitla.codegen.module", "kernel_text")
-    [CompiledNest] = later("jitla.codegen.nests", "CompiledNest")
-    [product_text] = later("jitla.codegen.products", "product_text")
-    [reason_of] = later("jitla.codegen.reasons", "reason_of")
-    [Stored] = later("jitla.codegen.stored", "Stored")
-    [tally_units] = later("jitla.codegen.tallies", "tally_units")
+    [CompiledNest] = later("jitla.codegen.loopir", "CompiledNest")
+    [product_text] = later("jitla.codegen.matmul.matvec", "product_text")
+    [reason_of] = later("jitla.codegen.module", "reason_of")
+    [Stored] = later("jitla.codegen.sparse.kernels", "Stored")
+    [tally_units] = later("jitla.codegen.kernels.tally", "tally_units")
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector

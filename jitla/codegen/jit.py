@@ -1,8 +1,4 @@
-"""IR text to machine code in this process.
-
-Knows: llvmlite, the host's processor. Must not know: kernels.
-Receives IR text; returns object bytes and addresses of loaded functions.
-"""
+"""Compilation of LLVM text to machine code, and targets to compile for."""
 
 from __future__ import annotations
 
@@ -18,9 +14,8 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from jitla.classes import cached_property
-from jitla.codegen.layout import PART, Target
-from jitla.codegen.targets import host_target
-from jitla.codegen.ufunc_loops import symbols_in
+from jitla.codegen.kernel_abi import PART, Target
+from jitla.codegen.native.ufunc_loops import symbols_in
 from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.headroom import foresee, foresee_mappings
@@ -28,6 +23,45 @@ from jitla.locks import hold, lost, relock
 from jitla.making import MAKING
 from jitla.rests import rest, resume
 from jitla.stacks import deeply
+
+__all__ = ["host_target", "lacking", "level_target"]
+
+
+#: With AVX-512 vectors of 32 bytes gain nearly as much by its masks and registers; those of 64 are slower
+#: where loads cross cache lines and in products of few columns.
+_VECTORS = (("avx", 32), ("avx2", 32))
+#: What every level of x86-64 adds to the one before.
+_LEVELS = {
+    "x86-64-v2": ("cx16", "popcnt", "sahf", "sse3", "sse4.1", "sse4.2", "ssse3"),
+    "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
+    "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
+}
+
+
+def host_target() -> Target:
+    """Describe the processor this runs on."""
+    found = llvm.get_host_cpu_features()
+    features = frozenset(name for name, on in found.items() if on)
+    return _described(llvm.get_host_cpu_name(), features)
+
+
+def level_target(level: str) -> Target:
+    """Describe the processors of a level of x86-64, such as "x86-64-v3"."""
+    names = list(_LEVELS)
+    return _described(level, frozenset(f for n in names[:names.index(level) + 1] for f in _LEVELS[n]))
+
+
+def lacking(target: Target) -> tuple[str, ...]:
+    """Return what the processor this runs on would need to run code for `target`."""
+    host = host_target()
+    foreign = () if host.triple.startswith("x86_64") or target.cpu not in _LEVELS else ("x86-64",)
+    return (*foreign, *sorted(target.features - host.features))
+
+
+def _described(cpu: str, features: frozenset[str]) -> Target:
+    width = max((size for name, size in _VECTORS if name in features), default=16)
+    return Target(llvm.get_process_triple(), cpu, features, width)
+
 
 # Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.
 _INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()

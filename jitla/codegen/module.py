@@ -1,28 +1,23 @@
-"""A kernel in one layout as the text of an LLVM module.
-
-Knows: which functions a module has. Must not know: how text becomes code.
-Receives kernel, form, schedule, target; returns IR text that no size or identity is in.
-"""
+"""LLVM modules: functions they contain, how they are split, and which operators can be compiled."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from jitla.codegen.cell import cell_kernel
-from jitla.codegen.columns import columns_kernel
-from jitla.codegen.division import division, result_dtype
-from jitla.codegen.flags import quiet
-from jitla.codegen.host import fuses
-from jitla.codegen.layout import Loop
-from jitla.codegen.lines import rows_kernel
-from jitla.codegen.parts import parted
-from jitla.codegen.reduce import full_kernel
-from jitla.codegen.scalar import LlvmBuilder, MathCall
-from jitla.codegen.tallies import tally_kernel
-from jitla.codegen.vecmath import (
+from jitla.codegen.ir import Value, named, refuse
+from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall, division, quiet, result_dtype
+from jitla.codegen.kernel_abi import PART, Loop
+from jitla.codegen.kernels.body import emit_hop
+from jitla.codegen.kernels.cell import cell_kernel
+from jitla.codegen.kernels.reduce_all import full_kernel
+from jitla.codegen.kernels.reduce_axis import columns_kernel, rows_kernel
+from jitla.codegen.kernels.tally import tally_kernel
+from jitla.codegen.native.symbols import fuses
+from jitla.codegen.vecmath.library import (
     NEAR,
     NUMPY,
     OPTIMISED,
@@ -34,10 +29,75 @@ from jitla.codegen.vecmath import (
     near_math,
     supports,
 )
-from jitla.codegen.vector import Value
 from jitla.errors import BackendError
-from jitla.fusion import Form, Kernel
-from jitla.hops import Hop, may_raise
+from jitla.fusion import COMPRESSED, Form, Kernel
+from jitla.hops import Hop, Kind, may_raise
+
+__all__ = ["reason_of"]
+
+
+_DEFINED = re.compile(r"define (?:internal )?(\S.*) @([\w.]+)\((.*)\) ?(.*)\{$", re.M)
+_CONSTANT = re.compile(r"^(@[\w.]+) = (?:internal|external) constant .*\n", re.M)
+_CALLED = re.compile(r"@([\w.]+)")
+_NAME = re.compile(r" %[\w.]+")
+ENTRIES = ("k", "fin")
+_LIBRARY = re.compile(r"jitla_[a-z0-9]+")
+
+
+def parted(text: str, prefix: str) -> str:
+    """Return the module `text` in parts, each of them begun with `prefix`.
+
+    Functions marked cold cost a fifth when they are not optimised. Those for one operation are the
+    same in many kernels, and a part of their own.
+    """
+    functions, around = _functions(text)
+    parts: dict[tuple[str, int], list[str]] = {("", 2): []}
+    for name, (_, defined) in functions.items():
+        level = 0 if "cold" in defined[4].split() else 2
+        shared = _LIBRARY.match(name)
+        parts.setdefault((shared[0] if shared else "", level), []).append(name)
+    heads = {name: _head(name, defined) for name, (_, defined) in functions.items()}
+    constants = {m[1]: m[0] for m in _CONSTANT.finditer(around)}
+    rest = _CONSTANT.sub("", around)
+    out = []
+    for (_, level), names in parts.items():
+        body = "".join(_opened(name, *functions[name]) for name in names)
+        called = dict.fromkeys(_CALLED.findall(body))
+        others = "".join(f"declare {heads[c]}\n" for c in called if c in heads and c not in names)
+        data = "".join(constants[f"@{c}"] for c in called if f"@{c}" in constants)
+        tail = rest if "!0" in body else ""
+        out.append((level, f"{prefix}{data}{others}{body}{tail}"))
+    return out[0][1] + "".join(PART.format(level) + part for level, part in out[1:])
+
+
+def _functions(text: str) -> tuple[dict[str, tuple[str, re.Match[str]]], str]:
+    """Return what follows the head of each function, with that head, by name; and what is around them."""
+    text = f"\n{text}"
+    found: dict[str, tuple[str, re.Match[str]]] = {}
+    around, done, at = "", 1, text.find("\ndefine ")
+    while at >= 0:
+        defined = _DEFINED.match(text, at + 1)
+        assert defined is not None, text[at:]
+        around += text[done : at + 1]
+        done = text.index("\n}\n", defined.end()) + 3
+        found[defined[2]] = text[defined.end() : done], defined
+        at = text.find("\ndefine ", done - 1)
+    return found, around + text[done:]
+
+
+def _head(name: str, defined: re.Match[str]) -> str:
+    """Return the declaration of a function."""
+    return f"hidden {defined[1]} @{name}({_NAME.sub('', defined[3])})"
+
+
+def _opened(name: str, body: str, defined: re.Match[str]) -> str:
+    """Return a function that other parts can call; none unwinds, so no tables are made for it."""
+    scope = "" if name in ENTRIES else "hidden "
+    attributes = dict.fromkeys(("nounwind", *defined[4].split()))
+    attributes.pop("cold", None)
+    head = f"define {scope}{defined[1]} @{name}({defined[3]}) {' '.join(attributes)} {{"
+    return head + body
+
 
 SEVERAL = 3  # transcendentals
 INLINE = 200  # instructions of transcendentals that a loop may hold
@@ -171,3 +231,62 @@ def _skeleton(loop: Loop, math: MathCall) -> str:
         return full_kernel(loop, math)
     return rows_kernel(loop, math) if loop.form.mode == "rows" else columns_kernel(loop, math)
 
+
+def _is_product(hop: Hop) -> bool:
+    """Tell whether `hop` is a product there are loops for: of a matrix of floats, or of stacks."""
+    if hop.op.name in COMPRESSED:
+        data, columns, starts, x = (i.meta.dtype for i in hop.inputs)
+        return data == x and data.char in "fd" and columns == starts and columns.char in "il"
+    if hop.op.name == "cumsum":  # the running sums of every row
+        matrix = hop.inputs[0].meta
+        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and \
+            matrix.dtype == hop.meta.dtype and hop.meta.dtype.kind == "f"
+    if hop.op.name in ("argmin", "argmax"):  # where every row has its extreme
+        matrix = hop.inputs[0].meta
+        return matrix.ndim > 1 and hop.attr("axis") == matrix.ndim - 1 and matrix.dtype.kind in "biuf"
+    if hop.op.name in ("concatenate", "stack"):  # rows side by side
+        return 1 < hop.meta.ndim == hop.attr("axis") + 1 and \
+            all(i.meta.dtype == hop.meta.dtype for i in hop.inputs)
+    ranks = tuple([i.meta.ndim for i in hop.inputs])
+    kinds = {i.meta.dtype for i in (hop, *hop.inputs)}
+    if hop.op.name not in ("matmul", "dot") or max(ranks) < 2 or not min(ranks) or len(kinds) > 1:
+        return False
+    stacked = max(ranks) > 2 and hop.op.name == "matmul" and hop.meta.dtype.kind != "b"
+    return stacked or max(ranks) == 2 and hop.meta.dtype.kind == "f"
+
+
+def _probe_math(b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+    if name not in (*DIVISIONS, "muladd"):
+        refuse_math(name, xs[0].dtype)
+    return Value(result_dtype(name, xs[0].dtype), "%math")
+
+
+def reason_of(hop: Hop) -> str | None:
+    """Return why `hop` cannot be in a kernel, or None.
+
+    Dtypes, numbers of dimensions and attributes matter, sizes do not.
+    """
+    for dtype in (hop.meta.dtype, *(i.meta.dtype for i in hop.inputs)):
+        reason = refuse(dtype)
+        if reason:
+            return reason
+    if hop.op.kind is Kind.AGG:
+        return _refuse_aggregate(hop)
+    if hop.op.kind in (Kind.TAKE, Kind.TALLY):
+        return None
+    if hop.op.kind is not Kind.CELL:
+        return None if _is_product(hop) else "not element-wise"
+    b = LlvmBuilder([], 2, _probe_math)
+    try:
+        emit_hop(b, hop, [named(i.meta.dtype, f"%x{k}") for k, i in enumerate(hop.inputs)])
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+def _refuse_aggregate(hop: Hop) -> str | None:
+    if hop.op.name == "prod" and hop.meta.dtype.kind in "fc":
+        return "NumPy multiplies floats one after the other"
+    if hop.op.name in ("min", "max") and hop.meta.dtype.kind == "c":
+        return "NumPy keeps the first of several NaNs, which differ in their other part"
+    return None

@@ -1,8 +1,7 @@
 """Compilation of blocks and when it is repeated: pipeline, programs, binding to sizes, caches.
 
-`compiler` holds the programs; `pipeline` makes one by rewriting, planning and generating code; `program` binds
-it to sizes and checks guards (`binding`, `row_binding`, `output_buffers`); `offload` places operators on a
-device.
+`compiler` holds the programs; `pipeline` makes one by rewriting, planning and generating code; `program`
+binds it to sizes and checks guards (`binding`, `row_binding`, `output_buffers`); `offload` places operators.
 """
 
 from typing import TYPE_CHECKING

@@ -9,7 +9,7 @@ import pytest
 
 import jitla
 from jitla.codegen import backend
-from jitla.codegen.rows import pack_rows
+from jitla.codegen.kernels.row import pack_rows
 from tests.behaviour.passes import (
     gram_vector,
     hinge,

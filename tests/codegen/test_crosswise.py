@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.codegen.crosswise import is_crosswise
-from jitla.codegen.sizes import lay_out
+from jitla.codegen.kernel_abi import lay_out
+from jitla.codegen.kernels.cell_layouts import is_crosswise
 from jitla.fusion import Form, Schedule, crosswise
 from jitla.hops import Hop, Meta, apply, leaf, make
 from jitla.recompile.schedule_choices import short_rows

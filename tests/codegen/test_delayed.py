@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.codegen.delayed import LATE_BYTES
+from jitla.codegen.kernels.cell import LATE_BYTES
 from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Meta, apply, leaf
 from tests.codegen.driver import drive, kernel_of

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.codegen.extremes import GROUP, KEPT, STRETCH, extreme_text
+from jitla.codegen.matmul.argmin import (
+    GROUP,
+    KEPT,
+    STRETCH,
+    extreme_text,
+)
 from tests.codegen.driver import BACKEND, drive
 from tests.codegen.test_targets import RUNS, V4
 

@@ -11,7 +11,10 @@ import numpy as np
 import pytest
 
 from jitla.codegen import Jit, host_target
-from jitla.codegen.flags import float_ir, quiet
+from jitla.codegen.ir_elementwise import (
+    float_ir,
+    quiet,
+)
 
 linux = pytest.mark.skipif(
     sys.platform != "linux" or not host_target().triple.startswith("x86_64"), reason="x86 Linux")

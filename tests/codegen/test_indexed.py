@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend, lacking, level_target
-from jitla.codegen.indexed import SERIAL, Indexed
+from jitla.codegen.indexing.kernels import (
+    SERIAL,
+    Indexed,
+)
 from tests.codegen.test_targets import RUNS
 
 # Around the turns, blocks, units of the loops, and where several threads begin.
@@ -237,7 +240,7 @@ def test_values_added_where_indices_say(loops, kind, size):
 
 
 def test_large_targets_are_left_to_numpy(loops, monkeypatch):
-    monkeypatch.setattr("jitla.codegen.indexed.LARGEST", 100)
+    monkeypatch.setattr("jitla.codegen.indexing.kernels.LARGEST", 100)
     where = np.arange(100)
     assert loops.add_at(np.zeros(100), where, np.array(1.0))
     target = np.zeros(101)
@@ -247,7 +250,7 @@ def test_large_targets_are_left_to_numpy(loops, monkeypatch):
 @pytest.fixture
 def runs(monkeypatch):
     """Floats are added in several runs, however few there are."""
-    monkeypatch.setattr("jitla.codegen.indexed.MANY", 0)
+    monkeypatch.setattr("jitla.codegen.indexing.kernels.MANY", 0)
 
 
 def sums_of(threads, target, where, given, ordered=False):

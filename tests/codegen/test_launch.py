@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from jitla.codegen.layout import RELEASE_GIL
+from jitla.codegen.kernel_abi import RELEASE_GIL
 from tests.runtime.kernels import addresses, launch, template
 
 

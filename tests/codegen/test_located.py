@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.codegen.located import MOST, Located
+from jitla.codegen.indexing.kernels import (
+    MOST,
+    Located,
+)
 from tests.codegen.test_targets import RUNS
 
 SIZES = (1, 7, 8, 63, 64, 65, 1025, 16384, 16385, 100_003)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.codegen.pairs import lies
+from jitla.codegen.matmul.narrow import lies
 from jitla.fusion import Layout, pairs_in
 from tests.codegen.driver import BACKEND
 

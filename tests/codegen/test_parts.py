@@ -7,7 +7,7 @@ import ctypes
 import numpy as np
 
 from jitla.codegen import Jit, LlvmBackend, modules
-from jitla.codegen.parts import parted
+from jitla.codegen.module import parted
 from jitla.fusion import Form, Schedule
 from jitla.hops import Meta, apply, leaf
 from tests.codegen.driver import drive, kernel_of

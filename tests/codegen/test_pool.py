@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jitla import runtime
-from jitla.codegen.layout import hints
+from jitla.codegen.kernel_abi import hints
 from jitla.runtime.process import _PROCESS
 from tests.runtime.kernels import launch, template
 

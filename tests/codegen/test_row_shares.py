@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 
 from jitla.codegen import Jit, Library, host_target
-from jitla.codegen.layout import HEADER
-from jitla.codegen.row_shares import BOUND, PER_ROW
+from jitla.codegen.kernel_abi import HEADER
+from jitla.codegen.kernels.row import (
+    BOUND,
+    PER_ROW,
+)
 
 UNITS, HEIGHT, OPERAND = 8, 16, 3
 

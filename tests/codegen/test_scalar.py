@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from jitla.codegen.scalar import LlvmBuilder
+from jitla.codegen.ir_elementwise import LlvmBuilder
 from jitla.hops import Kind, Meta, all_ops, leaf, make
 from tests.codegen.driver import BACKEND, run_cells
 

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla.codegen import LlvmBackend, stored
-from jitla.codegen.stored import SERIAL, Stored
+from jitla.codegen import LlvmBackend
+from jitla.codegen.sparse import kernels as stored
+from jitla.codegen.sparse.kernels import (
+    SERIAL,
+    Stored,
+)
 from jitla.hops import lookup
 
 # Rows and columns of matrices, and how many of their elements are stored: also more than one thread's share.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.codegen import strips
+from jitla.codegen.kernels import body as strips
 from jitla.fusion import Schedule
 from jitla.hops import Hop, Meta, apply, leaf
 from tests.codegen.driver import run_cells

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.codegen import LlvmBackend, turns
-from jitla.codegen.rows_code import OWN
+from jitla.codegen import LlvmBackend
+from jitla.codegen.kernels import reduce_axis as turns
+from jitla.codegen.kernels.row import OWN
 from jitla.fusion import Form, Geometry, Schedule
 from jitla.hops import Hop, Meta, apply, leaf, make
 from tests.codegen.driver import kernel_of, letter

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.codegen import ufunc_loops
-from jitla.codegen.vecmath import supports
+from jitla.codegen.native import ufunc_loops
+from jitla.codegen.vecmath.library import supports
 
 Loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 

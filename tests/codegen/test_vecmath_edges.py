@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.codegen.vecmath import NEAR, definitions, emit_math, inline_math, supports
+from jitla.codegen.vecmath.library import (
+    NEAR,
+    definitions,
+    emit_math,
+    inline_math,
+    supports,
+)
 from tests.codegen.vecmath_loop import compiled
 from tests.codegen.vecmath_near import called, chosen_by
 from tests.codegen.vecmath_points import (

@@ -14,7 +14,11 @@ from itertools import count
 import llvmlite.binding as llvm
 import numpy as np
 
-from jitla.codegen.vecmath import arguments, definitions, inline_math
+from jitla.codegen.vecmath.library import (
+    arguments,
+    definitions,
+    inline_math,
+)
 
 serial = count()
 

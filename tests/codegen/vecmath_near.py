@@ -14,7 +14,11 @@ from itertools import count
 import llvmlite.binding as llvm
 import numpy as np
 
-from jitla.codegen.vecmath import emit_math, near_math, some_far
+from jitla.codegen.vecmath.library import (
+    emit_math,
+    near_math,
+    some_far,
+)
 from tests.codegen.vecmath_loop import machine, serial
 
 Link = Callable[..., int]

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitla.codegen.vecmath import FUNCTIONS, OF_TWO
+from jitla.codegen.vecmath.library import (
+    FUNCTIONS,
+    OF_TWO,
+)
 from tests.codegen.vecmath_loop import compiled
 
 F64, F32 = np.dtype(np.float64), np.dtype(np.float32)

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import jitla.codegen.kernels.reduce_all
 import jitla.codegen.module
-import jitla.codegen.reduce
 import jitla.recompile.compiler
 import jitla.tracing.memory
 from jitla.hops import (

@@ -171,7 +171,7 @@ def record_all() -> None:
 
 def split_all() -> None:
     """Let threads share operations on sparse matrices, and tiles cut them, however few entries they have."""
-    from jitla.codegen import stored
+    from jitla.codegen.sparse import kernels as stored
 
     stored.NEAR = 1 << 10
     for name in ("csr", "indexed", "stored"):

@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.codegen import LlvmBackend, crosswise, reduce
+from jitla.codegen import LlvmBackend
+from jitla.codegen.kernels import (
+    cell_layouts as crosswise,
+)
+from jitla.codegen.kernels import (
+    reduce_all as reduce,
+)
 from jitla.events import Event
 from jitla.fusion import (
     Executable,
@@ -157,7 +163,7 @@ def test_rows_that_share_vectors_are_looked_at(monkeypatch: pytest.MonkeyPatch) 
     kernel, form = kernel_of([apply("multiply", X, Y)]), Form("cell", 2, "ccc")
     schedule = Schedule(crosswise=True)
     real = crosswise.across
-    monkeypatch.setattr("jitla.codegen.cell.across", lambda *a: real(*a).replace("fmul", "fadd"))
+    monkeypatch.setattr("jitla.codegen.kernels.cell.across", lambda *a: real(*a).replace("fmul", "fadd"))
     made = LlvmBackend(launch=drive, threads=1).compile(kernel, form, schedule)
     assert difference(kernel, form, schedule, made, drive, True)
 

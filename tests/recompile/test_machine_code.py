@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jitla.codegen import Jit, LlvmBackend
-from jitla.codegen.native import load_native
+from jitla.codegen.native.loader import load_native
 from jitla.recompile import Compiler
 from tests.recompile import dags
 from tests.recompile.support import difference, expected, layouts_of, run

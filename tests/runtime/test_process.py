@@ -17,7 +17,7 @@ assert runtime.empty_ordered((200, 300), np.dtype("f8"), (1, 0)).flags.f_contigu
 runtime.set_threads(3)
 from tests.runtime.kernels import launch, template
 assert runtime.installed() is launch
-import jitla.codegen.native as native, tests.runtime.kernels as kernels
+import jitla.codegen.native.loader as native, tests.runtime.kernels as kernels
 assert native.load_native(kernels.jit.load) is launch
 assert runtime.threads() == (3 if sys.platform == "linux" else 1)
 assert runtime.empty_ordered((200, 300), np.dtype("f8"), (1, 0)).flags.f_contiguous

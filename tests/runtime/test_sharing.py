@@ -16,7 +16,7 @@ import pytest
 
 import jitla
 from jitla import runtime
-from jitla.codegen.layout import hints
+from jitla.codegen.kernel_abi import hints
 from tests.runtime.kernels import launch, template
 
 ROOT = Path(__file__).parents[2]

@@ -1,0 +1,1 @@
+"""Kernels of the templates Cell, MAgg, Row and Tally."""

@@ -1,0 +1,1 @@
+"""The native run time, written as LLVM text."""
