@@ -11,6 +11,7 @@ import argparse
 import ast
 import re
 import subprocess
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -327,7 +328,10 @@ class Moves:
             lines += ["", "if TYPE_CHECKING:", *["    " + line for line in checked]]
         public = sorted({edits[part.name].get(name, name) for part in parts for name in part.public})
         if public:
-            lines += ["", f"__all__ = {public!r}".replace("'", '"')]
+            listed = ", ".join(f'"{name}"' for name in public)
+            lines += ["", f"__all__ = [{listed}]" if len(listed) < 90 else
+                      "__all__ = [\n" + textwrap.fill(listed, 106, initial_indent="    ",
+                                                      subsequent_indent="    ") + ",\n]"]
         body = []
         for part in parts:
             text = part.source.edited((*part.removed, *renaming_edits(part.source, edits[part.name])))

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import jitla.codegen.kernel_abi
 import jitla.codegen.kernels.reduce_all
-import jitla.codegen.module
 import jitla.recompile.compiler
 import jitla.tracing.memory
 from jitla.hops import (
@@ -31,7 +31,7 @@ from jitla.hops import (
 )
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
-from jitla.tracing.closing import Closing
+from jitla.tracing.closing import SCALARS, Closing
 from tests.fuzz import layers, load
 from tests.fuzz.generate import generate
 from tests.fuzz.runner import run
@@ -49,13 +49,13 @@ def wrong_rule() -> None:
 
 def wrong_stride() -> None:
     """Kernels step through strided inputs as if nothing lay between the elements."""
-    real = jitla.codegen.module.operands
+    real = jitla.codegen.kernel_abi.operands
 
     def dense(*given: Any) -> Any:
         return tuple(
             replace(o, letter="c") if o.letter == "s" and o.role == "in" else o for o in real(*given))
 
-    jitla.codegen.module.operands = dense
+    jitla.codegen.kernel_abi.operands = dense
 
 
 def missed_alias() -> None:
@@ -114,23 +114,23 @@ def stale_leaf() -> None:
     """A block met again runs with the numbers of the first time."""
     real, kept = Closing._outputs, dict[Any, list[Any]]()
 
-    def first(self: Any, closed: Any, store: Any) -> Any:
-        self.scalars = list(kept.setdefault(closed, self.scalars))
-        return real(self, closed, store)
+    def first(self: Any, parts: Any, closed: Any) -> Any:
+        held = list(kept.setdefault(closed, parts[SCALARS]))
+        return real(self, (*parts[:SCALARS], held, *parts[SCALARS + 1:]), closed)
 
     Closing._outputs = first  # type: ignore[method-assign]
 
 
 def wrong_tail() -> None:
     """Reductions leave out the last element if it is the only one that fills no vector."""
-    real = jitla.codegen.reduce._leaf
+    real = jitla.codegen.kernels.reduce_all._leaf
 
     def cut(*given: Any) -> str:
         text = real(*given)
         assert "icmp ne i64 %rest, 0" in text
         return text.replace("icmp ne i64 %rest, 0", "icmp ugt i64 %rest, 1")
 
-    jitla.codegen.reduce._leaf = cut
+    jitla.codegen.kernels.reduce_all._leaf = cut
 
 
 class Bug(NamedTuple):
@@ -151,7 +151,8 @@ def hunt(bug: Bug, most: int) -> dict[str, Any]:
     """Put a bug in and run programs, none like another, until one differs; name the layer."""
     warnings.simplefilter("ignore")
     load.quick_kernels()
-    jitla.recompile.cache.difference = lambda *given: ""  # else some kernels would not be used at all
+    jitla.configure(compile="sync")
+    jitla.recompile.compiler.difference = lambda *given: ""  # else some kernels would not be used at all
     bug.put()
     gc.disable()
     for seed in range(most):
