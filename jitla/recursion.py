@@ -8,7 +8,7 @@ method, by another decorated function or by a helper. Nothing else has to be not
 a call that was.
 
 Until then such a function is to traced code what an undecorated one is. That calls it by its twin or by what
-always decides, see `jitla/tracing/twins.py`, never by the function itself. Whoever changes options calls
+always decides, see `jitla/tracing/callees.py`, never by the function itself. Whoever changes options calls
 `give_back`, as the code was chosen under others. Another thread that calls the function meanwhile runs the
 plain code, too: results are the same.
 

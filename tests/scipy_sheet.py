@@ -22,7 +22,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg  # noqa: F401 - of expressions
 
 import jitla
-from jitla.tracing import compressed
+from jitla.tracing.sparse import products as compressed
 from tests.fuzz.compare import Fault, compare, compare_warnings, outcome
 
 SHEET = Path(__file__).with_suffix(".txt")

@@ -13,7 +13,15 @@ from jitla import cold, foresight, tiers
 from jitla.cold import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
-from jitla.tracing import onset, payoff, replay
+from jitla.tracing import (
+    fallback as replay,
+)
+from jitla.tracing import (
+    profile as onset,
+)
+from jitla.tracing import (
+    profile as payoff,
+)
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 

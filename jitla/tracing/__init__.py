@@ -1,33 +1,43 @@
-"""How NumPy programs become hops: proxies, sessions, instrumented functions.
+"""Tracing: lazy arrays record the operations of a call on a tape, which is cut into blocks that are compiled.
 
-Reading order: thread_state, frames, places, callers, alarms, signature, tape, narrowing, enacting, signs,
-effects, matching, array, kinds, powers, operators, script, replay, interpreter, served, records, guards,
-journal, literals, site, alone, parts, keeping, retreat, closed, learning, closing, turns, pattern, stored,
-memory, picking, together, bounded, gathers, indexing, spellings, compositions, instructions, rowwise,
-compiled, missing, closeness, terms, scatters, functions, skipping, forms, nonzeros, recording, dispatch,
-session, onset, payoff, quick, entries, sampling, turned, contracting, unions, merging, compressed,
-sparsified, callees, twins, wild, lifting, hooks, uncounted.
+`hooks` and `callees` are called by instrumented code; `session` is one traced call; `lazy` and `recorder`
+record operations on the `tape`; `force` ends a block and delivers its values; `site` has the compiled blocks
+of a function.
 """
 
-from jitla.tracing.alarms import calm
-from jitla.tracing.frames import user_traceback
-from jitla.tracing.guards import NEW, Guard
-from jitla.tracing.hooks import HOOKS, TWINS
-from jitla.tracing.journal import Journal, Recompilation
-from jitla.tracing.literals import ASKED
-from jitla.tracing.onset import Rising
-from jitla.tracing.parts import Keeper
-from jitla.tracing.payoff import Kind
-from jitla.tracing.places import call_here
-from jitla.tracing.quick import quicken
-from jitla.tracing.records import Fallback
-from jitla.tracing.replay import Alike, Patience, Replay, Request, Standby
-from jitla.tracing.served import abandon
-from jitla.tracing.session import drive, looped, run
-from jitla.tracing.signature import SIGHT
-from jitla.tracing.site import Site
-from jitla.tracing.skipping import pays
-from jitla.tracing.sparsified import Sparsified
+from jitla.tracing.fallback import (
+    Alike,
+    Patience,
+    Replay,
+    Request,
+    Standby,
+    abandon,
+)
+from jitla.tracing.fp_warnings import calm
+from jitla.tracing.frames import call_here, user_traceback
+from jitla.tracing.guards import (
+    ASKED,
+    NEW,
+    Guard,
+    Journal,
+    Recompilation,
+)
+from jitla.tracing.hoisting import Keeper
+from jitla.tracing.hooks import (
+    HOOKS,
+    TWINS,
+)
+from jitla.tracing.profile import Kind, Rising
+from jitla.tracing.session import (
+    drive,
+    looped,
+    quicken,
+    run,
+)
+from jitla.tracing.site import Fallback, Site
+from jitla.tracing.sparse.sparsify import Sparsified
+from jitla.tracing.sparse.zero_skipping import pays
+from jitla.tracing.tape import SIGHT
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.uncounted import UNCOUNTED
 

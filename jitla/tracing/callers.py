@@ -23,8 +23,13 @@ import numpy as np
 from jitla.frame_readers import looks_at_frames
 from jitla.internal import hidden
 from jitla.source import PerCode
-from jitla.tracing.frames import INTERNAL, line_of, mark
-from jitla.tracing.places import call_at, place_of
+from jitla.tracing.frames import (
+    INTERNAL,
+    call_at,
+    line_of,
+    mark,
+    place_of,
+)
 
 __all__ = ["CallerLocals", "call_from", "looks_at_caller"]
 

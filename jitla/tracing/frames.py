@@ -1,18 +1,19 @@
-"""Which frames of the stack are the user's, and where they stand.
-
-Knows: code objects, instructions, lines. Must not know: tapes, proxies.
-Receives the running stack; returns paths, frames, lines and tracebacks without jitla's own.
-"""
+"""Frames of users on the stack, their lines, and who else may run at the same time."""
 
 from __future__ import annotations
 
 import sys
+import threading
+from _signal import default_int_handler, getsignal  # type: ignore[import-not-found]
+from _thread import _count
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dis import opname
 from inspect import CO_OPTIMIZED
+from signal import Handlers, valid_signals
+from threading import Thread
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from weakref import ref
 
 from numpy import ufunc
@@ -232,3 +233,90 @@ def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
     for entry in reversed(kept):
         made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return made
+
+
+_CALL = compile("lambda f, a, k: f(*a, **k)", "<place>", "eval").co_consts[0]
+_codes: dict[tuple[str, int], CodeType] = {}
+
+
+class Place(NamedTuple):
+    """A line of a module, by the namespace that its warnings are counted in, and what it called.
+
+    `called` is the NumPy callable that the line names; None: an operator or a method.
+    """
+
+    file: str
+    line: int
+    names: dict[str, Any]
+    called: Any = None
+
+
+class Places(dict[int, Place]):
+    """Where the entries of a tape come from; `straight` if the same tape always comes from there."""
+
+    __slots__ = ("straight",)
+
+    def __init__(self, straight: bool = False) -> None:
+        super().__init__()
+        self.straight = straight
+
+
+def here() -> Place:
+    """Return the line of the innermost user frame, and the NumPy callable by which it came here."""
+    return place_of(*origin())
+
+
+def place_of(frame: FrameType, called: Any = None) -> Place:
+    """Return the line `frame` is at."""
+    found = frame.f_code.co_filename, line_of(frame), frame.f_globals, called
+    return tuple.__new__(Place, found)  # one is made for every operation of a first call
+
+
+def call_at(place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call `function` from a frame that stands at `place`."""
+    file, line, names, _ = place
+    code = _codes.get((file, line))
+    if code is None:
+        code = _codes[file, line] = _CALL.replace(co_filename=file, co_firstlineno=line)
+        mark(code, INTERNAL)
+    return FunctionType(code, names)(function, args, kwargs)
+
+
+def call_here(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call `function` as if from the user's line."""
+    return call_at(here(), function, args, kwargs)
+
+
+#: Libraries whose own threads have no arrays of users: this one, those of notebooks, and of progress bars.
+_HARMLESS = frozenset({"jitla", "ipykernel", "IPython", "zmq", "tqdm"})
+_QUIET: frozenset[Any] = frozenset({None, Handlers.SIG_DFL, Handlers.SIG_IGN, default_int_handler})
+_SIGNALS = tuple(map(int, valid_signals()))
+
+
+def threads() -> int:
+    """Return how many threads of Python run besides the main one; it takes next to no time."""
+    return _count()
+
+
+def is_alone() -> bool:
+    """Say whether no code can write into arrays but what this thread calls."""
+    if sys.gettrace() is not None or sys.getprofile() is not None or _is_debugged():
+        return False
+    if any(getsignal(number) not in _QUIET for number in _SIGNALS):
+        return False
+    count, mine = _count(), threading.current_thread()
+    if not count:
+        return True
+    others = [t for t in threading.enumerate() if t is not mine]
+    return len(others) == count and all(map(_is_harmless, others))
+
+
+def _is_harmless(thread: Thread) -> bool:
+    kind = type(thread)
+    owner = getattr(thread, "_target", None) if kind is Thread else kind
+    return str(getattr(owner, "__module__", "")).partition(".")[0] in _HARMLESS
+
+
+def _is_debugged() -> bool:
+    monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
+    return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None

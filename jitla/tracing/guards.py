@@ -1,17 +1,20 @@
-"""Why a block met a plan that was made for another one: the guard that did not hold.
-
-Knows: what a plan depends on, by the keys of blocks. Must not know: plans, sessions, when anything is
-compiled. Receives two blocks of one place; returns the first guard that tells them apart.
-"""
+"""Guards of compiled code, the log of recompilations, and scalars that are compiled as literals."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping
+from opcode import opmap
+from time import time
+from types import CodeType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from jitla.hops import Shape
-from jitla.tracing.signature import LAYOUTS
-from jitla.tracing.tape import CODE_KIND, LEAF, OPS, SCALAR, Block, split
+from jitla.making import Made
+from jitla.source import PerCode
+from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split
 
 
 class Guard(NamedTuple):
@@ -150,3 +153,154 @@ def _count(pairs: Any) -> str:
 
 def _sizes(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "scalar"
+
+
+KEPT = 512  # records
+MOST_PLACES = 1024
+
+
+class Recompilation(NamedTuple):
+    """One time that a block had no plan as it was: why, what was done, and what that took.
+
+    `tier` is "now" (the call waited), "behind" (NumPy ran meanwhile) or "none" (NumPy ran, nothing was
+    made). `plans` were made, `compiled` kernels of `nbytes` together, `reused` kernels were there.
+    """
+
+    at: float
+    line: tuple[str, int] | None
+    operations: int
+    guard: Guard
+    tier: str
+    plans: int
+    compiled: int
+    reused: int
+    nbytes: int
+    seconds: float
+
+
+class Journal:
+    """The records of one function, the last `KEPT`, and all of them as counts."""
+
+    def __init__(self) -> None:
+        self.records: deque[Recompilation] = deque(maxlen=KEPT)
+        self.misses = self.planned = self.compiled = self.reused = 0
+        self.seconds = 0.0
+        self._met: dict[Any, Met] = {}
+
+    def why(self, path: Any, block: Block, fate: tuple[Any, ...], key: tuple, epoch: int) -> Guard:
+        """Return why the plans of `block`'s place do not hold, and remember the block."""
+        now = met(block, fate, key, epoch)
+        tape = (path, tuple(entry[0] for entry in block.entries))
+        before = self._met.get(tape) or self._met.get(path)
+        if len(self._met) >= MOST_PLACES:
+            self._met.clear()
+        self._met[tape] = self._met[path] = now
+        return NEW if before is None else failed(before, now)
+
+    def add(self, guard: Guard, tier: str, made: Made, line: Any, operations: int) -> Recompilation:
+        """Note what was made because `guard` failed."""
+        if made.why is not None and guard is not NEW:
+            name, expected, seen = made.why
+            guard = Guard(name, "", expected, seen)
+        record = Recompilation(
+            time(), line, operations, guard, tier, made.plans, made.compiled, made.reused, made.nbytes,
+            made.seconds)
+        self.records.append(record)
+        self.misses += 1
+        self.planned += made.plans
+        self.compiled += made.compiled
+        self.reused += made.reused
+        self.seconds += made.seconds
+        return record
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__()
+
+
+def ending(block: Block, roots: tuple[int, ...]) -> tuple[tuple[str, int] | None, int]:
+    """Return the user's line of the last root, and how many operations there are."""
+    lines = [block.lines[i] for i in roots if i in block.lines]
+    return lines[-1] if lines else None, sum(e[0] > SCALAR for e in block.entries)
+
+
+#: By operator: the values of scalars that some rewrite asks for.
+Asked = Mapping[str, Collection[Any]]
+
+#: The same by level of numerics, for all rewrites, which are not loaded before there is a compiler.
+ASKED: dict[str, Asked] = {"strict": {
+    "add": frozenset({-0.0}), "subtract": frozenset({0}), "multiply": frozenset({1, 2, -1}),
+    "divide": frozenset({0.5, 1, 2.0}), "power": frozenset({0.5, 1, 2, -1}),
+    "logical_and": frozenset({True}), "logical_or": frozenset({False}),
+}}
+ASKED["numpy"] = ASKED["strict"]
+ASKED["relaxed"] = {
+    **ASKED["numpy"], "power": frozenset({0.5, 1, 2, 3, 4, -1}), "multiply": frozenset({0, 1, 2, -1}),
+    "where": frozenset({0}),
+}
+
+_KINDS = frozenset({KIND_CODE[int], KIND_CODE[float]})
+_LOADS = frozenset(opmap[name] for name in ("LOAD_CONST", "RETURN_CONST") if name in opmap)
+_SMALL, _EXTENDED = opmap.get("LOAD_SMALL_INT"), opmap["EXTENDED_ARG"]
+_EQUAL = frozenset({int, bool, str, np.int64, np.bool_})
+_FLOATS = frozenset({float, np.float64})
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Say whether two scalars have the same type and bits."""
+    if a is b:
+        return True
+    kind = type(a)
+    return kind is type(b) and (kind in _EQUAL or kind in _FLOATS and a != 0.0) and bool(a == b)
+
+
+def literals_of(block: Block, codes: Mapping[int, CodeType], asked: Asked) -> dict[int, Any]:
+    """Return the scalars of `block`, by number, that are literals with values asked for.
+
+    `codes` are those that the entries come from, at the lines in `block.places`.
+    """
+    found: dict[int, Any] = {}
+    number = 0
+    for i, entry in enumerate(block.entries):
+        if entry[0] == SCALAR:
+            number += 1
+        elif entry[0] > SCALAR:
+            values = asked.get(OPS[entry[0]], ())
+            for ref in split(entry)[0]:
+                if ref >= 0:
+                    continue
+                value = block.scalars[number]
+                if ref in _KINDS and value in values and i in codes:
+                    if any(is_same(value, n) for n in _numbers(codes[i], block.places[i].line)):
+                        found[number] = value
+                number += 1
+    return found
+
+
+def _numbers(code: CodeType, line: int) -> list[Any]:
+    """Return the numbers that stand in a line of `code`."""
+    return _NUMBERS(code).get(line, [])
+
+
+def _by_line(code: CodeType) -> dict[int | None, list[Any]]:
+    found: dict[int | None, list[Any]] = {}
+    for at, value in _loaded(code):
+        if type(value) in (int, float):
+            found.setdefault(at, []).append(value)
+    return found
+
+
+_NUMBERS = PerCode(_by_line)
+
+
+def _loaded(code: CodeType) -> Iterator[tuple[int | None, Any]]:
+    """Yield the constants that `code` loads, with their lines; `dis` would take ten times as long."""
+    found, number = code.co_code, 0
+    for at, place in zip(range(0, len(found), 2), code.co_positions(), strict=False):
+        kind, number = found[at], number << 8 | found[at + 1]
+        if kind in _LOADS:
+            yield place[0], code.co_consts[number]
+        elif kind == _SMALL:
+            yield place[0], number
+        if kind != _EXTENDED:
+            number = 0

@@ -1,13 +1,10 @@
-"""What an instrumented twin calls at the points where code could escape the tracer.
-
-Knows: which callables are traced, instrumented or foreign. Must not know: how blocks are closed.
-Receives callables, targets and values from twins; returns what the twin uses instead.
-"""
+"""What instrumented code calls at run time, and the batching of loop iterations into one block."""
 
 from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Callable, Iterable, Iterator
 from sys import _getframe, getrefcount
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
@@ -16,9 +13,9 @@ import numpy as np
 
 from jitla.hops import HEARD, heard, hush, listen
 from jitla.source import NUMBERS, loops_in_python
-from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, LazyArray
+from jitla.tracing import frames
 from jitla.tracing.callees import (
+    SAFE_ITERABLES,
     Adder,
     Consumer,
     Contained,
@@ -27,29 +24,313 @@ from jitla.tracing.callees import (
     Guarded,
     Managed,
     Numba,
+    TwinTable,
+    is_tame,
 )
-from jitla.tracing.closing import LISTED, Closing
-from jitla.tracing.compiled import is_numba
-from jitla.tracing.dispatch import METHODS
-from jitla.tracing.frames import bridge
-from jitla.tracing.functions import MUTATING
+from jitla.tracing.force import LISTED, Closing
+from jitla.tracing.fp_warnings import calm
+from jitla.tracing.frames import bridge, call_at, call_here, place_of
 from jitla.tracing.indexing import CARRIERS, Bound
-from jitla.tracing.kinds import (
-    CONTAINERS,
-    deletes_plainly,
-    is_wild,
-    setter_of,
-    stores_plainly,
-)
-from jitla.tracing.lifting import Lifting, settle_value
-from jitla.tracing.places import call_at, call_here, place_of
-from jitla.tracing.session import MOST_PENDING, Session
-from jitla.tracing.signature import TRACED
-from jitla.tracing.sparsified import Sparsified
-from jitla.tracing.stored import LazySparse, settled
+from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
+from jitla.tracing.numba_ufuncs import is_numba
+from jitla.tracing.numpy_api.functions import MUTATING
+from jitla.tracing.recorder import METHODS
+from jitla.tracing.session import MOST_PENDING
+from jitla.tracing.session import Session as HooksSession
+from jitla.tracing.session import Session as LiftingSession
+from jitla.tracing.sparse.lazy_sparse import LazySparse, settled
+from jitla.tracing.sparse.products import recorded
+from jitla.tracing.sparse.sparsify import Sparsified
+from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split
 from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.turns import goes_on
-from jitla.tracing.twins import TwinTable
+from jitla.tracing.user_types import (
+    CONTAINERS,
+    STEPPING,
+    TAME,
+    deletes_plainly,
+    getter_of,
+    is_wild,
+    runs_code,
+    setter_of,
+    still,
+    stores_plainly,
+    wild,
+)
+
+Session = Any  # the session whose block it is
+
+MOST_TURNS = 4  # that are one block: with more, what is computed anew at the edges grows
+LEAST_BYTES = 8 << 20  # of an array: smaller ones stay in a cache from turn to turn
+LEAST_SLICES = 2
+# The same of cells; entries that a block of such turns has at most: what is longer compiles longer, and is
+# bound by arithmetic rather than by memory.
+LEAST_OF_CELLS, MOST_OF_CELLS = 1 << 20, 48
+PATIENCE = 2  # first turns in a row that nothing went on from; the last turn of a loop is one now and then
+_GETITEM = OP_ID["getitem"]
+
+
+def goes_on(session: Session) -> bool:
+    """Tell whether the next turn of a loop belongs to the open block, too."""
+    node = session.nodes[-1]
+    if type(node) is not LazyArray or NBYTES[node._m] < LEAST_OF_CELLS:
+        return False
+    ops = session.ops
+    known, turns, begin = session.turn
+    if known is not ops:
+        turns = begin = 0
+    if turns + 1 >= MOST_TURNS or len(ops) == begin or node._v is not None or \
+            not _pays(session, begin, turns > 0, NBYTES[node._m]):
+        return False
+    place, apart = frames.path(), session.site.apart
+    if place is None:
+        return False
+    if turns:
+        apart.pop(place, None)
+    elif apart.get(place, 0) >= PATIENCE:
+        return False
+    else:
+        apart[place] = apart.get(place, 0) + 1  # until a second turn reads what the first has made
+    session.turn = ops, turns + 1, len(ops)
+    return True
+
+
+def _pays(session: Session, begin: int, again: bool, size: int) -> bool:
+    """Tell whether a turn that makes `size` bytes had better not be a block of its own."""
+    return size >= LEAST_BYTES and _is_stencil(session, begin, again) or _is_chain(session.ops, begin, again)
+
+
+def _is_chain(ops: list[Entry], begin: int, again: bool) -> bool:
+    """Tell whether a turn is a few cells; `again`: of what is pending."""
+    cells = [entry for entry in ops[begin:] if entry[0] not in (LEAF, SCALAR)]
+    made = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
+    return (2 * len(ops) - begin <= MOST_OF_CELLS and all(CELLS[entry[0]] for entry in cells)
+            and (not again or any(not made.isdisjoint(split(entry)[0]) for entry in cells)))
+
+
+def _is_stencil(session: Session, begin: int, again: bool) -> bool:
+    """Tell whether all that a turn recorded is cells over slices; `again`: of what is pending."""
+    slices, leaf = 0, 0
+    for at, entry in enumerate(session.ops):
+        op = entry[0]
+        if op == LEAF:
+            slices += at >= begin and not again and session.leaves[leaf].base is not None
+            leaf += 1
+        elif at >= begin and op == _GETITEM:
+            slices += 1
+        elif at >= begin and op != SCALAR and not CELLS[op]:
+            return False
+    return slices >= LEAST_SLICES
+
+
+_ARRAYS = LAZY | {np.ndarray}
+_STANDING = LAZY | {LazySparse}  # these may stand for objects that are somewhere
+_SEQUENCES = frozenset({tuple, list, LazyArray, np.ndarray, str})
+
+
+class Lifting:
+    """The part of the hooks that makes values ready for their uses."""
+
+    def call(self, f: Any) -> Any:
+        """Return what is called instead of `f`."""
+        raise NotImplementedError
+
+    def keep(self, value: Any) -> Any:
+        """Return what is stored in a global or closure variable: never a proxy."""
+        session = LOCAL.session
+        return settle_value(value) if session is None else session.plain(value)
+
+    def item(self, value: Any) -> Any:
+        """Return an element of a comprehension: never a proxy."""
+        session = LOCAL.session
+        return settle_value(value) if session is None else session.plain(value)
+
+    def term(self, value: Any) -> Any:
+        """Return an element of a comprehension that is added to others at once: arrays may be proxies."""
+        return value if type(value) is LazyArray else self.item(value)
+
+    def hashed(self, value: Any) -> Any:
+        """Return an element of a set or a key, which is hashed and compared: that may run code."""
+        return self.calm(self.item(value))
+
+    def same(self, a: Any, b: Any) -> bool:
+        """Do ``a is b``: a proxy of an array in memory is that array."""
+        if a is b:
+            return True
+        kinds = type(a), type(b)
+        if _STANDING.isdisjoint(kinds):
+            return False
+        return _object(a, kinds[0]) is _object(b, kinds[1])
+
+    def iterate(self, iterable: Any) -> Any:
+        """Return the iterable of a loop; unknown ones may run any code at each step."""
+        return self._steps(iterable, _stepped)
+
+    def opened(self, iterable: Any) -> Any:
+        """Return the iterable of a loop that unpacks its elements: those of users run code then."""
+        session = LOCAL.session
+        if session is None or type(iterable) not in (list, tuple) or _SEQUENCES.issuperset(
+            map(type, iterable)
+        ):
+            return iterable
+        return map(self.calm, iterable)
+
+    def foreign(self, function: Any) -> Any:
+        """Return what is called instead of `function`, which runs code jitla does not see."""
+        session = LOCAL.session
+        return function if session is None else Foreign(function, session)
+
+    def tame(self, *values: Any) -> bool:
+        """Say whether operators of these parameters run no code of users."""
+        return TAME.issuperset(map(type, values)) or all(
+            type(v) in TAME or type(v) is np.ndarray and not v.dtype.hasobject for v in values)
+
+    def still(self, value: Any, uses: tuple[str, ...]) -> bool:
+        """Say whether a parameter runs no code when it is asked for attributes, or subscripted (``[``)."""
+        kind = type(value)
+        if kind in CONTAINERS:
+            return uses == ("[",)
+        return kind in TAME or kind is np.ndarray or "[" not in uses and still(kind, uses)
+
+    def lift(self, value: Any, ways: str) -> Any:
+        """Return an operand: as a proxy if it is an array, as `Wild` if it may run code of users.
+
+        `ways` says how it is used: see where the twins are made.
+        """
+        kind = type(value)
+        if kind in TAME:
+            return value
+        session = LOCAL.session
+        if session is None:
+            return value
+        if kind is np.ndarray:
+            if value.dtype.hasobject:
+                return wild(value, ways, self)
+            return value if ways[0] == "e" else session.argument(value)
+        if kind in CONTAINERS:
+            way = ways[0]
+            if ways == "[" or way in "aen." or (
+                way == "k" and (kind not in (list, tuple) or not is_wild(value))
+            ):
+                return value
+            return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
+        if kind in STEPPING and ways[0] in "ae":
+            session.hand_over()
+            return value  # NumPy asks whether it is a sequence
+        return wild(value, ways, self) if is_wild(value) else value
+
+    @bridge
+    def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
+        """Return ``obj.name``, ready for its uses."""
+        if type(obj) is LazyArray:
+            return getattr(obj, name)
+        session = LOCAL.session
+        if session is None:
+            return getattr(obj, name)
+        kind = type(obj)
+        if kind is np.ndarray:
+            value = getattr(session.argument(obj), name)
+        elif name == "T" and (turned := recorded(session, "transpose", (obj,), {})) is not NotImplemented:
+            value = turned
+        elif kind is LazySparse or kind is Sparsified or not runs_code(obj, kind, name):
+            value = getattr(obj, name)
+        else:
+            getter = getter_of(kind, name)
+            if type(getter) is FunctionType:
+                value = self.call(getter)(obj)
+            else:
+                value = Foreign(getattr, session)(obj, name)
+        return self.lift(value, ways) if ways else value
+
+    @bridge
+    def _get(self, obj: Any, name: str, *default: Any) -> Any:
+        try:
+            session = LOCAL.session
+            if session is not None and type(obj) in _ARRAYS and str(name).startswith("__"):
+                return getattr(session.plain(obj), name)  # not what proxies have for Python
+            return self.attribute(obj, name)
+        except AttributeError:
+            if not default:
+                raise
+            return default[0]
+
+    @bridge
+    def _has(self, obj: Any, name: str) -> bool:
+        return self._get(obj, name, LOCAL) is not LOCAL
+
+    def calm(self, value: Any) -> Any:
+        """Return what Python asks for its truth, or to be compared: nothing is pending if that runs code."""
+        if type(value) not in TAME:
+            session = LOCAL.session
+            if session is not None and type(value) not in CONTAINERS and is_wild(value):
+                session.hand_over()
+        return value
+
+    def asked(self, value: Any) -> Any:
+        """Return the class, or classes, that Python asks about an object: metaclasses may answer."""
+        if type(value) is not type and is_wild(value):
+            session = LOCAL.session
+            if session is not None:
+                session.hand_over()
+        return value
+
+    def spread(self, value: Any) -> Any:
+        """Return what is unpacked as arguments or elements beside others."""
+        return self._steps(value, lambda given, session: Foreign(list, session)(given))
+
+    def alone(self, value: Any) -> Any:
+        """Return what is unpacked as all arguments: since Python 3.14 no length is asked for then."""
+        return self._steps(value, lambda given, session: Foreign(tuple, session)(given))
+
+    def _steps(self, value: Any, foreign: Callable[[Any, LiftingSession], Any]) -> Any:
+        """Return what is iterated over: what `foreign` makes of `value` if its steps may run any code."""
+        session = LOCAL.session
+        if session is None or type(value) in SAFE_ITERABLES:
+            return value
+        if is_tame(value):
+            return value if type(value) is not LazyScalar else session.plain(value)
+        if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
+            return value
+        return foreign(value, session)
+
+    def mapping(self, value: Any) -> Any:
+        """Return what is unpacked as keywords or items."""
+        session = LOCAL.session
+        if session is None or type(value) is dict or not hasattr(type(value), "keys"):
+            return value
+        return Foreign(dict, session)(value)
+
+
+def _stepped(iterable: Iterable[Any], session: LiftingSession) -> Iterator[Any]:
+    steps = Foreign(iter, session)(iterable)
+    while True:
+        session.hand_over()
+        LOCAL.session = None
+        try:
+            value = next(steps)
+        except StopIteration:
+            return
+        finally:
+            LOCAL.session = session
+            session.attend()
+        yield value
+
+
+def settle_value(value: Any) -> Any:
+    """Return what a value stands for where no session is under way: suspended frames may hold proxies."""
+    return value._s.value(value) if type(value) in LAZY else value
+
+
+def _object(value: Any, kind: type) -> Any:
+    """Return the object that `value` stands for, if it stands for one that is somewhere."""
+    if kind is LazySparse:
+        return value if value._made is None else value._made
+    if kind in LAZY:
+        if value._v is not None:
+            return value._v
+        if kind is LazyScalar and value.dtype == bool:  # there are only two of them
+            return value._s.value(value)
+    return value
+
 
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, the tape, and where arguments are counted
@@ -114,7 +395,7 @@ class Hooks(Lifting):
             return Foreign(f, session) if f in MUTATING else Guarded(f, session)
         return self._other(f, kind, session)
 
-    def _other(self, f: Any, kind: type, session: Session) -> Any:
+    def _other(self, f: Any, kind: type, session: HooksSession) -> Any:
         if kind is BuiltinFunctionType:
             owner = f.__self__
             if owner is np.add and f.__name__ == "at":
@@ -359,7 +640,7 @@ def _attribute(obj: Any, name: str) -> Any:
         return None
 
 
-def _note_item(session: Session, obj: Any, key: Any) -> None:
+def _note_item(session: HooksSession, obj: Any, key: Any) -> None:
     """Note that an item of a list or dictionary is about to hold a proxy.
 
     It is noted before it is stored: an interrupt between both leaves nothing unfilled.

@@ -20,21 +20,47 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Meta, Shape
-from jitla.tracing.array import LAZY, Gone, Lazy, LazyArray, in_memory, pending, view_of
-from jitla.tracing.closing import NOTHING
-from jitla.tracing.enacting import same_view
-from jitla.tracing.gathers import gathered
-from jitla.tracing.kinds import TAME, is_wild
-from jitla.tracing.memory import lazy_array
-from jitla.tracing.narrowing import Attrs, conversion
-from jitla.tracing.places import call_here
-from jitla.tracing.powers import is_paired
-from jitla.tracing.retreat import settle_locals
-from jitla.tracing.signature import LAYOUT_ID, LAYOUTS, METAS, TRACED, Layout, is_traced, meta_id
-from jitla.tracing.stored import LazySparse, settled
-from jitla.tracing.tape import CELLS, LEAF, OP_ID, OPS, SCALAR
+from jitla.tracing.fallback import settle_locals
+from jitla.tracing.force import CLOSING_NOTHING as NOTHING
+from jitla.tracing.frames import call_here
+from jitla.tracing.gather import gathered
+from jitla.tracing.lazy import (
+    LAZY,
+    Gone,
+    Lazy,
+    LazyArray,
+    in_memory,
+    is_paired,
+    pending,
+    view_of,
+)
+from jitla.tracing.mutation import Together, lazy_array
+from jitla.tracing.sparse.lazy_sparse import (
+    LazySparse,
+    settled,
+)
+from jitla.tracing.tape import (
+    CELLS,
+    LAYOUT_ID,
+    LAYOUTS,
+    LEAF,
+    METAS,
+    OP_ID,
+    OPS,
+    SCALAR,
+    TRACED,
+    Attrs,
+    Layout,
+    conversion,
+    is_traced,
+    meta_id,
+    same_view,
+)
 from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.together import Together
+from jitla.tracing.user_types import (
+    TAME,
+    is_wild,
+)
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
 _NUMBERS = frozenset({int, type(None)})

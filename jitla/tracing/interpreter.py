@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import hush, listen
-from jitla.tracing.replay import is_shared
-from jitla.tracing.script import script
-from jitla.tracing.tape import LEAF, Entry
+from jitla.tracing.fallback import is_shared, script
+from jitla.tracing.tape import (
+    LEAF,
+    Entry,
+)
 
 
 def interpret(

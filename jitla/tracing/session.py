@@ -1,8 +1,4 @@
-"""One traced call: the open tape, the function's exit, and slots that hold proxies outside.
-
-Knows: when a session begins and ends. Must not know: backends, plans.
-Receives a function (its twin) and arguments; returns what the plain function returns.
-"""
+"""One traced call: its tape, its end, and the native methods of sessions."""
 
 from __future__ import annotations
 
@@ -20,25 +16,36 @@ from jitla.cold import RUNNING
 from jitla.hops import Flagged
 from jitla.recursion import call_with_room
 from jitla.steps import StepTimes
-from jitla.tracing.alarms import calm
-from jitla.tracing.array import LAZY, Lazy, LazyArray, in_memory
 from jitla.tracing.callers import call_from
-from jitla.tracing.closing import EXIT, Store, TapeParts
-from jitla.tracing.compiled import is_numba, title_of
-from jitla.tracing.dispatch import Dispatch
-from jitla.tracing.effects import Past
-from jitla.tracing.frames import ROOT, mark, user_frame, user_frames, user_line, user_traceback
-from jitla.tracing.functions import forget_reductions
+from jitla.tracing.fallback import Allowance, put_back, settle_locals
+from jitla.tracing.force import BASE, EXIT, Store, TapeParts
+from jitla.tracing.fp_warnings import Past, calm
+from jitla.tracing.frames import (
+    ROOT,
+    mark,
+    place_of,
+    user_frame,
+    user_frames,
+    user_line,
+    user_traceback,
+)
 from jitla.tracing.indexing import SUSPENDED, Bound
-from jitla.tracing.learning import Learning
-from jitla.tracing.operators import forget_metas
-from jitla.tracing.pattern import is_large
-from jitla.tracing.places import place_of
-from jitla.tracing.recording import forget_inferred
-from jitla.tracing.retreat import Allowance, put_back, settle_locals
-from jitla.tracing.signature import LAYOUTS, METAS, SIGHT, is_traced, layout_id
+from jitla.tracing.lazy import LAZY, Lazy, LazyArray, LazyScalar, forget_metas, in_memory
+from jitla.tracing.numba_ufuncs import is_numba, title_of
+from jitla.tracing.numpy_api.functions import forget_reductions
+from jitla.tracing.recorder import Dispatch, forget_inferred
 from jitla.tracing.site import LINES_IN_LOOPS, Site
-from jitla.tracing.tape import OWN_METAS
+from jitla.tracing.sparse.lazy_sparse import is_large
+from jitla.tracing.tape import (
+    LAYOUTS,
+    METAS,
+    OWN_METAS,
+    SIGHT,
+    Layout,
+    Learning,
+    is_traced,
+    layout_id,
+)
 from jitla.tracing.thread_state import LOCAL
 
 # Operations that wait at most, but for those up to the next place where a block may end. The time of planning
@@ -530,3 +537,19 @@ mark(run.__code__, ROOT)
 mark(untraced.__code__, ROOT)
 mark(looped.__code__, ROOT)
 mark(drive.__code__, ROOT)
+
+
+_OF_PROXIES = ("_s", "_n", "_m", "_v", "_l", "_r")
+_OF_SESSIONS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "crowd",
+                "lines", "attentive", "views", "past", "positions", "tables", "extremes", "running")
+_QUICK_METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats", "argument")
+
+
+def quicken(native: Any) -> bool:
+    """Install the native methods, unless this Python is not what they expect; whether they are."""
+    objects = {f"py_{name}": getattr(Session, name) for name in _QUICK_METHODS}
+    objects |= {"array": LazyArray, "scalar": LazyScalar, "layouts": LAYOUTS, "minus": -1}
+    numbers = {"entry": Layout._fields.index("entry"), "crowd": CROWD, "held": BASE - 1}
+    slots = dict.fromkeys(_OF_PROXIES, (LazyArray, LazyScalar)) | dict.fromkeys(_OF_SESSIONS, (Session,))
+    installed: bool = native.install(Session, objects, numbers, slots)
+    return installed

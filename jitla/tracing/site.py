@@ -1,11 +1,8 @@
-"""What a decorated function remembers between its calls.
-
-Knows: the exact plan cache, pins, fallbacks, counters. Must not know: how programs are made (they are
-asked for), proxies. Receives blocks and NumPy calls; returns runnable programs and records.
-"""
+"""Compiled blocks and counters of one function under one configuration."""
 
 from __future__ import annotations
 
+import linecache
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,21 +18,59 @@ from jitla.clocks import moment
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import log
-from jitla.hops import Hop
+from jitla.hops import Hop, by_numpy
 from jitla.loading import LACKING, Retry
 from jitla.locks import relock
 from jitla.making import Made, NothingNew
-from jitla.tracing.effects import Effects
-from jitla.tracing.frames import codes_of, user_frame
-from jitla.tracing.journal import Journal, ending
-from jitla.tracing.literals import Asked, is_same, literals_of
-from jitla.tracing.places import Places, call_at, place_of
-from jitla.tracing.records import Fallback, Loop, name_of, refusal
-from jitla.tracing.replay import FORGOTTEN, MEANWHILE, Replay, Request
-from jitla.tracing.served import serve
-from jitla.tracing.signature import LAYOUTS
-from jitla.tracing.signs import Sign
-from jitla.tracing.tape import LEAF, Block, class_key, hops_of
+from jitla.tracing.fallback import FORGOTTEN, MEANWHILE, Replay, Request, serve
+from jitla.tracing.fp_warnings import Effects, Sign
+from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame
+from jitla.tracing.guards import Asked, Journal, ending, is_same, literals_of
+from jitla.tracing.tape import LAYOUTS, LEAF, Block, class_key, hops_of
+
+
+class Fallback:
+    """Calls of one NumPy function at one place that were not traced, and why."""
+
+    __slots__ = ("count", "seconds", "reason")
+
+    def __init__(self, func: Any) -> None:
+        self.count = 0
+        self.seconds = 0.0
+        known = by_numpy(func) or by_numpy(vars(np).get(getattr(func, "__name__", "")))
+        self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
+
+
+class Loop:
+    """What was done at one place when it was met: runs of a loop of its own, and NumPy's instead."""
+
+    __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
+
+    def __init__(self) -> None:
+        self.count = self.by_numpy = self.nbytes = 0
+        self.seconds = 0.0
+        self.title = ""
+
+    def ran(self, title: str, seconds: float, values: tuple[Any, ...]) -> None:
+        """Count a run that read and made `values`."""
+        self.title = title
+        self.count += 1
+        self.seconds += seconds
+        self.nbytes += sum(x.nbytes for x in values if isinstance(x, np.ndarray))
+
+
+def refusal(place: Any, func: Any) -> str:
+    """Say at which line of the user's `func` is not traced, why, and what to do."""
+    line = linecache.getline(place.file, place.line).strip()
+    return (f"{place.file}:{place.line}: {name_of(func)} is not traced by jitla ({Fallback(func).reason})\n"
+            f"    {line}\n"
+            "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
+
+
+def name_of(func: Any) -> str:
+    """Return what a function is called."""
+    return str(getattr(func, "__qualname__", None) or getattr(func, "_name_of__", repr(func)))
+
 
 # Above so many classes of plans a site stops keying on slice bounds of pending values.
 MANY_PLANS = 64

@@ -1,24 +1,251 @@
-"""The linear tape: what one block of traced operations did, and its way to hops.
-
-Knows: entries, operand codes, how entries become hops and size-free keys.
-Must not know: proxies' lifetimes, frames, NumPy dispatch. Receives entries; returns hops, keys, recipes.
-
-An entry is a tuple of ints: ``(LEAF, layout)``, ``(SCALAR, kind)`` or ``(op, operand, ..., [attrs])``.
-A scalar whose value is part of the plan is ``(SCALAR, kind, value)``.
-An operand >= 0 is the index of an earlier entry; an operand < 0 is a scalar given on the spot, coded
-by its type, whose value is the next one in the list of scalars. `attrs` is a tuple of sorted pairs.
-"""
+"""The tape of recorded operations: entries, layouts and metadata, and blocks made of them."""
 
 from __future__ import annotations
 
+import ctypes
+import operator
+from collections.abc import Callable, Container, Mapping
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Hop, Kind, Meta, OpSpec, Weak, all_ops, apply, const, leaf
+from jitla.hops import (
+    Hop,
+    Kind,
+    Meta,
+    OpSpec,
+    Shape,
+    Weak,
+    all_ops,
+    apply,
+    by_numpy,
+    const,
+    leaf,
+    lookup,
+)
 from jitla.locks import relock
-from jitla.tracing.places import Places
-from jitla.tracing.signature import LAYOUTS, LEAF_OP, METAS, Symbols, meta_id
+from jitla.tracing import frames
+from jitla.tracing.frames import Places, place_of
+
+
+class Same(frozenset[np.dtype]):
+    """A set of dtypes; what has metadata or is of another C type is equal to one, but not the same."""
+
+    def __contains__(self, dtype: Any) -> bool:
+        return id(dtype) in _TRACED_IDS or (
+            super().__contains__(dtype) and dtype.char in _TRACED_CHARS and dtype.metadata is None)
+
+
+# The dtypes that are traced; everything else stays with NumPy.
+TRACED = Same(np.dtype(t) for t in (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8",
+    "c8", "c16"))
+_TRACED_IDS = frozenset(map(id, TRACED))
+_BOOL = np.dtype(bool)
+_TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
+INTEGRAL = frozenset("biu")
+# What an entry of the tape that is an array in memory begins with.
+LEAF_OP = 0
+# What holds the memory of arrays that NumPy makes of strides: windows.
+_HELD = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
+
+
+def is_traced(shape: Shape, dtype: np.dtype) -> bool:
+    """Tell whether arrays like this may be proxies.
+
+    Empty masks may not: as an index of an array that is none, NumPy takes empty objects for integers.
+    """
+    return dtype in TRACED and (dtype is not _BOOL or 0 not in shape)
+
+
+def owns_memory(array: np.ndarray) -> bool:
+    """Say whether the memory belongs to an ndarray, so that it cannot disappear under the tracer.
+
+    Windows that are written to may overlap themselves: these are left to NumPy.
+    """
+    base = array.base
+    while base is not None:
+        if type(base) is _HELD and not array.flags.writeable:
+            base = base.base
+        if type(base) is not np.ndarray:
+            return False
+        array, base = base, base.base
+    return bool(array.flags.owndata)
+
+
+class Layout(NamedTuple):
+    """One exact memory layout: its meta id, shape, strides, byte extent, size-free class, and entry."""
+
+    meta: int
+    shape: Shape
+    strides: tuple[int, ...]
+    low: int
+    high: int
+    group: tuple
+    entry: tuple[int, int]
+
+
+# Interned; `forget` empties all when sizes keep changing and no session is open.
+METAS: list[Meta] = []
+NBYTES: list[int] = []  # of each meta: every turn of every loop asks
+_META_ID: dict[tuple[Shape, np.dtype], int] = {}
+LAYOUTS: list[Layout] = []
+LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
+_INTERNING = relock()
+
+
+def meta_id(shape: Shape, dtype: np.dtype) -> int:
+    """Return the id of (`shape`, `dtype`); index into `METAS`."""
+    key = (shape, dtype)
+    found = _META_ID.get(key)
+    if found is None:
+        meta = Meta(shape, dtype)
+        with _INTERNING:
+            found = _META_ID.get(key)
+            if found is None:
+                found = len(METAS)
+                NBYTES.append(meta.nbytes)
+                METAS.append(meta)
+                _META_ID[key] = found
+    return found
+
+
+def layout_id(array: np.ndarray) -> int:
+    """Return the id of the array's dtype, shape and strides; index into `LAYOUTS`."""
+    key = (array.dtype, array.shape, array.strides)
+    found = LAYOUT_ID.get(key)
+    if found is None:
+        dtype, shape, strides = key
+        reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 1]
+        low = sum(r for r in reach if r < 0)
+        high = sum(r for r in reach if r > 0) + dtype.itemsize if 0 not in shape else low
+        group = _group(shape, strides, dtype.itemsize)
+        meta = meta_id(shape, dtype)
+        with _INTERNING:
+            found = LAYOUT_ID.get(key)
+            if found is None:
+                found = len(LAYOUTS)
+                LAYOUTS.append(Layout(meta, shape, strides, low, high, group, (LEAF_OP, found)))
+                LAYOUT_ID[key] = found
+    return found
+
+
+def _group(shape: Shape, strides: tuple[int, ...], itemsize: int) -> tuple:
+    """The part of a layout a plan may depend on: C or Fortran order, else axis order and repeats."""
+    if _packed(shape, strides, itemsize):
+        return ("C",)
+    if _packed(shape[::-1], strides[::-1], itemsize):
+        return ("F",)
+    order = tuple(sorted(range(len(shape)), key=lambda i: (-abs(strides[i]), i)))
+    return ("N", order, tuple(s == 0 for s in strides))
+
+
+def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
+    expected = itemsize
+    for n, s in zip(reversed(shape), reversed(strides), strict=True):
+        if n == 0:
+            return True
+        if n > 1:
+            if s != expected:
+                return False
+            expected *= n
+    return True
+
+
+class Sight:
+    """Recognises the layouts of arrays that own their memory; natively, once that is installed.
+
+    `find(array)` returns (layout id, meta id), or None: then `see` looks with Python and remembers.
+    """
+
+    def __init__(self) -> None:
+        self.find: Callable[[np.ndarray], tuple[int, int] | None] = _nothing_found
+        self._remember: Callable[..., None] | None = None
+        self._forget: Callable[[], None] = _nothing_to_do
+        self._held: list[Any] = []
+        # Ids given out before the last `reset` mean nothing any more.
+        self.generation = 0
+        self.resetting = False
+        self.lock = relock()
+
+    def reset(self, keep: int, in_use: Callable[[], bool]) -> None:
+        """Forget all ids of layouts and metas but the first `keep`, unless they are in use.
+
+        Whoever begins to use ids says so first and then, if `resetting`, waits for `lock`.
+        """
+        with self.lock:
+            self.resetting = True
+            try:
+                if not in_use():
+                    forget(keep)
+                    self.generation += 1
+            finally:
+                self.resetting = False
+
+    def use(self, find: Any, remember: Any, forget: Any) -> None:
+        """Use a native table."""
+        self.find, self._remember, self._forget = find, remember, forget
+
+    def see(self, array: np.ndarray) -> int:
+        """Return the layout id of a traceable array."""
+        layout = layout_id(array)
+        if self._remember is not None and len(array.shape) in range(1, 5):
+            if len(self._held) >= 2 * _SEEN:
+                self.forget()
+            found = (layout, LAYOUTS[layout].meta)
+            self._held += (found, array.dtype)
+            self._remember(array, found)
+        return layout
+
+    def forget(self) -> None:
+        """Recognise nothing."""
+        self._forget()
+        self._held.clear()
+
+
+_SEEN = 2048  # half of the native table's slots
+
+
+def _nothing_found(array: np.ndarray) -> None:
+    return None
+
+
+def _nothing_to_do() -> None:
+    return None
+
+
+SIGHT = Sight()
+
+
+def forget(keep: int) -> None:
+    """Drop all layouts and all metas but the first `keep`; ids given out before mean nothing any more."""
+    SIGHT.forget()
+    for key in [k for k, i in _META_ID.items() if i >= keep]:
+        del _META_ID[key]
+    del METAS[keep:], NBYTES[keep:]
+    LAYOUT_ID.clear()
+    LAYOUTS.clear()
+
+
+class Symbols:
+    """Numbers sizes by first appearance: 0 and 1 stay literal, equal sizes share a symbol."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number: dict[int, int] = {}
+
+    def of(self, shape: Shape) -> tuple[int, ...]:
+        """Return `shape` with each size above 1 replaced by minus (its symbol + 1)."""
+        number = self.number
+        return tuple(n if n < 2 else -1 - number.setdefault(n, len(number)) for n in shape)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The sizes seen, by symbol."""
+        return tuple(self.number)
+
 
 LEAF = LEAF_OP
 SCALAR = 1
@@ -206,3 +433,141 @@ def cone(entries: tuple[Entry, ...], index: int) -> list[int]:
         if i in wanted and entries[i][0] > SCALAR:
             wanted.update(r for r in split(entries[i])[0] if r >= 0)
     return sorted(wanted)
+
+
+# With what an operation changes nothing, not even the sign of a zero.
+_NEUTRAL = {"add": -0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}
+
+Attrs = tuple[tuple[str, Any], ...]
+
+
+def conversion(ufunc: Any, made: np.dtype, known: np.dtype) -> Attrs | None:
+    """Return the attributes of the cast that stores what `ufunc` made; None if that is NumPy's business."""
+    if made is known or np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind"):
+        return (("dtype", known),)
+    if ufunc.__name__ in _NEUTRAL and made == np.float64 and known == np.float32:
+        return (("dtype", known), ("within", ufunc.__name__))
+    return None
+
+
+def within(attrs: Attrs) -> str | None:
+    """Return the operation that a cast is part of."""
+    return next((value for name, value in attrs if name == "within"), None)
+
+
+def stored(operation: str, made: Any, dtype: np.dtype) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Return the call that casts what `operation` made as that does when it stores it."""
+    out = np.empty_like(made, dtype=dtype)
+    return getattr(np, operation), [made, _NEUTRAL[operation]], {"out": out, "casting": "same_kind"}
+
+
+def narrowed(x: Any, dtype: np.dtype, within: str) -> Any:
+    """Cast as the operation does that stores what it made."""
+    function, args, options = stored(within, x, dtype)
+    return function(*args, **options)
+
+
+#: In place of a value that nobody has any more.
+LOST: Any = type("Lost", (), {})()
+
+# Operators whose form on scalars and arrays differs from the ufunc.
+OPERATORS = {
+    np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
+    np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
+    np.bitwise_and: operator.and_, np.bitwise_or: operator.or_, np.bitwise_xor: operator.xor,
+    np.left_shift: operator.lshift, np.right_shift: operator.rshift, np.equal: operator.eq,
+    np.not_equal: operator.ne, np.less: operator.lt, np.less_equal: operator.le,
+    np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
+    np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
+}
+# The address follows an array object's header.
+_number_at, _HEADER = ctypes.c_size_t.from_address, object.__basicsize__
+METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum", "cumprod"})
+
+#: What is handed a call: the entry's index, the callable, its arguments.
+Run = Callable[[int, Any, list[Any], dict[str, Any]], Any]
+
+
+def enact(
+    entries: list[Entry] | tuple[Entry, ...], leaves: list[Any], scalars: list[Any],
+    wanted: Container[int], called: Mapping[int, Any], run: Run,
+) -> dict[int, Any]:
+    """Return the values of the entries in `wanted`, each from ``run(entry, callable, args, kwargs)``.
+
+    `called` holds the NumPy callables that the user's code named; other entries are operators and
+    methods.
+    """
+    values: dict[int, Any] = {}
+    leaf, scalar = iter(leaves), iter(scalars)
+    for i, entry in enumerate(entries):
+        if entry[0] == LEAF or entry[0] == SCALAR:
+            values[i] = next(leaf if entry[0] == LEAF else scalar)
+            continue
+        refs, attrs = split(entry)
+        args = [values.get(r) if r >= 0 else next(scalar) for r in refs]
+        if i in wanted:
+            part = within(attrs)
+            if part and args[0] is not LOST:
+                values[i] = run(i, *stored(part, args[0], dict(attrs)["dtype"]))
+                continue
+            function, rest = spelled(OPS[entry[0]], args, called.get(i))
+            values[i] = run(i, function, rest, dict(attrs))
+    return values
+
+
+def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
+    """Return how the user's code called operator `name`: the callable, and its arguments.
+
+    The callable is C code or NumPy's, so that the caller's line is the one NumPy finds; None if an
+    argument that it would be a method of is lost. `called` may stand for more than this entry, or for
+    what made a value of an earlier block pending again.
+    """
+    meant = by_numpy(called) if called is not None else None
+    if meant is None or meant.name != name:
+        called = None
+    if name in METHODS:
+        return (called, args) if called is not None else (getattr(args[0], name, None), args[1:])
+    if name == "cast":
+        return getattr(type(args[0]), "astype", None), args
+    op = lookup(name)
+    if not op.numpy or not isinstance(op.numpy[0], np.ufunc):
+        return (op.numpy[0] if name == "dot" else op.ref), args
+    ufunc = op.numpy[0]
+    if called is None and not any(isinstance(a, np.ndarray) for a in args):
+        return OPERATORS.get(ufunc, ufunc), args
+    return ufunc, args
+
+
+def same_view(a: np.ndarray, b: np.ndarray) -> bool:
+    """Say whether two arrays are the same elements in the same order."""
+    return (
+        a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
+        and address(a) == address(b)
+    )
+
+
+def address(array: np.ndarray) -> int:
+    """Return where the array's first element lies: what NumPy says with a dictionary, thirty times faster."""
+    return _number_at(id(array) + _HEADER).value
+
+
+class Learning(list[tuple]):
+    """A tape that also notes the user's line of each entry, until a site's plans are known."""
+
+    def __init__(self, lines: dict[int, Any]) -> None:
+        super().__init__()
+        lines.clear()
+        self.lines = lines
+        self.places = Places(straight=True)
+        self.codes: dict[int, CodeType] = {}
+
+    def note(self) -> None:
+        """Note where the entry that is appended next comes from."""
+        n = len(self)
+        places = self.places
+        frame, called = frames.origin()
+        self.codes[n] = frame.f_code
+        places[n] = place = place_of(frame, called)
+        if places.straight:
+            places.straight = frames.is_straight()
+        self.lines[n] = place[:2]

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from jitla.internal import hide_module
 from jitla.tracing import (
-    array,
     callees,
     callers,
-    dispatch,
+    frames,
     hooks,
-    lifting,
-    onset,
-    payoff,
-    places,
+    lazy,
+    profile,
+    recorder,
     session,
     site,
-    sparsified,
-    wild,
+    user_types,
 )
 from jitla.tracing.frames import conceal
+from jitla.tracing.sparse import sparsify
 
 __all__ = ["UNCOUNTED"]
 
-UNCOUNTED = (
-    array, callees, callers, dispatch, hooks, lifting, onset, payoff, places, session, site, sparsified, wild)
+UNCOUNTED = (callees, callers, frames, hooks, lazy, profile, recorder, session, site, sparsify, user_types)
 
 for _module in UNCOUNTED:
     hide_module(_module.__name__, conceal)

@@ -13,8 +13,11 @@ import pytest
 
 import jitla
 from jitla.callables import is_decorated
-from jitla.tracing.array import LAZY
-from jitla.tracing.closing import NODES, Closing
+from jitla.tracing.force import (
+    NODES,
+    Closing,
+)
+from jitla.tracing.lazy import LAZY
 
 MODES = ("sync", "background", "auto")
 

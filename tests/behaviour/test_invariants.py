@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import keeping
+from jitla.tracing import hoisting as keeping
 from tests.behaviour.counting import during
 
 RNG = np.random.default_rng(11)

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import closing
-from jitla.tracing.array import LAZY
-from jitla.tracing.closing import Closing
+from jitla.tracing import force as closing
+from jitla.tracing.force import Closing
+from jitla.tracing.lazy import LAZY
 
 MODES = ("sync", "background", "auto")
 

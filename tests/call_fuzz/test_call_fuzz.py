@@ -93,7 +93,7 @@ def test_what_is_wrong_is_found_and_its_program_made_small(tmp_path: Path) -> No
 
 
 def test_proxies_that_outlive_a_call_are_seen(tmp_path: Path) -> None:
-    from jitla.tracing.array import LazyArray
+    from jitla.tracing.lazy import LazyArray
 
     shot = Snapshot("anything")
     shot.walk("x", {"a": [LazyArray()]})

@@ -14,11 +14,22 @@ import pytest
 
 import jitla
 from jitla.runtime import methods
-from jitla.tracing.array import LazyArray, LazyScalar
-from jitla.tracing.session import CROWD, Session
-from jitla.tracing.signature import LAYOUTS, SIGHT, layout_id, meta_id
+from jitla.tracing.lazy import (
+    LazyArray,
+    LazyScalar,
+)
+from jitla.tracing.session import (
+    CROWD,
+    Session,
+)
 from jitla.tracing.site import Site
-from jitla.tracing.tape import OP_ID
+from jitla.tracing.tape import (
+    LAYOUTS,
+    OP_ID,
+    SIGHT,
+    layout_id,
+    meta_id,
+)
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("arguments", "detach", "enter", "leave", "put", "repeats")

@@ -21,7 +21,7 @@ import numpy as np
 import jitla.codegen.kernel_abi
 import jitla.codegen.kernels.reduce_all
 import jitla.recompile.compiler
-import jitla.tracing.memory
+import jitla.tracing.mutation
 from jitla.hops import (
     INVALID,
     lookup,
@@ -31,7 +31,10 @@ from jitla.hops import (
 )
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
-from jitla.tracing.closing import SCALARS, Closing
+from jitla.tracing.force import (
+    SCALARS,
+    Closing,
+)
 from tests.fuzz import layers, load
 from tests.fuzz.generate import generate
 from tests.fuzz.runner import run

@@ -141,21 +141,30 @@ def retreat_somewhere() -> None:
 
 def observe_at_once() -> None:
     """Let programs tell of flags themselves as soon as they may, though compiling costs more."""
-    from jitla.tracing import effects
+    from jitla.tracing import fp_warnings as effects
 
     effects.WORTH = 0.0
 
 
 def store_late() -> None:
     """Let arrays of any size be updated in place from their shifted parts without a copy."""
-    from jitla.tracing import memory
+    from jitla.tracing import mutation as memory
 
     memory.SMALL = 0
 
 
 def index_at_once() -> None:
     """Let loops of our own read and write where indices, masks and labels say, however few there are."""
-    from jitla.tracing import gathers, picking, scatters, site
+    from jitla.tracing import (
+        gather as gathers,
+    )
+    from jitla.tracing import (
+        mutation as picking,
+    )
+    from jitla.tracing import (
+        site,
+    )
+    from jitla.tracing.numpy_api import functions as scatters
 
     gathers.LEAST = 1
     site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
@@ -164,7 +173,7 @@ def index_at_once() -> None:
 
 def record_all() -> None:
     """Let operations on sparse matrices be recorded, however few entries they have."""
-    from jitla.tracing import compressed
+    from jitla.tracing.sparse import products as compressed
 
     compressed.WORTH = 0
 
@@ -181,11 +190,11 @@ def split_all() -> None:
 def take_turns() -> None:
     """Let NumPy serve two calls after each that is traced, whichever is faster."""
     from jitla import cold, tiers
-    from jitla.tracing import payoff
+    from jitla.tracing import profile as payoff
 
     cold.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler
     payoff.TRACED = payoff.PLAIN = payoff.PATIENCE = payoff.REST = payoff.MOST = 1
-    payoff.LEAST, payoff.LONG, payoff.UNEVEN = -1e9, 1e9, 1e9
+    payoff.LEAST, payoff.PAYOFF_LONG, payoff.UNEVEN = -1e9, 1e9, 1e9
 
 
 def compile_as(mode: str) -> None:
@@ -198,7 +207,8 @@ def compile_as(mode: str) -> None:
 def keep_values() -> None:
     """Keep every value that stays the same from run to run of a block, whatever it costs."""
     import jitla
-    from jitla.tracing import forms, keeping
+    from jitla.tracing import hoisting as keeping
+    from jitla.tracing.sparse import zero_skipping as forms
 
     jitla.configure(invariants="all")
     for room in (keeping, forms):

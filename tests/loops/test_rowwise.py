@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.compiled import _MET
-from jitla.tracing.rowwise import Elementwise
+from jitla.tracing.numba_ufuncs import _MET, Elementwise
 
 numba = pytest.importorskip("numba")
 

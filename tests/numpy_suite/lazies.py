@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.array import LazyArray
-from jitla.tracing.callees import Creator, Foreign
+from jitla.tracing.callees import (
+    Creator,
+    Foreign,
+)
+from jitla.tracing.lazy import LazyArray
 
 # References to a new proxy: the parameter, the argument of getrefcount; and one more in its caller.
 _NEW_PROXY = 3

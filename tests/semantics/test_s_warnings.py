@@ -299,7 +299,7 @@ def test_s8_no_spurious_warnings_and_no_slow_path(
     if nans and cpu and "avx" not in level_target(cpu).features:
         pytest.skip("comparisons of these processors raise a flag for NaN, and NumPy looks")
     told = []
-    monkeypatch.setattr("jitla.tracing.closing.Closing._tell", lambda *a: told.append(a))
+    monkeypatch.setattr("jitla.tracing.force.Closing._tell", lambda *a: told.append(a))
     source = f"""
 @jit
 def f(x):
@@ -574,7 +574,7 @@ def f(x, y):
 
 def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
     """Warnings that would not be shown again cost no second run by NumPy."""
-    from jitla.tracing import effects
+    from jitla.tracing import fp_warnings as effects
 
     played = []
     play = effects._Performance.play
@@ -594,7 +594,7 @@ def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
 
 def test_flags_for_nothing_are_seen_by_the_program(monkeypatch: pytest.MonkeyPatch):
     """exp of infinity raises a flag here and none in NumPy: it does the work only twice."""
-    from jitla.tracing import effects
+    from jitla.tracing import fp_warnings as effects
 
     played = []
     play = effects._Performance.play

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.functions import FUNCTIONS
+from jitla.tracing.numpy_api.functions import FUNCTIONS
 from tests.semantics.oracle import module
 
 SIZE = 60

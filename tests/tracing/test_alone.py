@@ -10,7 +10,7 @@ import pytest
 # In a process of its own: test runners have threads, handlers and tracers.
 HEAD = """
 import signal, sys, threading, types
-from jitla.tracing.alone import is_alone
+from jitla.tracing.frames import is_alone
 stop = threading.Event()
 def waits(): stop.wait()
 """

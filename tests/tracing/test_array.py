@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.array import LazyArray
+from jitla.tracing.lazy import LazyArray
 from tests.tracing.sameness import same
 
 PROGRAMS = {

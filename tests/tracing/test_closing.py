@@ -7,8 +7,11 @@ import weakref
 import numpy as np
 
 import jitla
-from jitla.tracing.enacting import address, same_view
-from jitla.tracing.memory import Memory
+from jitla.tracing.mutation import Memory
+from jitla.tracing.tape import (
+    address,
+    same_view,
+)
 from tests.tracing.sameness import proxies_alive, same
 
 

@@ -12,7 +12,12 @@ import scipy.sparse as sp
 
 import jitla
 from jitla.runtime import watched
-from jitla.tracing import forms, turned
+from jitla.tracing.sparse import (
+    zero_skipping as forms,
+)
+from jitla.tracing.sparse import (
+    zero_skipping as turned,
+)
 from tests.tracing.form_calls import product, title, transposed
 
 pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")
@@ -24,7 +29,7 @@ ROWS, COLUMNS = 300, 40
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(forms, "is_alone", lambda: True)  # test runners have threads
-    monkeypatch.setattr("jitla.tracing.compressed.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
     forms.forget_forms()
     with jitla.config.options(invariants="all", compile="sync"):
         yield
@@ -176,7 +181,7 @@ def test_not_while_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_form_is_made_when_products_have_lost_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forms, "LEAST", 0.0)
     X, fast = drawn(), jitla.jit(product)
-    saved = turned.ADDED[0] - turned.READ[0]
+    saved = turned.TURNED_ADDED[0] - turned.TURNED_READ[0]
     uses = int(np.ceil(turned.TURNED / saved))
     with jitla.config.options(invariants="cost"):
         for _ in range(uses - 2):

@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.frames import kind_of, user_line
+from jitla.tracing.frames import (
+    kind_of,
+    user_line,
+)
 
 
 def helper(x):

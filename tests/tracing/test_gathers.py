@@ -6,7 +6,12 @@ from __future__ import annotations
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.tracing import bounded, gathers
+from jitla.tracing import (
+    gather as bounded,
+)
+from jitla.tracing import (
+    gather as gathers,
+)
 from tests.tracing.sameness import same
 
 MAKE = """

@@ -7,7 +7,7 @@ import pytest
 
 import jitla
 from jitla.errors import InternalError
-from jitla.tracing import closing
+from jitla.tracing import force as closing
 from jitla.tracing.session import Session
 
 

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 import jitla
-from jitla.tracing import keeping
+from jitla.tracing import hoisting as keeping
 from tests.tracing.sameness import faults
 
 HEAD = """

@@ -11,7 +11,12 @@ import pytest
 
 import jitla
 from jitla.source import statements as stretch
-from jitla.tracing import dispatch, hooks
+from jitla.tracing import (
+    hooks,
+)
+from jitla.tracing import (
+    recorder as dispatch,
+)
 
 MOST = 24
 LINES = ("z = x * 0.5 - y", "x = x * 0.9999 - z", "y = y * 0.5 + z")

@@ -12,8 +12,14 @@ import pytest
 
 import jitla
 from jitla.runtime import watched
-from jitla.tracing import Kind, forms, nonzeros
-from jitla.tracing.operators import forget_metas
+from jitla.tracing import Kind
+from jitla.tracing.lazy import forget_metas
+from jitla.tracing.sparse import (
+    zero_skipping as forms,
+)
+from jitla.tracing.sparse import (
+    zero_skipping as nonzeros,
+)
 from tests.tracing.form_calls import product, title, transposed
 
 pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")

@@ -1,4 +1,4 @@
-"""Tests of `jitla.tracing.onset`: calls of a new kind."""
+"""Tests of `jitla.tracing.profile`: calls of a new kind."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from jitla.tracing import onset
-from jitla.tracing.payoff import Kind
-from jitla.tracing.retreat import Allowance
+from jitla.tracing import profile as onset
+from jitla.tracing.fallback import Allowance
+from jitla.tracing.profile import Kind
 
 
 class Block:

@@ -20,9 +20,9 @@ from numpy.lib.stride_tricks import sliding_window_view
 import jitla
 from jitla import cold, tiers
 from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
-from jitla.tracing import payoff
-from jitla.tracing.closed import Closed
-from jitla.tracing.payoff import (
+from jitla.tracing import profile as payoff
+from jitla.tracing.force import Closed
+from jitla.tracing.profile import (
     HOPELESS,
     PATIENCE,
     REST,
@@ -32,7 +32,10 @@ from jitla.tracing.payoff import (
     UNSURE,
     Kind,
 )
-from jitla.tracing.site import LEARNING, Site
+from jitla.tracing.site import (
+    LEARNING,
+    Site,
+)
 from jitla.tracing.thread_state import LOCAL
 from jitla.turning import runs_once
 from tests.tracing.sameness import same
@@ -77,7 +80,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run", traced)
     monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: Kind(bits))
-    monkeypatch.setattr(payoff, "GRANT", 0)
+    monkeypatch.setattr(payoff, "PAYOFF_GRANT", 0)
     monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import picking, scatters
+from jitla.tracing import mutation as picking
 from jitla.tracing import site as site_module
-from jitla.tracing.picking import Picking
+from jitla.tracing.mutation import Picking
+from jitla.tracing.numpy_api import functions as scatters
 from tests.tracing.sameness import same
 
 MAKE = """

@@ -9,8 +9,21 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import onset, retreat
-from jitla.tracing.retreat import DEARER, LEAST, LOOK, NEW, OVER, WHILE, Allowance
+from jitla.tracing import (
+    fallback as retreat,
+)
+from jitla.tracing import (
+    profile as onset,
+)
+from jitla.tracing.fallback import (
+    DEARER,
+    LEAST,
+    LOOK,
+    NEW,
+    OVER,
+    WHILE,
+    Allowance,
+)
 
 MANY = 1 << 19  # elements: not left to the plain function at first
 

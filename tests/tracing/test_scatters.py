@@ -11,7 +11,7 @@ import pytest
 
 import jitla
 from jitla.tracing import site as site_module
-from jitla.tracing import spellings
+from jitla.tracing.numpy_api import linalg as spellings
 from jitla.tracing.site import Site
 from tests.tracing.sameness import same
 

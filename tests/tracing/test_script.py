@@ -8,8 +8,11 @@ import pytest
 import jitla
 from jitla.gate import GATE
 from jitla.hops import evaluate
-from jitla.tracing.replay import Replay
-from jitla.tracing.script import _Writer, script
+from jitla.tracing.fallback import (
+    Replay,
+    _Writer,
+    script,
+)
 
 
 def tapes(function, *arguments):

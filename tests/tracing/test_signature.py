@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.tracing.signature import LAYOUTS, METAS, Symbols, layout_id, meta_id
+from jitla.tracing.tape import (
+    LAYOUTS,
+    METAS,
+    Symbols,
+    layout_id,
+    meta_id,
+)
 
 X = np.arange(24.0).reshape(4, 6)
 

@@ -10,7 +10,10 @@ import pytest
 
 import jitla
 from jitla.hops import KINDS, Meta, apply, evaluate, leaf, lookup, may_raise
-from jitla.tracing.signs import _NAMED, signs_of
+from jitla.tracing.fp_warnings import (
+    _NAMED,
+    signs_of,
+)
 
 VALUES = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.0, 1e-320, -1e-320, 1e-40, 1e30, -1e30, 1e300, -1e300, 750.0,
           -750.0, 90.0, np.inf, -np.inf, np.nan]

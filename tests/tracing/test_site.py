@@ -7,8 +7,11 @@ import pytest
 
 import jitla
 from jitla.hops import Meta, leaf, make
-from jitla.tracing.closed import Closed
-from jitla.tracing.replay import Replay, Request
+from jitla.tracing.fallback import (
+    Replay,
+    Request,
+)
+from jitla.tracing.force import Closed
 from jitla.tracing.site import Site
 
 A = np.arange(5.0)

@@ -11,8 +11,17 @@ import pytest
 
 import jitla
 from jitla.analysis import analysed_rows
-from jitla.tracing import Sparsified, pays, skipping, sparsified
-from jitla.tracing.sparsified import array_of
+from jitla.tracing import (
+    Sparsified,
+    pays,
+)
+from jitla.tracing.sparse import (
+    sparsify as sparsified,
+)
+from jitla.tracing.sparse import (
+    zero_skipping as skipping,
+)
+from jitla.tracing.sparse.sparsify import array_of
 
 M, N = 90, 70
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitla.tracing.signature import layout_id, meta_id
-from jitla.tracing.tape import KIND_CODE, LEAF, OP_ID, Block, class_key, cone, hops_of, readers
+from jitla.tracing.tape import (
+    KIND_CODE,
+    LEAF,
+    OP_ID,
+    Block,
+    class_key,
+    cone,
+    hops_of,
+    layout_id,
+    meta_id,
+    readers,
+)
 
 ADD, MUL, NEG = OP_ID["add"], OP_ID["multiply"], OP_ID["negative"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import together
+from jitla.tracing import mutation as together
 
 Array = np.ndarray[Any, Any]
 

@@ -1,0 +1,299 @@
+"""Writes into arrays: stores, in-place operators, masked writes."""
+
+from __future__ import annotations
+
+import sys
+from sys import getrefcount
+from typing import Any
+
+import numpy as np
+
+from jitla.source import live_locals
+from jitla.tracing import frames
+from jitla.tracing.force import LISTED, Closing, Store
+from jitla.tracing.hoisting import forget_written
+from jitla.tracing.lazy import Gone, Lazy, LazyArray, in_memory, pending
+from jitla.tracing.sparse.lazy_sparse import forget_known, settle_stored
+from jitla.tracing.tape import (
+    LAYOUTS,
+    LEAF,
+    METAS,
+    OP_ID,
+    TRACED,
+    address,
+    conversion,
+    layout_id,
+    meta_id,
+)
+
+SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
+REACHES = (0, 1, 2, 4, 8)
+
+_getrefcount = sys.getrefcount
+
+
+class Memory(Closing):
+    """The part of a session that writes into arrays in memory."""
+
+    __slots__ = ()
+
+    stored: list[Any]  # references to pending sparse matrices
+    known: dict[int, Any]  # what was found of those in memory, by their identity
+
+    def is_quiet(self) -> bool:
+        """Say whether the call goes on plain and nothing is pending that reads memory."""
+        return self.over and not (self.nodes or self.ghosts or self.kept or self.stored or self.known)
+
+    def before_write(self, target: np.ndarray) -> None:
+        """Compute what reads `target`'s memory, before it is written by other means than the tape."""
+        if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
+            self.close()
+        self.settle_ghosts(target)
+
+    def settle_ghosts(self, target: np.ndarray | None = None, alone: bool = False) -> None:
+        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything).
+
+        `alone`: the open block stays as it is.
+        """
+        if self.kept:
+            forget_written(self.kept, target)
+        if self.stored:
+            settle_stored(self, target)
+        if self.known:
+            forget_known(self.known, target)
+        if not self.ghosts:
+            return
+        alive = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None and g._v is None]
+        self.ghosts = []
+        blocks = {id(g._r[0]): g._r[0].leaves for g in alive}
+        if target is not None and not any(
+                np.may_share_memory(target, leaf) for leaves in blocks.values() for leaf in leaves):
+            self.ghosts = alive
+            return
+        proven = self._proven_dead(alive)
+        written = {key for key, leaves in blocks.items()
+                   if target is None or any(np.may_share_memory(target, leaf) for leaf in leaves)}
+        for ghost in alive:
+            if id(ghost._r[0]) not in written:
+                self.ghosts.append(ghost)
+            elif id(ghost) in proven:
+                continue  # nobody asks for it again
+            elif alone:
+                self.compute_alone(ghost)
+            else:
+                self.value(ghost)
+
+    def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
+        """Return ids of ghosts that only dead local variables refer to."""
+        counts = {id(g): 0 for g in ghosts}
+        for frame in frames.user_frames():
+            live = live_locals(frame.f_code, frame.f_lasti)
+            if live is None:
+                continue
+            names = frame.f_locals
+            for name in [n for n, v in names.items() if id(v) in counts]:
+                if name not in live:
+                    counts[id(names[name])] += 1
+            if type(names) is dict:
+                names.clear()  # before Python 3.13 a copy that the frame keeps
+        return {id(g) for g in ghosts if _getrefcount(g) - LISTED <= counts[id(g)]}
+
+    def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
+        """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
+        if self.ghosts or self.stored or self.kept or self.known:
+            self.settle_ghosts(target, alone=True)
+        layout, at = layout_id(target), address(target)
+        low, high = LAYOUTS[layout].low, LAYOUTS[layout].high
+        slot, alike = -1, True
+        aliases: list[int] = []
+        apart: list[int] = []
+        met = zip(self.leaves, [e[1] for e in self.ops if e[0] == LEAF], strict=True)
+        for k, (leaf, its) in enumerate(met):
+            far = address(leaf) - at
+            if its == layout and not far:
+                if (slot < 0 or leaf is target) and leaf.flags.writeable:
+                    slot = k  # what is read before it is overwritten can be asked for afterwards
+                continue
+            other = LAYOUTS[its]
+            if far + other.low < high and low < far + other.high and other.low < other.high:
+                aliases.append(k)
+                apart.append(abs(far))
+                alike = alike and its == layout
+        if slot < 0:
+            slot = len(self.leaves)
+            self.enter(in_memory(self, target, layout))
+        reach = _reach(target, max(apart)) if aliases and alike and target.nbytes > SMALL else -1
+        self.close(store=Store(index, slot, tuple(aliases), reach), consumed=consumed)
+
+
+def _reach(target: np.ndarray, apart: int) -> int:
+    """Return how many steps of its longest stride `target` begins away from others that lie alike, or -1.
+
+    The farthest is `apart` bytes away. The number is rounded up, so that few plans are made.
+    """
+    spans = [(s, n) for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
+    longest = max(spans)[0]
+    if min(spans)[0] <= 0:
+        return -1
+    slab = sum(s * (n - 1) for s, n in spans if s != longest) + target.itemsize
+    least = -(-(apart + slab) // longest) - 1
+    return next((r for r in REACHES if r >= least), -1)
+
+
+def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:
+    """Return a proxy of `array`, which is known to be traceable."""
+    return in_memory(session, array, layout_id(array))
+
+
+_TAKE = OP_ID["take"]
+SPARSE = 32  # of so many elements a shorter mask keeps less than one, or all: NumPy is as fast
+LEAST_LATER = 1 << 18  # elements of a key; for fewer, a look at all of them before costs more than it saves
+FEW = 1 << 13  # elements that NumPy reads as fast
+
+
+class Picking(Memory):
+    """The part of a session that reads elements at positions."""
+
+    __slots__ = ()
+
+    #: By identity of keys and how many elements they read from: the key, and a proxy of positions.
+    positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
+    #: By identity of arrays that are read there: a proxy that stands for nothing else on the tape.
+    tables: dict[int, LazyArray]
+    #: By identity of arrays of labels that are on the tape: the least and the greatest.
+    extremes: dict[int, tuple[int, int]]
+
+    def wrap(self, value: Any) -> Any:
+        """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
+        raise NotImplementedError
+
+    def pick(self, table: Any, key: np.ndarray) -> Any:
+        """Return ``table[key]`` as an entry of the tape; None if it is to be read now."""
+        if key.ndim != 1 or type(table) is not np.ndarray:
+            return None
+        if key.size < LEAST_LATER:
+            if key.dtype != bool or key.shape != table.shape or table.dtype not in TRACED:
+                return None
+            kept = np.count_nonzero(key)
+            return self.wrap(table[key]) if kept < key.size // SPARSE or kept == key.size else None
+        if table.ndim != 1 or table.dtype not in TRACED or not table.flags.c_contiguous:
+            return None
+        places = self._positions(key, len(table))
+        if type(places) is not LazyArray:
+            return None if places is None else self.wrap(table[places])
+        source = self.tables.get(id(table))
+        if source is None:
+            source = self.tables[id(table)] = lazy_array(self, table)
+        operands = [p._n if p._n >= 0 else self.enter(p) for p in (source, places)]
+        return pending(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
+
+    def source(self, array: LazyArray) -> np.ndarray | None:
+        """Return the memory that the elements of `array` are in, among others; None if they are computed."""
+        if array._v is None and array._n >= 0:
+            entry = self.ops[array._n]
+            return next((t._v for t in self.tables.values() if entry[0] == _TAKE and t._n == entry[1]), None)
+        memory: np.ndarray | None = array._v
+        return memory
+
+    def lent(self, array: LazyArray) -> bool:
+        """Say whether `array` is pending, and NumPy's would be a view of memory that nobody else sees."""
+        entry = self.ops[array._n] if array._n >= 0 else ()
+        return len(entry) > 3 and entry[0] == _TAKE
+
+    def _positions(self, key: np.ndarray, length: int) -> Any:
+        """Return which elements of an array of so many `key` reads; few are no entry of the tape."""
+        known = self.positions.get((id(key), length))
+        if known is not None:
+            return known[1]
+        made = self.site.at_once("positions", key.size, key, length)
+        if made is None or made.size < FEW:
+            return made
+        found = lazy_array(self, made)
+        self.positions[id(key), length] = key, found
+        return found
+
+    def before_write(self, target: np.ndarray) -> None:
+        """Forget the positions of keys that are about to be written, too."""
+        if any(np.may_share_memory(target, key) for key, _ in self.positions.values()):
+            self.close()
+        super().before_write(target)
+
+
+LEAST = 1 << 15  # elements: with fewer a kernel takes no longer than finding this out
+_CAST = OP_ID["cast"]
+
+
+class Together(Picking):
+    """The part of a session that keeps operations in place pending."""
+
+    __slots__ = ()
+
+    #: By identity of memory: where it was changed in place since the last turn of a loop ended.
+    updates: dict[int, tuple[int, ...]]
+    foreigners: dict[int, LazyArray]
+
+    def moves_on(self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any) -> bool:
+        """Make ``ufunc(array, other)`` the pending value of `array`, if nobody sees its memory.
+
+        Say whether that was done.
+        """
+        if memory.size < LEAST or not self._follows(memory):
+            return False
+        if _references(memory) > _ALONE + sum([leaf is memory for leaf in self.leaves]):
+            return False  # somebody else, views among them
+        if not memory.flags.owndata or not memory.flags.c_contiguous or id(memory) in self.foreigners \
+                or self.viewed(array):
+            return False
+        before = in_memory(self, memory, array._l)
+        for k, entered in enumerate(self.entered):
+            if entered is array:
+                self.entered[k] = before
+                before._n, array._n = array._n, -1
+        result = self.ufuncs(ufunc, before, other)
+        known = METAS[result._m]
+        attrs = conversion(ufunc, known.dtype, memory.dtype)
+        if type(result) is not LazyArray or result._v is not None or known.shape != memory.shape or not attrs:
+            return False
+        n = result._n
+        self.nodes[n] = Gone(result._m)
+        result._n = -1
+        if known.dtype != memory.dtype:
+            n = self.append((_CAST, n, attrs), Gone(array._m))
+        array._v, array._n = None, n
+        self.nodes[n] = array
+        return True
+
+    def _follows(self, memory: np.ndarray) -> bool:
+        """Say whether the running operation is one of several, as far as was seen; take note of it."""
+        place = (frames.path() or ())[:2]
+        before = self.updates.get(id(memory))
+        if before is not None:
+            self.site.together |= {before, place}
+        self.updates[id(memory)] = place
+        return place in self.site.together
+
+    def viewed(self, array: LazyArray) -> bool:
+        """Say whether `array` is a pending view or has pending views."""
+        raise NotImplementedError
+
+    def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
+        """Record or run ``ufunc(x, y)``."""
+        raise NotImplementedError
+
+
+def _references(memory: np.ndarray) -> int:
+    return getrefcount(memory)
+
+
+def _lonely() -> int:
+    """Return how many references there seem to be to memory that only a proxy holds."""
+    held = [np.empty(0)]
+
+    def moves_on(memory: np.ndarray) -> int:
+        return _references(memory)
+
+    memory = held[0]
+    return moves_on(memory)
+
+
+_ALONE = _lonely()

@@ -1,0 +1,1 @@
+"""NumPy functions as operators of the tape."""
