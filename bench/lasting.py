@@ -29,7 +29,10 @@ import numpy as np
 
 import jitla
 from bench.algorithms import DENSE
-from jitla.demo_algorithms import l2svm, logistic
+from jitla.cli.demo_algorithms import (
+    l2svm,
+    logistic,
+)
 from jitla.runtime import statistics
 
 Array = np.ndarray

@@ -24,7 +24,10 @@ import scipy.sparse as sp
 import jitla
 from bench.algorithms.sparse import logistic_regression, nmf, pagerank, svm
 from bench.measure import settle
-from jitla.demo_algorithms import l2svm, logistic
+from jitla.cli.demo_algorithms import (
+    l2svm,
+    logistic,
+)
 from jitla.tracing import pays
 
 Array = np.ndarray

@@ -35,7 +35,10 @@ import jitla
 from bench.algorithms import DENSE
 from bench.expressions import CASES
 from bench.loop_programs import PROGRAMS
-from jitla.demo_algorithms import l2svm, logistic
+from jitla.cli.demo_algorithms import (
+    l2svm,
+    logistic,
+)
 from jitla.gate import GATE
 from tests.semantics import modes
 from tests.semantics.table import ROWS, cases

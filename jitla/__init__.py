@@ -14,6 +14,7 @@ from jitla.api import (
     spec,
     tune,
 )
+from jitla.cli.notebook import load_ipython_extension
 from jitla.config import __version__ as __version__
 from jitla.config import configure, options
 from jitla.errors import (
@@ -32,7 +33,6 @@ from jitla.errors import (
     UnsupportedError,
     VerificationError,
 )
-from jitla.notebook import load_ipython_extension
 
 __all__ = [
     "BackendError", "CacheWarning", "ConfigError", "DeviceError", "FallbackWarning", "InternalError",

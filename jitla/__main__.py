@@ -9,7 +9,11 @@ from __future__ import annotations
 import os
 import sys
 
-from jitla import calibrate, commands, demo
+from jitla import calibrate
+from jitla.cli import (
+    commands,
+    demo,
+)
 from jitla.errors import JitlaError
 
 USAGE = """usage: python -m jitla demo [--rows N]

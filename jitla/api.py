@@ -32,7 +32,7 @@ from jitla.scheduling import schedule
 from jitla.state import State
 
 if TYPE_CHECKING:
-    from jitla.explanation import Explanation
+    from jitla.explanations.explanation import Explanation
     from jitla.hops import Machine
     from jitla.quantization import QuantizedFunction
     from jitla.tuning import Tuning
@@ -155,7 +155,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: GATE.room("account").stats_of(state.all_sites(), state.failures)
+    wrapper.stats = lambda: GATE.room("explanations.collect").stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -208,11 +208,11 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
-        return GATE.room("account").function_record(
+        return GATE.room("explanations.collect").function_record(
             state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes,
             given=given or state.foreign, failed=state.failures)
 
-    made: Explanation = GATE.room("explanation").explanation(record, level)
+    made: Explanation = GATE.room("explanations.explanation").explanation(record, level)
     return made
 
 
@@ -222,8 +222,8 @@ def coverage() -> str:
     Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
     """
     sites = [site for state in list(GATE.states) for site in state.all_sites()]
-    account = GATE.room("account")
-    table: str = GATE.room("explanation").coverage_table(
+    account = GATE.room("explanations.collect")
+    table: str = GATE.room("explanations.explanation").coverage_table(
         account.fallbacks_of(sites), account.loops_of(sites))
     return table
 

@@ -54,13 +54,13 @@ class Recompilations(tuple[Any, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        page: str = GATE.room("page").preformatted("recompilations", str(self))
+        page: str = GATE.room("explanations.html").preformatted("recompilations", str(self))
         return page
 
 
 def _row(record: Recompilation) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
-    place = GATE.room("records").SourceLine(*record.line).place if record.line else ""
+    place = GATE.room("explanations.records").SourceLine(*record.line).place if record.line else ""
     return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
             str(record.reused), f"{record.seconds * 1e3:.2f}")
 
@@ -172,7 +172,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
     check_arguments(state.function, args, kwargs)
     finish(state)  # what NumPy runs so far is not what is to be timed
-    clocks = GATE.room("account").clocks_of(state.all_sites())
+    clocks = GATE.room("explanations.collect").clocks_of(state.all_sites())
     with GATE.room("tiers").waiting(), watching(clocks) as watch:
         decorated = is_decorated(function) and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None

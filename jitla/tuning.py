@@ -16,9 +16,9 @@ from typing import Any
 from jitla.classes import dataclass
 from jitla.config import Config, current
 from jitla.errors import ConfigError
+from jitla.explanations.records import duration
 from jitla.fusion import Space, Values
 from jitla.gate import GATE
-from jitla.predictions import duration
 from jitla.recompilation import Spec, call_traced
 from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.seeking import Trial, Tuned, alone

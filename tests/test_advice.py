@@ -6,8 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from jitla.advice import BRIEF, CHANGES, LITTLE, MOST, OFTEN, advice
-from jitla.records import (
+from jitla.explanations.advice import (
+    BRIEF,
+    CHANGES,
+    LITTLE,
+    MOST,
+    OFTEN,
+    advice,
+)
+from jitla.explanations.records import (
     CallRecord,
     Covered,
     FallbackRecord,

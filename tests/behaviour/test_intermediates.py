@@ -10,7 +10,7 @@ import pytest
 
 import jitla
 from jitla import runtime
-from jitla.demo_algorithms import hinge_search
+from jitla.cli.demo_algorithms import hinge_search
 from tests.behaviour.counting import assert_same, counts
 
 N = 100_000  # so that bools, too, are large enough for the memory that counts

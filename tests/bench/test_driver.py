@@ -16,7 +16,7 @@ from bench.algorithms.cases import NAMES, Case, cases, iterations, objective, wo
 from bench.algorithms.systems import FILES, Entered, NotHere, enter
 from bench.algorithms.systems.entered import lines_changed, port, statements
 from bench.algorithms.systems.plain import nudged
-from jitla.demo_algorithms import Fit
+from jitla.cli.demo_algorithms import Fit
 
 SMALL = Case("blur", 100, "float64", "dense")
 

@@ -26,8 +26,8 @@ PLAIN = False
 QUICK = False
 NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
           "tests.fuzz.runner", "tests.fuzz.tally")
-OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanation", "jitla.account",
-        "jitla.machines")
+OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanations.explanation",
+        "jitla.explanations.collect", "jitla.machines")
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:

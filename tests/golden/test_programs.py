@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 from jitla.codegen import lacking, level_target
-from jitla.levels import DEEP, LEVELS
+from jitla.explanations.text import (
+    DEEP,
+    LEVELS,
+)
 from tests.golden import told
 from tests.golden.programs import programs
 

@@ -10,7 +10,7 @@ import json
 import sys
 
 import jitla
-from jitla.levels import LEVELS
+from jitla.explanations.text import LEVELS
 from jitla.planned import Planned
 from tests.golden.programs import programs
 
@@ -18,7 +18,7 @@ LEVEL = "x86-64-v3"
 PATIENT = 10_000  # milliseconds: no search ends because the machine is busy
 
 
-def explanations() -> dict[str, jitla.explanation.Explanation]:
+def explanations() -> dict[str, jitla.explanations.explanation.Explanation]:
     """Return what is explained of one call of every program."""
     with jitla.options(cpu=LEVEL, compile="sync", search_ms=PATIENT):
         return {name: jitla.explain(jitla.jit(f), *args) for name, (f, args) in programs().items()}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import demo_algorithms
+from jitla.cli import demo_algorithms
 from jitla.tracing import TWINS
 from tests.tracing.sameness import same
 

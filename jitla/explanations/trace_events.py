@@ -10,7 +10,11 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from jitla.records import FunctionRecord, LapRecord, ProgramRecord
+from jitla.explanations.records import (
+    FunctionRecord,
+    LapRecord,
+    ProgramRecord,
+)
 
 __all__ = ["timeline"]
 

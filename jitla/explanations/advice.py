@@ -9,8 +9,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from jitla.predictions import duration
-from jitla.records import COLD, NEST, FallbackRecord, FunctionRecord, ProgramRecord
+from jitla.explanations.records import (
+    COLD,
+    NEST,
+    FallbackRecord,
+    FunctionRecord,
+    ProgramRecord,
+    duration,
+)
 
 __all__ = ["advice"]
 

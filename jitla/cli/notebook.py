@@ -1,23 +1,59 @@
-"""``%load_ext jitla``: commands of notebooks and of IPython.
-
-Knows: what IPython hands to a magic, what the public interface offers. Must not know: rooms.
-Receives the rest of a line, and a cell; returns what is shown.
-"""
+"""The notebook extension: magic commands, cells whose functions are decorated, and scripts run likewise."""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import shlex
+from collections.abc import Collection, Mapping
 from types import FunctionType
 from typing import Any
 
 from jitla.api import coverage, explain, jit, recompilations
 from jitla.config import configure, current
-from jitla.decorating import decorate
 from jitla.errors import ConfigError, JitlaError
 
-__all__ = ["load_ipython_extension"]
+__all__ = ["decorate", "functions", "load_ipython_extension"]
+
+
+def functions(tree: ast.Module) -> dict[str, ast.FunctionDef]:
+    """Return the functions of a module's outermost level by name, methods as ``Class.method``."""
+    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    for owner in tree.body:
+        if isinstance(owner, ast.ClassDef):
+            found |= {f"{owner.name}.{node.name}": node for node in owner.body
+                      if isinstance(node, ast.FunctionDef)}
+    return found
+
+
+def decorate(tree: ast.Module, names: Collection[str] | None = None,
+             options: Mapping[str, str | int | bool] | None = None) -> ast.Module:
+    """Put ``jitla.jit`` below all decorators of the functions called `names`, all but methods if None.
+
+    Lines and columns stay as they are. Functions that `jit` decorates already stay as well.
+    """
+    for name, function in functions(tree).items():
+        chosen = "." not in name if names is None else name in names
+        if chosen and not any(map(_is_jit, function.decorator_list)):
+            function.decorator_list.append(_jit(options or {}, function))
+    return tree
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    """Tell whether a decorator is written as ``jit``, ``jitla.jit``, or a call of these."""
+    named = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (named.attr if isinstance(named, ast.Attribute) else getattr(named, "id", "")) == "jit"
+
+
+def _jit(options: Mapping[str, str | int | bool], at: ast.FunctionDef) -> ast.expr:
+    """Return ``__import__("jitla").jit(**options)``: no name of the program can stand in its way."""
+    module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("jitla")], [])
+    words = [ast.keyword(name, ast.Constant(value)) for name, value in options.items()]
+    made = ast.Call(ast.Attribute(module, "jit", ast.Load()), [], words)
+    for node in ast.walk(made):
+        ast.copy_location(node, at)
+    return made
+
 
 USAGE = """%jitla explain FUNCTION [LEVEL]   what became of a decorated function; of a call: FUNCTION(...)
 %jitla stats [FUNCTION]           what it has done, in numbers; without one, a line for each in the notebook

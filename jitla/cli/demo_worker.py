@@ -18,7 +18,14 @@ from typing import IO, Any, BinaryIO
 import numpy as np
 
 import jitla
-from jitla.demo_algorithms import Array, Fit, hinge_search, l2svm, logistic, logistic_search
+from jitla.cli.demo_algorithms import (
+    Array,
+    Fit,
+    hinge_search,
+    l2svm,
+    logistic,
+    logistic_search,
+)
 
 Search = Callable[[Array, Array, Array, float, float], tuple[float, int]]
 Fitter = Callable[[Array, Array], Fit]

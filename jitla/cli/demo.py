@@ -16,8 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from jitla import demo_worker
-from jitla.demo_data import Flights, MissingData, load
+from jitla.cli import demo_worker
+from jitla.cli.demo_data import (
+    Flights,
+    MissingData,
+    load,
+)
 
 TITLES = {"l2svm": "L2SVM", "logistic": "logistic regression"}
 AGREEMENT = 1e-9

@@ -13,30 +13,39 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from jitla.advice import advice
 from jitla.errors import ConfigError
-from jitla.graph import dot, mermaid
-from jitla.levels import (
-    DEEP,
-    LEVELS,
-    covered_lines,
-    cut_lines,
-    program_lines,
-    recompilation_lines,
-    stage_levels,
+from jitla.explanations.advice import advice
+from jitla.explanations.graph import (
+    dot,
+    mermaid,
 )
-from jitla.pace import runtime_lines, times
-from jitla.page import document, fragment, preformatted
-from jitla.predictions import bytes_text, duration
-from jitla.records import (
+from jitla.explanations.html import (
+    document,
+    fragment,
+    preformatted,
+)
+from jitla.explanations.records import (
     Covered,
     FallbackRecord,
     FunctionRecord,
     KeptRecord,
     LoopRecord,
     NestRecord,
+    bytes_text,
+    duration,
 )
-from jitla.timeline import timeline
+from jitla.explanations.text import (
+    DEEP,
+    LEVELS,
+    covered_lines,
+    cut_lines,
+    program_lines,
+    recompilation_lines,
+    runtime_lines,
+    stage_levels,
+    times,
+)
+from jitla.explanations.trace_events import timeline
 
 __all__ = ["LEVELS", "Explanation", "coverage_table", "explanation"]
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from jitla.advice import advice
-from jitla.graph import svg
-from jitla.levels import LINES
-from jitla.pace import ran, times
-from jitla.predictions import bytes_text, duration, rival_line
-from jitla.records import FunctionRecord, ProgramRecord, SourceLine, StepRecord
+from jitla.explanations.advice import advice
+from jitla.explanations.graph import svg
+from jitla.explanations.records import (
+    FunctionRecord,
+    ProgramRecord,
+    SourceLine,
+    StepRecord,
+    bytes_text,
+    duration,
+    rival_line,
+)
+from jitla.explanations.text import (
+    LINES,
+    ran,
+    times,
+)
 
 __all__ = ["counters", "document", "fragment", "preformatted"]
 

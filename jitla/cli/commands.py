@@ -1,9 +1,4 @@
-"""Commands that run other people's programs, and that say what jitla finds here.
-
-Knows: modules, scripts, files of arrays, the public interface. Must not know: rooms.
-Receives the arguments of a command; returns its exit status. What is reported goes to the error channel,
-so that what a script prints stays alone.
-"""
+"""Commands of `python -m jitla` and of the notebook extension."""
 
 from __future__ import annotations
 
@@ -13,28 +8,192 @@ import importlib.metadata
 import inspect
 import os
 import platform
+import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryFile
+from threading import Condition, Thread
+from time import perf_counter
 from types import CodeType, ModuleType, TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jitla.api import coverage, explain, jit, tune
+from jitla.cli.notebook import decorate, functions
 from jitla.config import cache_directory, current
-from jitla.decorating import decorate, functions
 from jitla.disk import Disk, Unsafe
 from jitla.errors import ConfigError, JitlaError
+from jitla.explanations.records import bytes_text, duration
 from jitla.gate import GATE
-from jitla.predictions import bytes_text, duration
-from jitla.replay import Replay
-from jitla.trials import SIZES, trials
 
-__all__ = ["bench_command", "cache_command", "explain_command", "info_command", "run_command", "tune_command"]
+__all__ = [
+    "Replay", "SIZES", "Trial", "bench_command", "cache_command", "explain_command", "info_command",
+    "run_command", "trials", "tune_command",
+]
+
+
+SIZES = 100_000
+COLUMNS = 20
+Array = np.ndarray[Any, Any]
+
+
+class Trial(NamedTuple):
+    """What a function took: plain and decorated, medians of calls in turn, and decorated at first."""
+
+    name: str
+    plain: float
+    fast: float
+    first: float
+
+
+def _standardise(X: Array, y: Array, w: Array) -> Array:
+    made: Array = (X - X.mean(axis=0)) / X.std(axis=0)
+    return made
+
+
+def _logistic(X: Array, y: Array, w: Array) -> Array:
+    p = 1.0 / (1.0 + np.exp(-(X @ w)))
+    made: Array = X.T @ (p - y)
+    return made
+
+
+def _softmax(X: Array, y: Array, w: Array) -> Array:
+    e = np.exp(X - X.max(axis=1, keepdims=True))
+    made: Array = e / e.sum(axis=1, keepdims=True)
+    return made
+
+
+def _hinge(X: Array, y: Array, w: Array) -> tuple[Any, Array]:
+    out = np.maximum(1.0 - y * (X @ w), 0.0)
+    return 0.5 * (out * out).sum(), -(X.T @ (out * y))
+
+
+def _distances(X: Array, y: Array, w: Array) -> Array:
+    made: Array = np.sqrt(((X - w) ** 2).sum(axis=1))
+    return made
+
+
+def _polynomial(X: Array, y: Array, w: Array) -> Array:
+    return 1.0 + y * (2.0 + y * (3.0 + y * (4.0 + y * 5.0)))
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "standardise": _standardise, "logistic": _logistic, "softmax": _softmax, "hinge": _hinge,
+    "distances": _distances, "polynomial": _polynomial}
+
+
+def trials(rows: int, seconds: float) -> Iterator[Trial]:
+    """Yield what every function takes on matrices of so many rows, for about so many seconds each."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(rows, COLUMNS))
+    args = X, (X[:, 0] > 0) * 1.0, 0.1 * rng.normal(size=COLUMNS)
+    for name, function in FUNCTIONS.items():
+        fast = jit(function, compile="sync")
+        first = _timed(fast, args)
+        pairs: list[tuple[float, float]] = []
+        end = perf_counter() + seconds
+        while not pairs or perf_counter() < end:
+            pairs.append((_timed(function, args), _timed(fast, args)))
+        plain, quick = (median(column) for column in zip(*pairs, strict=True))
+        yield Trial(name, plain, quick, first)
+
+
+def _timed(function: Callable[..., Any], args: tuple[Any, ...]) -> float:
+    start = perf_counter()
+    function(*args)
+    return perf_counter() - start
+
+
+CHUNK = 1 << 16
+
+
+class Replay:
+    """Standard input that is read more than once: files are wound back, of pipes what was read is kept.
+
+    Nothing is read before a program was handed what came before it. A terminal is left as it is.
+    """
+
+    def __init__(self) -> None:
+        try:
+            kind = os.fstat(0).st_mode
+        except OSError:  # there is none
+            kind = 0
+        self._begin = os.lseek(0, 0, os.SEEK_CUR) if stat.S_ISREG(kind) else None
+        self._piped = stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
+        self._changed = Condition()
+        self._source = -1
+        self._kept = -1
+        if self._piped:
+            with TemporaryFile() as file:
+                self._kept = os.dup(file.fileno())
+        self._size = self._wanted = 0
+        self._ended = False
+
+    @contextmanager
+    def once(self) -> Iterator[None]:
+        """Let what reads descriptor 0 inside of the ``with`` block find all of the input there."""
+        if self._begin is not None:
+            os.lseek(0, self._begin, os.SEEK_SET)
+        if not self._piped:
+            yield
+            return
+        if self._source < 0:
+            self._source = os.dup(0)
+            Thread(target=self._take, daemon=True).start()
+        before = os.dup(0)
+        reading, writing = os.pipe()
+        os.dup2(reading, 0)
+        os.close(reading)
+        Thread(target=self._feed, args=(writing,), daemon=True).start()
+        try:
+            yield
+        finally:
+            os.dup2(before, 0)
+            os.close(before)
+
+    def _take(self) -> None:
+        """Keep what comes, as far as some program has been handed all that came before."""
+        while True:
+            with self._changed:
+                while self._wanted < self._size:
+                    self._changed.wait()
+            found = os.read(self._source, CHUNK)
+            with self._changed:
+                os.pwrite(self._kept, found, self._size)
+                self._size += len(found)
+                self._ended = not found
+                self._changed.notify_all()
+            if not found:
+                return
+
+    def _feed(self, writing: int) -> None:
+        """Hand a program what was kept, then what comes, until there is no more or it has ended."""
+        at = 0
+        try:
+            while True:
+                with self._changed:
+                    self._wanted = max(self._wanted, at)
+                    self._changed.notify_all()
+                    while at == self._size and not self._ended:
+                        self._changed.wait()
+                    if at == self._size:
+                        return
+                found = os.pread(self._kept, CHUNK, at)
+                while found:
+                    done = os.write(writing, found)
+                    found, at = found[done:], at + done
+        except BrokenPipeError:  # it has ended, or closed its input
+            return
+        finally:
+            os.close(writing)
+
 
 PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
 

@@ -1,0 +1,1 @@
+"""The command line, the notebook extension and the demonstration."""

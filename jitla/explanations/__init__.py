@@ -1,0 +1,1 @@
+"""What became of calls, shown: records, texts, graphs, pages and advice."""
