@@ -286,25 +286,25 @@ class Gate:
         if not reaches(function, indexes_in_turn):
             return None
         with self._lock:
-            self._loops = self._loops or self.room("loops").Loops(
+            self._loops = self._loops or self.room("loopjit").Loops(
                 self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm, self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:
         """Call `then` with what compiles loops; what that needs is loaded behind the program."""
-        if (made := self.rooms.get("loops.compiler")) is not None:
+        if (made := self.rooms.get("loopjit.compiler")) is not None:
             then(made)
         else:
             try:
                 start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.ask(lambda: then(self.room("loops.compiler")), soon=True)
+                self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
         lull(LULL)
         with short_turns():
             self.room("runtime")
-        self.behind.ask(lambda: then(self.room("loops.compiler")), soon=True)
+        self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""

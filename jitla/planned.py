@@ -21,7 +21,7 @@ from jitla.config import __version__
 
 __all__ = ["Planned", "planner"]
 
-PLANNERS = ("hops", "rewrites", "fusion", "recompile", "nests", "codegen")  # whose files decide on plans
+PLANNERS = ("hops", "rewrites", "fusion", "recompile", "loopir", "codegen")  # whose files decide on plans
 MOST = 64  # texts that were asked after and are not used yet
 
 

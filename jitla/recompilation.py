@@ -185,7 +185,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
                 _run(function, args, kwargs)
             elif looping is not None and not looping.traced:
                 tracing.looped(site, args, kwargs)
-                GATE.room("loops.compiler").foresee(looping.entries)
+                GATE.room("loopjit.compiler").foresee(looping.entries)
             else:
                 tracing.run(site, state.twin, args, kwargs)
     return watch

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
         held_columns,
     )
     from jitla.codegen.sparse.kernels import Stored, pack_entries
-    from jitla.nests import Nest
+    from jitla.loopir import Nest
 else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
     csr_text, held_columns = later("jitla.codegen.sparse.csr_kernels", "csr_text", "held_columns")
     lies, pack_pairs, pairs_text = later("jitla.codegen.matmul.narrow", "lies", "pack_pairs", "pairs_text")

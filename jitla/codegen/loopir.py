@@ -20,7 +20,7 @@ from jitla.codegen.kernels.body import emit_cell
 from jitla.codegen.module import MathFunctions
 from jitla.errors import BackendError, NestError
 from jitla.hops import lookup
-from jitla.nests import (
+from jitla.loopir import (
     Alloc,
     Apply,
     Buffer,
@@ -51,7 +51,7 @@ from jitla.nests import (
     renamed,
     verify,
 )
-from jitla.nests import Value as Term
+from jitla.loopir import Value as Term
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 

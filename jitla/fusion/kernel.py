@@ -556,7 +556,7 @@ class Backend(Protocol):
         ...
 
     def nest(self, nest: Any, threads: int, *, steps: Mapping[str, tuple[int, ...]]) -> Any:
-        """Return machine code for a loop nest (`jitla.nests`), run on up to `threads` threads.
+        """Return machine code for a loop nest (`jitla.loopir`), run on up to `threads` threads.
 
         `steps` are the strides of its inputs and outputs.
         """

@@ -50,7 +50,7 @@ from jitla.rewrites import Effort
 from jitla.runtime import allocator
 
 if TYPE_CHECKING:
-    from jitla.nests import Nest
+    from jitla.loopir import Nest
     from jitla.recompile.offload import Device
 
 __all__ = ["difference"]

@@ -27,7 +27,7 @@ from jitla.fusion import (
 )
 from jitla.hops import WHOLE, Hop, Kind, Section, Shape, sections
 from jitla.hops import may_raise as raises
-from jitla.nests import (
+from jitla.loopir import (
     Alloc,
     Apply,
     Buffer,

@@ -36,7 +36,7 @@ from jitla.fusion import (
 from jitla.hops import Hop, Kind, Shape, flops
 
 if TYPE_CHECKING:
-    from jitla.nests import Nest
+    from jitla.loopir import Nest
 
 
 Launch = Callable[..., int]

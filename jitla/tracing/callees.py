@@ -13,7 +13,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.callables import ARRAYS, is_decorated, is_installed, package_of
-from jitla.source import (
+from jitla.instrument import (
     IMMUTABLE,
     MISSING,
     NOT_ARRAY,

@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from jitla.frame_readers import looks_at_frames
+from jitla.instrument import PerCode
 from jitla.internal import hidden
-from jitla.source import PerCode
 from jitla.tracing.frames import (
     INTERNAL,
     call_at,

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.errors import InternalError
 from jitla.hops import NUMPY_CALL, Flagged
-from jitla.source import live_locals
+from jitla.instrument import live_locals
 from jitla.tracing import frames
 from jitla.tracing.fallback import Allowance, Standby
 from jitla.tracing.fp_warnings import Past, calm, heeded, performed

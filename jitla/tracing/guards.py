@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.hops import Shape
+from jitla.instrument import PerCode
 from jitla.making import Made
-from jitla.source import PerCode
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import HEARD, heard, hush, listen
-from jitla.source import NUMBERS, loops_in_python
+from jitla.instrument import NUMBERS, loops_in_python
 from jitla.tracing import frames
 from jitla.tracing.callees import (
     SAFE_ITERABLES,

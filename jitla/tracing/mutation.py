@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.source import live_locals
+from jitla.instrument import live_locals
 from jitla.tracing import frames
 from jitla.tracing.force import LISTED, Closing, Store
 from jitla.tracing.hoisting import forget_written

@@ -24,7 +24,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.source import NUMBERS
+from jitla.instrument import NUMBERS
 from jitla.tracing.frames import bridge
 from jitla.tracing.lazy import LazyArray, LazyScalar
 from jitla.tracing.sparse.lazy_sparse import LazySparse

@@ -9,7 +9,7 @@ import pytest
 
 from jitla.codegen import LlvmBackend
 from jitla.errors import BackendError, NestError
-from jitla.nests import parse, run, scheduled
+from jitla.loopir import parse, run, scheduled
 from tests.nests.listings import SCRATCHPAD, TILES, blur, intrinsics, product
 
 

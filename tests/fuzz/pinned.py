@@ -12,7 +12,7 @@ from collections import Counter
 from jitla.errors import ScheduleError
 from jitla.fusion import RowKernel
 from jitla.gate import GATE
-from jitla.nests import scheduled
+from jitla.loopir import scheduled
 from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
 from jitla.recompile.loop_schedules import nest_of
 from tests.nests.agree import line_for

@@ -12,9 +12,9 @@ from tests.house.source import Import, Module, imports, late_imports, modules, o
 RANKS: tuple[tuple[str, ...], ...] = (
     ("classes", "errors", "locks", "rests", "stacks", "headroom", "loading", "recursion", "later", "config",
      "clocks", "callables", "internal", "frame_readers", "events", "making"),
-    ("hops", "source", "cold", "steps", "turning", "outlook"),
-    ("tracing", "rewrites", "fusion", "runtime", "nests"),  # nests: what several rooms above read
-    ("codegen", "accel", "tuner", "recompile", "loops"),  # loops: nothing in it is traced or planned
+    ("hops", "instrument", "cold", "steps", "turning", "outlook"),
+    ("tracing", "rewrites", "fusion", "runtime", "loopir"),  # loopir: what several packages above read
+    ("codegen", "accel", "tuner", "recompile", "loopjit"),  # loopjit: nothing in it is traced or planned
     ("explanations",),
     ("verify", "analysis", "calibration", "machines", "entries", "disk", "planned", "sending",
      "tuned", "gate", "parameters", "bypass", "state", "quantization", "foresight", "tiers", "recompilation",
@@ -25,14 +25,14 @@ RANKS: tuple[tuple[str, ...], ...] = (
 )
 # What a room may import from the rank below its own and lower; others may import all of it.
 FRIENDS = {
-    "recompile": {"hops", "rewrites", "fusion", "runtime", "nests"},
-    "codegen": {"hops", "fusion", "runtime", "nests"},
-    "accel": {"hops", "fusion", "runtime", "nests"},
+    "recompile": {"hops", "rewrites", "fusion", "runtime", "loopir"},
+    "codegen": {"hops", "fusion", "runtime", "loopir"},
+    "accel": {"hops", "fusion", "runtime", "loopir"},
 }
 OPEN = {"jitla.explanations", "jitla.cli"}  # each of their files is for the layers above
 LOADING = "jitla.loading"
 LATER = "jitla.later"  # loads what is named to it; that is imported, too, where types are checked
-CUSTOMS = {"llvmlite": {"codegen", "loops"}, "numba": {"loops"}, "lightgbm": {"boosted"}}
+CUSTOMS = {"llvmlite": {"codegen", "loopjit"}, "numba": {"loopjit"}, "lightgbm": {"boosted"}}
 LOADERS = {"jitla.cli.commands"}  # of modules that users name
 PRINTERS = {"jitla.__main__", "jitla.cli.commands", "jitla.cli.demo"}
 

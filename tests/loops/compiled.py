@@ -6,7 +6,7 @@ from functools import cache
 from typing import Any
 
 from jitla.gate import GATE
-from jitla.loops import (
+from jitla.loopjit import (
     Loops,
     worker,
 )

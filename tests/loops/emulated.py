@@ -15,16 +15,16 @@ import numpy as np
 
 from jitla import outlook
 from jitla.gate import GATE
-from jitla.loops import (
+from jitla.loopjit import (
     Loops,
 )
-from jitla.loops import compiler as making_module
-from jitla.loops import function as function_module
-from jitla.loops import policy as entry_module
-from jitla.loops import (
+from jitla.loopjit import compiler as making_module
+from jitla.loopjit import function as function_module
+from jitla.loopjit import policy as entry_module
+from jitla.loopjit import (
     slice_loops as lane_shares,
 )
-from jitla.loops import writer as parts_module
+from jitla.loopjit import writer as parts_module
 from jitla.tracing import calm
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,

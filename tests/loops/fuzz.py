@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.loops import policy as entry_module
+from jitla.loopjit import policy as entry_module
 from tests.loops import emulated
 from tests.loops.slices import Slices
 

@@ -16,17 +16,17 @@ import pytest
 import jitla
 from jitla import outlook
 from jitla.gate import GATE
-from jitla.loops import (
+from jitla.loopjit import (
     Loops,
 )
-from jitla.loops import (
+from jitla.loopjit import (
     compiler as foreman,
 )
-from jitla.loops import function as loops_function
-from jitla.loops import (
+from jitla.loopjit import function as loops_function
+from jitla.loopjit import (
     policy as entry,
 )
-from jitla.loops.detect import find
+from jitla.loopjit.detect import find
 from jitla.turning import computes_in_turn, indexes_in_turn
 from tests.loops import emulated, programs, test_within
 
@@ -156,12 +156,12 @@ def test_loops_over_arrays_or_constants_are_not_over_elements():
 
 
 def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
-    room = GATE.rooms.pop("loops", None)
+    room = GATE.rooms.pop("loopjit", None)
     try:
         called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
-        assert "loops" not in GATE.rooms
+        assert "loopjit" not in GATE.rooms
     finally:
-        GATE.rooms.update({"loops": room} if room else {})
+        GATE.rooms.update({"loopjit": room} if room else {})
 
 
 def called(function, *args, times=6):

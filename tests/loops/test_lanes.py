@@ -9,7 +9,7 @@ import pytest
 from numpy.lib.stride_tricks import as_strided
 
 import jitla
-from jitla.loops.detect import find
+from jitla.loopjit.detect import find
 from jitla.turning import indexes_in_turn
 from tests.loops.fuzz import check, outcome
 from tests.loops.slices import Slices

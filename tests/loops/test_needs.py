@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from jitla.loops.dataflow import needs
+from jitla.loopjit.dataflow import needs
 
 
 def found(text):

@@ -14,7 +14,7 @@ import pytest
 import jitla
 
 numba = pytest.importorskip("numba")
-from jitla.loops import worker  # noqa: E402  # it loads Numba
+from jitla.loopjit import worker  # noqa: E402  # it loads Numba
 from tests.loops import compiled, emulated, programs  # noqa: E402
 from tests.loops.fuzz import outcome  # noqa: E402
 

@@ -9,7 +9,7 @@ import warnings
 import numpy as np
 import pytest
 
-from jitla.loops.dataflow import (
+from jitla.loopjit.dataflow import (
     ordered,
     unread,
 )

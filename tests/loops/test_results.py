@@ -9,8 +9,8 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from jitla.loops import policy as entry_module
-from jitla.loops import policy as variants
+from jitla.loopjit import policy as entry_module
+from jitla.loopjit import policy as variants
 from tests.loops import emulated, programs
 from tests.loops.fuzz import check, outcome
 

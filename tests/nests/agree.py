@@ -17,8 +17,8 @@ import numpy as np
 
 from jitla.codegen import LlvmBackend
 from jitla.errors import ScheduleError
-from jitla.nests import Loop, Nest, parse, run, scheduled, show, verify
-from jitla.nests.analysis import (
+from jitla.loopir import Loop, Nest, parse, run, scheduled, show, verify
+from jitla.loopir.analysis import (
     all_loops,
     allocated,
 )

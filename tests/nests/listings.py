@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jitla.nests import Intrinsic, Nest, parse, scheduled, show
+from jitla.loopir import Intrinsic, Nest, parse, scheduled, show
 
 GOLDEN = Path(__file__).with_name("golden")
 

@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.nests import parse, run, scheduled, show, verify
+from jitla.loopir import parse, run, scheduled, show, verify
 from tests.nests.agree import STEPS, backend, line_for
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.nests import Nest, parse, run, scheduled, verify
+from jitla.loopir import Nest, parse, run, scheduled, verify
 
 FLOATS = ("float32", "float64")
 DTYPES = (*FLOATS, "int32", "uint16")

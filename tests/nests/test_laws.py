@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import NestError, ScheduleError
-from jitla.nests import LAWS, PRIMITIVES, Nest, parse, run, scheduled, show, verify
+from jitla.loopir import LAWS, PRIMITIVES, Nest, parse, run, scheduled, show, verify
 from tests.nests.agree import agree
 from tests.nests.listings import blur, intrinsics, product
 from tests.nests.loosened import near

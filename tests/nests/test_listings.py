@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.nests import parse, run, scheduled, show, verify
+from jitla.loopir import parse, run, scheduled, show, verify
 from tests.nests.listings import (
     BLUR,
     GOLDEN,

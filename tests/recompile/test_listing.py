@@ -18,7 +18,7 @@ from jitla.fusion import (
 )
 from jitla.fusion.template_window import windowed
 from jitla.hops import REFERENCE, Meta, apply, const, evaluate, leaf, make
-from jitla.nests import parse, run, scheduled, show, verify
+from jitla.loopir import parse, run, scheduled, show, verify
 from jitla.recompile.loop_schedules import (
     nest_of,
     schedule_of,

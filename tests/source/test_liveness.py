@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from jitla.source.bytecode import live_locals
-from jitla.source.instrumented import instrument
+from jitla.instrument.bytecode import live_locals
+from jitla.instrument.instrumented import instrument
 from tests.source.twin_kit import Hook, define
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sys import getrefcount
 from types import CodeType, FunctionType
 
-from jitla.source.source_lookup import owned
+from jitla.instrument.source_lookup import owned
 
 
 def counted(x, deep):

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.source.instrumented import (
+from jitla.instrument.instrumented import (
     Twins,
     instrument,
 )
-from jitla.source.source_lookup import owned
+from jitla.instrument.source_lookup import owned
 from tests.source.twin_corpus import COROUTINES, SNIPPETS
 from tests.source.twin_kit import Hook, Outcome, define
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jitla.frame_readers import stays_plain
-from jitla.source.instrumented import Twins
+from jitla.instrument.instrumented import Twins
 from tests.source.twin_kit import Hook
 
 TWINS = Twins(Hook(), lambda function: function in (np.sum, np.where, np.dot))

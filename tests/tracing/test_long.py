@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.source import statements as stretch
+from jitla.instrument import statements as stretch
 from jitla.tracing import (
     hooks,
 )

@@ -9,9 +9,9 @@ from typing import Any
 
 from jitla.callables import is_decorated, is_installed, package_of
 from jitla.classes import dataclass
-from jitla.loops.detect import EXPRESSIONS, check, computed
-from jitla.loops.types import Refused
-from jitla.source import tree_of
+from jitla.instrument import tree_of
+from jitla.loopjit.detect import EXPRESSIONS, check, computed
+from jitla.loopjit.types import Refused
 
 __all__ = ["DEEPEST", "Helper", "Helpers", "LONGEST_WAY"]
 

@@ -9,8 +9,8 @@ from types import FunctionType
 from typing import TypeVar
 
 from jitla.frame_readers import looks_beyond
-from jitla.source.hook_nodes import PROXY, constant, hook, identity, name_line, placed
-from jitla.source.scope import (
+from jitla.instrument.hook_nodes import PROXY, constant, hook, identity, name_line, placed
+from jitla.instrument.scope import (
     MISSING,
     NOTHING,
     Rests,

@@ -17,8 +17,8 @@ import numpy as np
 
 from jitla.errors import NestError
 from jitla.hops import Meta, lookup
-from jitla.nests.analysis import Body
-from jitla.nests.nodes import (
+from jitla.loopir.analysis import Body
+from jitla.loopir.nodes import (
     Alloc,
     Apply,
     Buffer,

@@ -14,12 +14,12 @@ from types import FunctionType
 from typing import Any, NamedTuple
 
 from jitla.events import log
-from jitla.loops.function import Kept, kept
-from jitla.loops.native_entry import CLOCK, NAME, Code, Door, Found, door
-from jitla.loops.policy import MISSING, Entry, Variant
-from jitla.loops.slice_loops import laned
-from jitla.loops.translator import kernel
-from jitla.loops.types import LARGE, Given, Refused
+from jitla.loopjit.function import Kept, kept
+from jitla.loopjit.native_entry import CLOCK, NAME, Code, Door, Found, door
+from jitla.loopjit.policy import MISSING, Entry, Variant
+from jitla.loopjit.slice_loops import laned
+from jitla.loopjit.translator import kernel
+from jitla.loopjit.types import LARGE, Given, Refused
 from jitla.rests import short_turns
 from jitla.stacks import start
 

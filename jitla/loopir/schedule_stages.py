@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from jitla.nests.analysis import (
+from jitla.loopir.analysis import (
     Access,
     Body,
     accesses,
@@ -26,7 +26,7 @@ from jitla.nests.analysis import (
     revalued,
     with_loop,
 )
-from jitla.nests.nodes import (
+from jitla.loopir.nodes import (
     Alloc,
     Buffer,
     Guard,
@@ -49,7 +49,7 @@ from jitla.nests.nodes import (
     rest,
     variable,
 )
-from jitla.nests.schedule_loops import (
+from jitla.loopir.schedule_loops import (
     bind,
     checked,
     fuse,
@@ -64,7 +64,7 @@ from jitla.nests.schedule_loops import (
     unroll,
     vectorise,
 )
-from jitla.nests.verifier import within
+from jitla.loopir.verifier import within
 
 
 class Region(NamedTuple):

@@ -8,13 +8,13 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 from jitla.frame_readers import looks_at_frames
+from jitla.instrument.bytecode import PerCode
+from jitla.instrument.expressions import FRAME_ATTRIBUTES, FRAME_READERS, ReadsFrame
+from jitla.instrument.hook_nodes import CONSTANTS, HOOKS, PROXY
+from jitla.instrument.scope import MISSING, Assumptions, Statics, analyse, holds
+from jitla.instrument.source_lookup import Source, compile_inside, copied, find_source, owned
+from jitla.instrument.statements import rewrite
 from jitla.recursion import call_with_room
-from jitla.source.bytecode import PerCode
-from jitla.source.expressions import FRAME_ATTRIBUTES, FRAME_READERS, ReadsFrame
-from jitla.source.hook_nodes import CONSTANTS, HOOKS, PROXY
-from jitla.source.scope import MISSING, Assumptions, Statics, analyse, holds
-from jitla.source.source_lookup import Source, compile_inside, copied, find_source, owned
-from jitla.source.statements import rewrite
 
 __all__ = ["Twins", "changed_code", "instrument", "is_twin", "tree_of"]
 

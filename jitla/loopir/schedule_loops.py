@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from jitla.errors import NestError, ScheduleError
-from jitla.nests.analysis import (
+from jitla.loopir.analysis import (
     Body,
     accesses,
     all_loops,
@@ -25,7 +25,7 @@ from jitla.nests.analysis import (
     renamed,
     with_loop,
 )
-from jitla.nests.nodes import (
+from jitla.loopir.nodes import (
     Alloc,
     Apply,
     Buffer,
@@ -50,7 +50,7 @@ from jitla.nests.nodes import (
     rest,
     variable,
 )
-from jitla.nests.verifier import verify
+from jitla.loopir.verifier import verify
 
 TAILS = ("masked", "shifted", "peeled")
 

@@ -13,7 +13,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from jitla.loops.detect import Nest
+from jitla.loopjit.detect import Nest
 
 AT, FOUND = ".at", ".found"
 # Texts that become objects.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from jitla.classes import dataclass
-from jitla.loops.types import EXACT, FROM, START, STOP, TO, Value, held_by
+from jitla.loopjit.types import EXACT, FROM, START, STOP, TO, Value, held_by
 
 _CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
 # Floats are these, or beyond what is finite.

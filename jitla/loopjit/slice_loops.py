@@ -9,9 +9,9 @@ from math import isfinite
 from struct import Struct
 from typing import Any
 
-from jitla.loops.detect import COMPARISONS, Lanes, Nest, Place, whole
-from jitla.loops.translator import Kernel, lengths
-from jitla.loops.types import CODES, EXACT, Array, Given, Refused, Scalar, Variable, variable
+from jitla.loopjit.detect import COMPARISONS, Lanes, Nest, Place, whole
+from jitla.loopjit.translator import Kernel, lengths
+from jitla.loopjit.types import CODES, EXACT, Array, Given, Refused, Scalar, Variable, variable
 
 # Parts that lanes are cut into: some more than threads, as these are not equally fast. Of lanes that lie side
 # by side a part has some.

@@ -4,19 +4,19 @@
 rewrite it (`hook_nodes`), and `instrumented` makes a function of that. `bytecode` has liveness of variables.
 """
 
-from jitla.source.bytecode import PerCode, live_locals
-from jitla.source.hook_nodes import (
+from jitla.instrument.bytecode import PerCode, live_locals
+from jitla.instrument.hook_nodes import (
     BARRIER,
     NUMBERS,
 )
-from jitla.source.instrumented import (
+from jitla.instrument.instrumented import (
     Twins,
     changed_code,
     instrument,
     is_twin,
     tree_of,
 )
-from jitla.source.scope import (
+from jitla.instrument.scope import (
     IMMUTABLE,
     MISSING,
     NOT_ARRAY,

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loops.deopt import Nothing
-from jitla.loops.detect import EXITS, Nest
-from jitla.loops.types import described, signature
+from jitla.loopjit.deopt import Nothing
+from jitla.loopjit.detect import EXITS, Nest
+from jitla.loopjit.types import described, signature
 
 if TYPE_CHECKING:
-    from jitla.loops.callees import Helpers
-    from jitla.loops.native_entry import Code, Door
+    from jitla.loopjit.callees import Helpers
+    from jitla.loopjit.native_entry import Code, Door
 
 
 @dataclass(eq=False)

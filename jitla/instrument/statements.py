@@ -6,8 +6,8 @@ import ast
 import copy
 from collections.abc import Iterable, Sequence
 
-from jitla.source.expressions import DISPLAYS, ExpressionRewriter, is_brief, lifted
-from jitla.source.hook_nodes import (
+from jitla.instrument.expressions import DISPLAYS, ExpressionRewriter, is_brief, lifted
+from jitla.instrument.hook_nodes import (
     INPLACE,
     NUMBERS,
     at_line,
@@ -21,7 +21,7 @@ from jitla.source.hook_nodes import (
     stores_attribute,
     stores_item,
 )
-from jitla.source.scope import FunctionNode, Scope, Statics, mangle, plain_names
+from jitla.instrument.scope import FunctionNode, Scope, Statics, mangle, plain_names
 
 __all__ = ["StoreRewriter", "Stretch", "rewrite"]
 

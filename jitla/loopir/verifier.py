@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.errors import NestError
 from jitla.hops import Kind, Meta, all_ops, lookup
-from jitla.nests.analysis import (
+from jitla.loopir.analysis import (
     Body,
     all_loops,
     allocated,
@@ -19,7 +19,7 @@ from jitla.nests.analysis import (
     intrinsics_of,
     ranges_of,
 )
-from jitla.nests.nodes import (
+from jitla.loopir.nodes import (
     Alloc,
     Apply,
     Buffer,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loops.types import Refused
+from jitla.loopjit.types import Refused
 
 Loop = ast.For | ast.While
 # Where they are reached, the interpreter goes on.

@@ -14,12 +14,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loops.arithmetic import REDUCTIONS
-from jitla.loops.dataflow import LEAVING, breaks, carried, innermost, ordered, stored_names, unread
-from jitla.loops.detect import Nest, reduction
-from jitla.loops.expressions import SIZE, Turns
-from jitla.loops.statements import PATIENCE, Row, Rows
-from jitla.loops.types import (
+from jitla.loopjit.arithmetic import REDUCTIONS
+from jitla.loopjit.dataflow import (
+    LEAVING,
+    breaks,
+    carried,
+    innermost,
+    ordered,
+    stored_names,
+    unread,
+)
+from jitla.loopjit.detect import Nest, reduction
+from jitla.loopjit.expressions import SIZE, Turns
+from jitla.loopjit.statements import PATIENCE, Row, Rows
+from jitla.loopjit.types import (
     BITS,
     CODES,
     EXACT,
@@ -42,7 +50,7 @@ from jitla.loops.types import (
     endless,
     number,
 )
-from jitla.loops.writer import LARGEST, Hard, Kept, Written
+from jitla.loopjit.writer import LARGEST, Hard, Kept, Written
 
 # What a sum of negative zeros is: some releases of NumPy begin with one, others with a zero.
 _BEGIN = repr(float(np.add.reduce(np.array([-0.0]))))

@@ -4,7 +4,7 @@
 `compiler` has it compiled, `native_entry` calls it, `policy` decides which version a call takes.
 """
 
-from jitla.loops.function import (
+from jitla.loopjit.function import (
     Looping,
     Loops,
     Record,

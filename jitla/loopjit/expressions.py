@@ -11,11 +11,11 @@ from types import FunctionType
 from typing import Any
 
 from jitla.classes import dataclass
-from jitla.loops.arithmetic import CALLS, COMPARED, Arithmetic, called
-from jitla.loops.callees import DEEPEST, LONGEST_WAY, Helper
-from jitla.loops.dataflow import needs
-from jitla.loops.detect import Nest, chain
-from jitla.loops.types import (
+from jitla.loopjit.arithmetic import CALLS, COMPARED, Arithmetic, called
+from jitla.loopjit.callees import DEEPEST, LONGEST_WAY, Helper
+from jitla.loopjit.dataflow import needs
+from jitla.loopjit.detect import Nest, chain
+from jitla.loopjit.types import (
     BITS,
     HELD,
     INTEGERS,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.loops.types import (
+from jitla.loopjit.types import (
     BITS,
     CODES,
     EXACT,
@@ -30,7 +30,7 @@ from jitla.loops.types import (
     held_by,
     result,
 )
-from jitla.loops.writer import Writer
+from jitla.loopjit.writer import Writer
 
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
          "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}

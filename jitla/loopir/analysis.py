@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.nests.nodes import (
+from jitla.loopir.nodes import (
     Alloc,
     Apply,
     Atom,

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from jitla.loops.arithmetic import COMPARED
-from jitla.loops.dataflow import stored_names, turns_since
-from jitla.loops.detect import chain, leaves, reduction
-from jitla.loops.expressions import ZERO, Expressions
-from jitla.loops.types import INTEGERS, WIDE, Refused, Value, Variable, whole
+from jitla.loopjit.arithmetic import COMPARED
+from jitla.loopjit.dataflow import stored_names, turns_since
+from jitla.loopjit.detect import chain, leaves, reduction
+from jitla.loopjit.expressions import ZERO, Expressions
+from jitla.loopjit.types import INTEGERS, WIDE, Refused, Value, Variable, whole
 
 # Bits that integers have at most that are only counted up or down by so much, and begin with fewer.
 COUNTED, MOST_STEP = WIDE - 1, 16

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 from jitla.later import door
 
 if TYPE_CHECKING:
-    from jitla.nests.analysis import (
+    from jitla.loopir.analysis import (
         accesses,
         all_loops,
         allocated,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         rebuilt,
         renamed,
     )
-    from jitla.nests.nodes import (
+    from jitla.loopir.nodes import (
         Alloc,
         Apply,
         Buffer,
@@ -71,16 +71,16 @@ if TYPE_CHECKING:
         rest,
         variable,
     )
-    from jitla.nests.schedule_stages import (
+    from jitla.loopir.schedule_stages import (
         PRIMITIVES,
         scheduled,
     )
-    from jitla.nests.text import (
+    from jitla.loopir.text import (
         apply,
         parse,
         show,
     )
-    from jitla.nests.verifier import (
+    from jitla.loopir.verifier import (
         LAWS,
         run,
         verify,

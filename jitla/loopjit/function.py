@@ -16,13 +16,13 @@ from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
+from jitla.instrument import changed_code, tree_of
 from jitla.internal import hide_module
-from jitla.loops.arithmetic import callable_in_nests
-from jitla.loops.callees import Callee, Helpers, called, defined, handed
-from jitla.loops.deopt import CONSTANTS, asked, replace
-from jitla.loops.detect import Found, Nest, alone, computed, find, reduction
-from jitla.loops.policy import Entry, Variant
-from jitla.source import changed_code, tree_of
+from jitla.loopjit.arithmetic import callable_in_nests
+from jitla.loopjit.callees import Callee, Helpers, called, defined, handed
+from jitla.loopjit.deopt import CONSTANTS, asked, replace
+from jitla.loopjit.detect import Found, Nest, alone, computed, find, reduction
+from jitla.loopjit.policy import Entry, Variant
 from jitla.turning import DEEP, indexes_in_turn, reaches
 
 
@@ -209,7 +209,7 @@ class Loops:
         self._foreman: Any = None
         self._link = link
         self._load = load
-        self._loads = loads  # calls what it is given with `jitla.loops.compiler`, once that is loaded
+        self._loads = loads  # calls what it is given with `jitla.loopjit.compiler`, once that is loaded
         self._calm = calm  # returns what says whether nobody watches
         self._keeps = keeps
 

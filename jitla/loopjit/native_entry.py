@@ -13,9 +13,20 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loops.deopt import Nothing
-from jitla.loops.translator import Kernel
-from jitla.loops.types import BY_CODE, CODES, FLAGS, HELD, ITEM, PYTHON, TYPES, Array, Given, Scalar
+from jitla.loopjit.deopt import Nothing
+from jitla.loopjit.translator import Kernel
+from jitla.loopjit.types import (
+    BY_CODE,
+    CODES,
+    FLAGS,
+    HELD,
+    ITEM,
+    PYTHON,
+    TYPES,
+    Array,
+    Given,
+    Scalar,
+)
 from jitla.runtime import builtin
 
 # Where an object's own part begins; the fields of an array.

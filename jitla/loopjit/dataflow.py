@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field
 
 from jitla.classes import dataclass
-from jitla.loops.detect import ATTRIBUTES, Loop, chain
+from jitla.loopjit.detect import ATTRIBUTES, Loop, chain
 
 
 def breaks(body: list[ast.stmt]) -> bool:
