@@ -1,3 +1,4 @@
+# ruff: noqa: E501 - it is deleted when the modules are where they belong
 """Moves and merges modules, and rewrites all that names them.
 
 Reads a table of lines ``old<TAB>new``, modules as dotted names below `jitla`, and does one package at a time.
@@ -11,6 +12,7 @@ import argparse
 import ast
 import re
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -311,7 +313,7 @@ class Moves:
                 if owner.setdefault(name, meaning) != meaning:
                     renames[name] = self.names[part.name, name] = self._other(name, stem, owner)
                     owner[renames[name]] = meaning
-                    print(f"  {part.name}.{name} -> {renames[name]}")
+                    sys.stdout.write(f"  {part.name}.{name} -> {renames[name]}\n")
         lines = [f'"""{doc.strip()}\n"""' if "\n" in doc.strip() else f'"""{doc.strip()}"""', "",
                  "from __future__ import annotations", ""]
         checked: list[str] = []
@@ -379,6 +381,9 @@ class Moves:
                     if new:
                         begin, end = source.span(alias)
                         edits.append((begin, end, new + f" as {alias.asname}" * bool(alias.asname)))
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith((".room", ".rooms.get")) \
+                    and isinstance(node.args[0], ast.Constant) and node.args[0].value in self.table:
+                edits.append((*source.span(node.args[0]), f'"{self.table[node.args[0].value]}"'))
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 200:
                 edits += self._string(source, node)
         new = source.edited(edits)
@@ -479,12 +484,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("table", type=Path)
     parser.add_argument("package")
+    parser.add_argument("--order", default="")
     parser.add_argument("--docs", type=Path, help="lines of module and docstring")
     args = parser.parse_args()
     table = dict(line.split("\t") for line in args.table.read_text().split("\n") if line.strip())
     docs = dict(line.split("\t", 1) for line in args.docs.read_text().split("\n") if line.strip())
-    moves = Moves({old: new for old, new in table.items() if old.startswith(args.package + ".")})
-    order = order_of(args.package)
+    inside = args.package + "." if args.package else ""
+    moves = Moves({old: new for old, new in table.items() if old.startswith(inside)})
+    order = order_of(args.package) if args.package else args.order.split()
     groups: dict[str, list[str]] = {}
     for old in sorted(moves.table, key=lambda name: order.index(name.rpartition(".")[2])):
         groups.setdefault(moves.table[old], []).append(old)
@@ -493,7 +500,7 @@ def main() -> None:
         if olds == [target]:
             continue
         if len(olds) > 1:
-            print(target, "<-", ", ".join(olds))
+            sys.stdout.write(f"{target} <- {', '.join(olds)}\n")
             texts[target] = moves.merge(target, [read(old) for old in olds], docs[target].replace("\\n", "\n"))
     for target, olds in groups.items():
         new = ROOT / PACKAGE / (target.replace(".", "/") + ".py")
@@ -509,7 +516,8 @@ def main() -> None:
         if target in texts:
             new.write_text(texts[target])
     front = ROOT / PACKAGE / args.package / "__init__.py"
-    front.write_text(doors(front.read_text(), moves, args.package))
+    if args.package:
+        front.write_text(doors(front.read_text(), moves, args.package))
     for folder in FOLDERS:
         for path in sorted((ROOT / folder).rglob("*.py")):
             if path == Path(__file__):

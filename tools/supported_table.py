@@ -15,8 +15,8 @@ import numpy as np
 from jitla.hops import Kind, OpSpec, all_ops
 from jitla.hops.cost import VIEWS
 from jitla.hops.ops_elementwise import _KNOWN
-from jitla.tracing.sparse.products import _METHODS
 from jitla.tracing.numpy_api.functions import FUNCTIONS
+from jitla.tracing.sparse.products import _METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "supported.md"
 LOOP, CALL, VIEW = "in loops", "a step of the plan", "a view"
