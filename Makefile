@@ -24,12 +24,13 @@ ACCEL_ARGS ?= --count 10000
 CALL_FUZZ_ARGS ?= --seeds 0:5000 --jobs 2
 LEVELS ?= x86-64-v2 x86-64-v3 x86-64-v4
 THREADS ?= 1 2 7
+CHECKED ?= tests/architecture tests/hops tests/rewrites tests/rules tests/fusion tests/instrument tests/loopir tests/tuner
 LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
 # These say themselves on how many threads each call runs.
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
-.PHONY: all test levels matrix demo fuzz fuzz-calls rules nests faults accel exactness numpy-suite library-suites \
+.PHONY: all test check levels matrix demo fuzz fuzz-calls rules nests faults accel exactness numpy-suite library-suites \
 	bench bench-algorithms kernels accuracy docs newcomer scipy_sheet lint clean
 
 all: test
@@ -56,6 +57,10 @@ $(VENV)/.lint: $(PY) pyproject.toml
 test: $(VENV)/.test
 	$(PY) -m pytest $(PYTEST_ARGS)
 
+# The tests that run in one process and need no LLVM: a minute or two.
+check: $(VENV)/.test
+	$(PY) -m pytest -q $(PYTEST_ARGS) $(CHECKED)
+
 # Tests of results once more, with code for every level of x86-64, and on other numbers of threads. A level that
 # this processor does not have is named and passed by: tests/behaviour/test_levels.py makes code for it. Nor is
 # that file run: it sets levels and threads itself. The slow test is about memory.
@@ -78,7 +83,7 @@ demo: $(VENV)/.demo
 
 # Random loop nests under random schedules: legal, relaxed, and planted ones that have to be refused; some minutes.
 nests: $(VENV)/.test
-	$(PY) -m tests.nests $(NESTS_ARGS)
+	$(PY) -m tests.loopir $(NESTS_ARGS)
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)

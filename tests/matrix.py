@@ -20,7 +20,8 @@ OLDEST = {"3.11": "2.3.0", "3.12": "2.3.0", "3.13": "2.3.0", "3.14": "2.3.2"}
 NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "mpmath", "pandas")
 #: What depends on the interpreter or on NumPy: bytecode, object layouts, loops, printing, promotion.
 TESTS = (
-    "tests/test_api.py", "tests/test_config.py", "tests/test_import.py", "tests/behaviour", "tests/source",
+    "tests/test_api.py", "tests/test_config.py", "tests/test_import.py", "tests/behaviour",
+    "tests/instrument",
     "tests/tracing", "tests/runtime", "tests/recompile", "tests/plans", "tests/codegen/test_pool.py",
     "tests/codegen/test_launch.py", "tests/codegen/test_memory.py", "tests/codegen/test_tape.py",
     "tests/semantics/test_rows.py", "tests/semantics/test_a_capture.py",

@@ -10,7 +10,7 @@ import pytest
 from jitla.codegen import LlvmBackend
 from jitla.errors import BackendError, NestError
 from jitla.loopir import parse, run, scheduled
-from tests.nests.listings import SCRATCHPAD, TILES, blur, intrinsics, product
+from tests.loopir.listings import SCRATCHPAD, TILES, blur, intrinsics, product
 
 
 @pytest.fixture(scope="module")

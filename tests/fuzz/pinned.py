@@ -15,7 +15,7 @@ from jitla.gate import GATE
 from jitla.loopir import scheduled
 from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
 from jitla.recompile.loop_schedules import nest_of
-from tests.nests.agree import line_for
+from tests.loopir.agree import line_for
 
 LINES, TRIES = 4, 24
 taken: Counter[str] = Counter()  # how kernels were run

@@ -1,6 +1,6 @@
 """Random loops over elements, run as they are and by what was translated: everything has to be the same.
 
-python -m tests.loops.fuzz --seeds 0:1000 [--compiled] [--slices]
+python -m tests.loopjit.fuzz --seeds 0:1000 [--compiled] [--slices]
 
 With --compiled the kernels of programs that are accepted go through the compiler, too, which takes seconds
 each: for two kinds of values, and more calls of them.
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from jitla.loopjit import policy as entry_module
-from tests.loops import emulated
-from tests.loops.slices import Slices
+from tests.loopjit import emulated
+from tests.loopjit.slices import Slices
 
 ARRAYS = {"a": ("f8", 1), "b": ("f8", 2), "c": ("i8", 1), "d": ("u1", 1), "e": ("f4", 1), "g": ("i4", 2),
           "h": ("i1", 1), "m": ("?", 1), "w": ("u4", 1)}
@@ -344,7 +344,7 @@ def main() -> int:
     emulated.eager(setattr)
     make = emulated.version
     if asked.compiled:
-        compiled = importlib.import_module("tests.loops.compiled").version  # it loads the compiler
+        compiled = importlib.import_module("tests.loopjit.compiled").version  # it loads the compiler
     first, last = map(int, asked.seeds.split(":"))
     writes: Any = Slices if asked.slices else Writer
     count: dict[str, int] = {}

@@ -10,7 +10,7 @@ from jitla.loopjit import (
     Loops,
     worker,
 )
-from tests.loops import emulated
+from tests.loopjit import emulated
 
 
 @cache

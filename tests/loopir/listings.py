@@ -1,4 +1,4 @@
-"""Nests and schedules whose listings are kept in `golden/`, renewed with `python -m tests.nests.listings`."""
+"""Nests and schedules with listings in `golden/`, renewed by `python -m tests.loopir.listings`."""
 
 from __future__ import annotations
 

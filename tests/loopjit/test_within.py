@@ -13,7 +13,7 @@ import jitla
 from jitla import outlook, state
 from jitla.gate import GATE
 from jitla.turning import indexes_in_turn, reaches
-from tests.loops import programs
+from tests.loopjit import programs
 
 
 def swept(x, by):

@@ -12,7 +12,7 @@ import pytest
 
 from jitla.instrument.bytecode import live_locals
 from jitla.instrument.instrumented import instrument
-from tests.source.twin_kit import Hook, define
+from tests.instrument.twin_kit import Hook, define
 
 
 def here() -> None:

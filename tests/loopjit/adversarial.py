@@ -1,6 +1,6 @@
 """Loops that are meant to go wrong: they call functions, count down, add up; plain and by compiled code.
 
-python -m tests.loops.adversarial
+python -m tests.loopjit.adversarial
 
 Each is compiled by Numba for the kinds of each set of values, and then compared with plain Python in results,
 types, warnings, errors and what arrays hold afterwards; `test_adversarial` has their kernels emulated.
@@ -281,7 +281,7 @@ def compared(plain: Any, fast: Any, kind: str, calls: int) -> str:
 
 def main() -> int:
     """Compile all of them; say what differs, and how many ran compiled."""
-    from tests.loops import compiled, emulated
+    from tests.loopjit import compiled, emulated
     emulated.eager(setattr)
     wrong, states = [], {}
     for plain in PROGRAMS:

@@ -1,4 +1,4 @@
-"""The package's source, parsed once: what the house tests look at. Nothing here imports jitla."""
+"""The source of the package, parsed once, for the tests of its architecture. Nothing here imports jitla."""
 
 from __future__ import annotations
 
@@ -87,8 +87,13 @@ class Import:
         return f"{self.importer.label}:{self.line} imports {self.target}"
 
 
-def imports(module: Module) -> Iterator[Import]:
+@cache
+def imports(module: Module) -> tuple[Import, ...]:
     """Every import of `module`, at top level or not."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[Import]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.Import):
             for alias in node.names:

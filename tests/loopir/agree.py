@@ -1,6 +1,6 @@
 """Random nests under random schedules: what a primitive does not refuse leaves every bit as it was.
 
-`python -m tests.nests --count 2000` draws that many; each nest is run as it is, after its schedule,
+`python -m tests.loopir --count 2000` draws that many; each nest is run as it is, after its schedule,
 after it with independent turns backwards, and as machine code on two threads. NumPy computes the same on
 whole arrays.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loops import adversarial, emulated
+from tests.loopjit import adversarial, emulated
 
 
 @pytest.mark.parametrize("plain", adversarial.PROGRAMS, ids=lambda plain: plain.__name__)

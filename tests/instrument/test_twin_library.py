@@ -15,7 +15,7 @@ import pytest
 
 from jitla.frame_readers import stays_plain
 from jitla.instrument.instrumented import Twins
-from tests.source.twin_kit import Hook
+from tests.instrument.twin_kit import Hook
 
 TWINS = Twins(Hook(), lambda function: function in (np.sum, np.where, np.dot))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.loopir import parse, run, scheduled, show, verify
-from tests.nests.listings import (
+from tests.loopir.listings import (
     BLUR,
     GOLDEN,
     RECTIFIED,

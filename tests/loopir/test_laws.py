@@ -9,10 +9,10 @@ import pytest
 
 from jitla.errors import NestError, ScheduleError
 from jitla.loopir import LAWS, PRIMITIVES, Nest, parse, run, scheduled, show, verify
-from tests.nests.agree import agree
-from tests.nests.listings import blur, intrinsics, product
-from tests.nests.loosened import near
-from tests.nests.planted import refused
+from tests.loopir.agree import agree
+from tests.loopir.listings import blur, intrinsics, product
+from tests.loopir.loosened import near
+from tests.loopir.planted import refused
 
 
 def nest(*lines: str, A: str = "float32[6,6]", B: str = "float32[6,6]") -> Nest:

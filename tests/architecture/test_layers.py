@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from tests.house.source import Import, Module, imports, late_imports, modules, of_every
+from tests.architecture.source import Import, Module, imports, late_imports, modules, of_every
 
 # Packages of one rank never import each other.
 RANKS: tuple[tuple[str, ...], ...] = (

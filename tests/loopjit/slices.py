@@ -1,6 +1,6 @@
 """Random loops over slices, run as they are and place by place: everything has to be the same.
 
-python -m tests.loops.fuzz --slices --seeds 0:1000 [--compiled]
+python -m tests.loopjit.fuzz --slices --seeds 0:1000 [--compiled]
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ import jitla
 
 numba = pytest.importorskip("numba")
 from jitla.loopjit import worker  # noqa: E402  # it loads Numba
-from tests.loops import compiled, emulated, programs  # noqa: E402
-from tests.loops.fuzz import outcome  # noqa: E402
+from tests.loopjit import compiled, emulated, programs  # noqa: E402
+from tests.loopjit.fuzz import outcome  # noqa: E402
 
 
 @pytest.fixture(scope="module")

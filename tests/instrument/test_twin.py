@@ -19,8 +19,8 @@ from jitla.instrument.instrumented import (
     instrument,
 )
 from jitla.instrument.source_lookup import owned
-from tests.source.twin_corpus import COROUTINES, SNIPPETS
-from tests.source.twin_kit import Hook, Outcome, define
+from tests.instrument.twin_corpus import COROUTINES, SNIPPETS
+from tests.instrument.twin_kit import Hook, Outcome, define
 
 
 def function(body: str, prefix: str = "") -> Any:

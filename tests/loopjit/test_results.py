@@ -11,8 +11,8 @@ import pytest
 
 from jitla.loopjit import policy as entry_module
 from jitla.loopjit import policy as variants
-from tests.loops import emulated, programs
-from tests.loops.fuzz import check, outcome
+from tests.loopjit import emulated, programs
+from tests.loopjit.fuzz import check, outcome
 
 
 def f8(n=10):

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from tests.house.source import ROOT, Function, Module, modules, of_every
+from tests.architecture.source import ROOT, Function, Module, modules, of_every
 
 MODULES = list(modules().values())
 every_module = of_every(MODULES)

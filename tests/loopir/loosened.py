@@ -12,7 +12,7 @@ import numpy as np
 
 from jitla.errors import ScheduleError
 from jitla.loopir import parse, run, scheduled, show, verify
-from tests.nests.agree import STEPS, backend, line_for
+from tests.loopir.agree import STEPS, backend, line_for
 
 
 def near(seed: int, taken: Counter[str]) -> str | None:

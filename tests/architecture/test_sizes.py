@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from tests.house.source import Function, modules, of_every
+from tests.architecture.source import Function, modules, of_every
 
 MAX_FUNCTION_LINES = 80
 

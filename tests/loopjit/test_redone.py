@@ -13,8 +13,8 @@ from jitla.loopjit.dataflow import (
     ordered,
     unread,
 )
-from tests.loops import programs
-from tests.loops.fuzz import outcome
+from tests.loopjit import programs
+from tests.loopjit.fuzz import outcome
 
 
 def found(text):

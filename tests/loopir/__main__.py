@@ -6,9 +6,9 @@ import argparse
 from collections import Counter
 from collections.abc import Callable
 
-from tests.nests.agree import agree
-from tests.nests.loosened import near
-from tests.nests.planted import refused
+from tests.loopir.agree import agree
+from tests.loopir.loosened import near
+from tests.loopir.planted import refused
 
 PARTS: tuple[tuple[str, Callable[[int, Counter[str]], str | None]], ...] = (
     ("nests under random schedules have the bits of the interpreter, of machine code and of NumPy", agree),

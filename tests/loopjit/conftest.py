@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.loops import emulated
+from tests.loopjit import emulated
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from numpy.lib.stride_tricks import as_strided
 import jitla
 from jitla.loopjit.detect import find
 from jitla.turning import indexes_in_turn
-from tests.loops.fuzz import check, outcome
-from tests.loops.slices import Slices
+from tests.loopjit.fuzz import check, outcome
+from tests.loopjit.slices import Slices
 
 
 def thomas(a, b, c, d):

@@ -8,7 +8,7 @@ import warnings
 import numpy as np
 import pytest
 
-from tests.loops.fuzz import outcome
+from tests.loopjit.fuzz import outcome
 
 LIMIT = 2.0
 

@@ -28,7 +28,7 @@ from jitla.loopjit import (
 )
 from jitla.loopjit.detect import find
 from jitla.turning import computes_in_turn, indexes_in_turn
-from tests.loops import emulated, programs, test_within
+from tests.loopjit import emulated, programs, test_within
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -450,7 +450,7 @@ def test_the_compiler_runs_elsewhere():
         import sys, time
         import numpy as np
         import jitla
-        from tests.loops.programs import table_of_costs
+        from tests.loopjit.programs import table_of_costs
 
         fast = jitla.jit(table_of_costs, compile="auto")
         a, b = np.arange(300) % 7, np.arange(200) % 5
