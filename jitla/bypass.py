@@ -15,9 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from jitla.cold import RUNNING, kind_of_argument
+from jitla.call_classes import (
+    RUNNING,
+    kind_of_argument,
+)
+from jitla.concurrency import relock
 from jitla.config import PROCESS, Config, in_force, local
-from jitla.locks import relock
 from jitla.parameters import OWN, Link, code_of, names_in_code
 
 __all__ = ["MOST", "Shortcut", "test_of"]

@@ -19,8 +19,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from jitla.classes import cached_property, dataclass
+from jitla.concurrency import relock
 from jitla.errors import ConfigError, JitlaWarning
-from jitla.locks import relock
 from jitla.recursion import give_back
 
 __all__ = [

@@ -1,28 +1,56 @@
-"""Machine code from process to process: a directory of the user's own, one file for each piece.
-
-Knows: which directories and files are to be trusted, how to write so that nobody reads half of it, how much
-may be kept. Must not know: what the code does, who compiles. Receives keys, makers and code; returns code.
-
-Nothing is locked. A file is written under another name and renamed; who reads finds all of it or nothing.
-It is not forced to the disk: after a loss of power a file may be torn, which its checksum tells. Whatever
-goes wrong is a miss: the code is then compiled, and kept in memory only.
-"""
+"""The cache of machine code, plans and loops on disk, and the format of its files."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import os
 import stat
+import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from jitla.entries import LARGEST, file_name, pack, parse
 from jitla.events import Event
 
-__all__ = ["Disk", "Unsafe", "Usage", "is_own", "opened"]
+__all__ = [
+    "Disk", "LARGEST", "MAGIC", "Unsafe", "Usage", "file_name", "is_own", "opened", "pack", "parse",
+]
+
+
+MAGIC = b"jitla\x00\x01\n"  # the last number but one is the form's: another one, another number
+LARGEST = 16 << 20  # bytes of an entry that is written or read
+_HEAD = struct.Struct("<8s32sIQ")  # magic, checksum of all that follows it, length of the words, of the code
+_SUM = len(MAGIC) + hashlib.sha256().digest_size
+
+
+def file_name(key: str, maker: str) -> str:
+    """Return where the code of `key` made by `maker` is: a shard and a name, of hexadecimal digits only."""
+    digest = hashlib.sha256(f"{maker}\0{key}".encode()).hexdigest()
+    return f"{digest[0]}/{digest[1:]}"
+
+
+def pack(key: str, maker: str, code: bytes) -> bytes:
+    """Return the bytes of an entry."""
+    words = f"{key}\n{maker}".encode()
+    rest = struct.pack("<IQ", len(words), len(code)) + words + code
+    return MAGIC + hashlib.sha256(rest).digest() + rest
+
+
+def parse(entry: bytes, key: str, maker: str) -> bytes | None:
+    """Return the code in `entry`; None if it is not whole, or not that of `key` made by `maker`."""
+    if len(entry) < _HEAD.size:
+        return None
+    magic, checksum, length, size = _HEAD.unpack_from(entry)
+    if magic != MAGIC or _HEAD.size + length + size != len(entry):
+        return None
+    if hashlib.sha256(memoryview(entry)[_SUM:]).digest() != checksum:
+        return None
+    start = _HEAD.size + length
+    return entry[start:] if entry[_HEAD.size:start] == f"{key}\n{maker}".encode() else None
+
 
 FOLDER = "objects"  # in the cache directory; what is beside it is not code
 SHARDS = "0123456789abcdef"

@@ -16,13 +16,20 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from jitla.concurrency import (
+    hurry,
+    lull,
+    relock,
+    short_turns,
+)
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
+from jitla.events import (
+    MAKING,
+    NothingNew,
+)
 from jitla.headroom import foresee
 from jitla.loading import NotLoaded, load
-from jitla.locks import relock
-from jitla.making import MAKING, NothingNew
-from jitla.rests import hurry, lull, short_turns
 from jitla.stacks import start
 from jitla.turning import indexes_in_turn, reaches
 
@@ -134,7 +141,7 @@ class Gate:
             rules=(lambda: self.rules(config.without_rules)) if config.rewrites else None,
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
-            observe=self.room("tiers").observe, placement=config.placement, tuning=self._tuning(config),
+            observe=self.room("tiering").observe, placement=config.placement, tuning=self._tuning(config),
             devices=self.devices(config.accelerator, config.numerics == "strict", config),
             shelf=self.planned(config), here=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
 

@@ -21,11 +21,11 @@ from typing import Any
 from weakref import WeakSet
 
 from jitla.classes import dataclass
+from jitla.concurrency import relock
 from jitla.config import Config, configure
 from jitla.events import log
 from jitla.gate import GATE
 from jitla.guarding import Lost, command
-from jitla.locks import relock
 from jitla.recompile import Choice, Key, Made
 from jitla.seeking import Trial, alone
 from jitla.sending import Job, Memory, Unsendable, head_of, receive, receive_job, send, send_job

@@ -21,7 +21,11 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from jitla.rests import LOCAL, hurry, pausing
+from jitla.concurrency import (
+    LOCAL,
+    hurry,
+    pausing,
+)
 from jitla.stacks import start
 
 __all__ = ["LACKING", "NotLoaded", "Retry", "is_waiting", "load"]
@@ -216,9 +220,10 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _is_interrupting(frame: FrameType | None) -> bool:
-    """Say whether code that is not jitla's or the import system's stands between `frame` and the load."""
+    """Say whether functions that are not jitla's or the import system's stand between `frame` and the load."""
     while frame is not None and frame.f_code is not Loader._loaded.__code__:
-        if not frame.f_code.co_filename.startswith(_LOADING):
+        code = frame.f_code
+        if code.co_name != "<module>" and not code.co_filename.startswith(_LOADING):
             return True
         frame = frame.f_back
     return False

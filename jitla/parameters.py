@@ -19,7 +19,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.cold import kind_of_argument
+from jitla.call_classes import kind_of_argument
 from jitla.internal import MARK
 
 __all__ = ["OWN", "Link", "called_by", "code_of", "link_in", "names_in_code"]

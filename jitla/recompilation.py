@@ -18,9 +18,12 @@ import numpy as np
 
 from jitla.callables import behind, check_arguments, is_decorated
 from jitla.classes import dataclass
-from jitla.clocks import Watch, watching
 from jitla.config import Config, options
 from jitla.errors import ConfigError, TraceError
+from jitla.events import (
+    Watch,
+    watching,
+)
 from jitla.gate import GATE
 from jitla.state import State
 
@@ -173,7 +176,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     check_arguments(state.function, args, kwargs)
     finish(state)  # what NumPy runs so far is not what is to be timed
     clocks = GATE.room("explanations.collect").clocks_of(state.all_sites())
-    with GATE.room("tiers").waiting(), watching(clocks) as watch:
+    with GATE.room("tiering").waiting(), watching(clocks) as watch:
         decorated = is_decorated(function) and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
@@ -209,7 +212,7 @@ def finish(state: State) -> None:
     """Wait until blocks that NumPy runs have their programs."""
     sites = state.all_sites()
     if any(site.standbys for site in sites) and state.allows():
-        with GATE.room("tiers").hurrying():
+        with GATE.room("tiering").hurrying():
             for site in sites:
                 site.hurry(again=False)
         GATE.behind.wait(PATIENCE)
@@ -222,7 +225,7 @@ def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str
     check_arguments(function, args, kwargs)
     if site is None or twin is None:
         return
-    with GATE.room("tiers").waiting():
+    with GATE.room("tiering").waiting():
         for _ in range(2):  # the second may find values that stay the same
             given = [_made(a) for a in args]
             tracing.run(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})

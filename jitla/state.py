@@ -12,14 +12,18 @@ from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from jitla.bypass import Shortcut
+from jitla.call_classes import (
+    FEW,
+    Brief,
+    Payoff,
+    bits_of,
+)
 from jitla.callables import foreign, kind_note
-from jitla.cold import FEW, Payoff, bits_of
 from jitla.config import Config, current
 from jitla.errors import UnsupportedError
 from jitla.frame_readers import looks_at_frames
 from jitla.gate import GATE
 from jitla.loading import LACKING, is_waiting
-from jitla.outlook import Brief
 from jitla.parameters import called_by, link_in
 from jitla.recursion import call_with_room
 from jitla.stacks import is_shallow
@@ -409,7 +413,7 @@ class State:
         site: Site = self.tracing.Site(
             name, None, own.strict, lambda: GATE.indexed(own, site.scattered), GATE.keeper(own),
             GATE.asked(own))
-        tiers = GATE.room("tiers")
+        tiers = GATE.room("tiering")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
         site.unrolls = GATE.unrolled(own)

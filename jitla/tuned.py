@@ -11,7 +11,11 @@ import os
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from jitla.disk import Unsafe, is_own, opened
+from jitla.disk import (
+    Unsafe,
+    is_own,
+    opened,
+)
 from jitla.errors import ConfigError, ScheduleError
 from jitla.fusion import Values
 from jitla.recompile import LOOPS, TILE, UNTUNED, Choice, Key, Made

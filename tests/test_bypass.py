@@ -20,7 +20,10 @@ import scipy.sparse as sp
 import jitla
 from jitla import bypass
 from jitla.bypass import MOST
-from jitla.cold import SOME, kind_of_argument
+from jitla.call_classes import (
+    SOME,
+    kind_of_argument,
+)
 
 X = np.arange(6.0)
 CALLS = 40  # more than go by until the first is not timed

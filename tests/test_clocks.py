@@ -9,8 +9,15 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import clocks
-from jitla.clocks import FIRST, Clock, Watch, moment, usual, watching
+from jitla import events as clocks
+from jitla.events import (
+    FIRST,
+    Clock,
+    Watch,
+    moment,
+    usual,
+    watching,
+)
 
 
 class Ticking:

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla import cold
-from jitla.cold import FEW, Cold, Payoff, bits_of, kind_of_argument
+from jitla import call_classes as cold
+from jitla.call_classes import (
+    FEW,
+    Cold,
+    Payoff,
+    bits_of,
+    kind_of_argument,
+)
 
 MANY = np.zeros(1 << FEW)
 

@@ -18,8 +18,15 @@ import pytest
 import jitla
 from jitla import disk
 from jitla.__main__ import main
-from jitla.disk import Disk, Usage
-from jitla.entries import LARGEST, MAGIC, file_name, pack, parse
+from jitla.disk import (
+    LARGEST,
+    MAGIC,
+    Disk,
+    Usage,
+    file_name,
+    pack,
+    parse,
+)
 from jitla.events import Event
 from jitla.gate import GATE
 

@@ -7,7 +7,11 @@ import threading
 
 import pytest
 
-from jitla.events import Event, Recorder, log
+from jitla.events import (
+    Event,
+    Recorder,
+    log,
+)
 
 
 def test_the_last_events_are_kept_and_all_are_counted():

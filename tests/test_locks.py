@@ -8,8 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from jitla import locks
-from jitla.locks import hold, lost, relock
+from jitla import concurrency as locks
+from jitla.concurrency import (
+    hold,
+    lost,
+    relock,
+)
 
 
 def child_says(act: Callable[[], bool]) -> bool:

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from jitla import tiers
+from jitla import tiering as tiers
 from jitla.events import compile_log
 from jitla.gate import GATE
 

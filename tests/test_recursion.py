@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.cold import RUNNING
+from jitla.call_classes import RUNNING
 from jitla.gate import GATE
 from jitla.recursion import DEEP, LEVELS, OPEN, call_with_room
 from jitla.tracing import LOCAL

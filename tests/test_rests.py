@@ -11,10 +11,19 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import rests
+from jitla import concurrency as rests
+from jitla.concurrency import (
+    LONGEST,
+    SLICE,
+    TURN,
+    hurry,
+    rest,
+    resting,
+    resume,
+    short_turns,
+)
 from jitla.config import current
 from jitla.gate import GATE
-from jitla.rests import LONGEST, SLICE, TURN, hurry, rest, resting, resume, short_turns
 
 
 class Clock:

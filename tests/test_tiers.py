@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import cold, foresight, tiers
-from jitla.cold import Cold
+from jitla import (
+    call_classes as cold,
+)
+from jitla import (
+    tiering as foresight,
+)
+from jitla import (
+    tiering as tiers,
+)
+from jitla.call_classes import Cold
 from jitla.gate import GATE
 from jitla.hops import cost
 from jitla.tracing import (

@@ -31,10 +31,10 @@ from jitla.accel.tiling import APART, Sizes, Tiling, estimate, fits, held, roofs
 from jitla.accel.timing_sim import measure
 from jitla.accel.trace_view import line_of_time
 from jitla.classes import cached_property, dataclass
+from jitla.concurrency import relock
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Knob, Layout, Space, Value, Values, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute
-from jitla.locks import relock
 
 STAY = ("weights", "pixels")
 MOST_TILES = 256  # of more, each is so small that instructions take longer than what they do

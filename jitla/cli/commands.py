@@ -28,7 +28,10 @@ import numpy as np
 from jitla.api import coverage, explain, jit, tune
 from jitla.cli.notebook import decorate, functions
 from jitla.config import cache_directory, current
-from jitla.disk import Disk, Unsafe
+from jitla.disk import (
+    Disk,
+    Unsafe,
+)
 from jitla.errors import ConfigError, JitlaError
 from jitla.explanations.records import bytes_text, duration
 from jitla.gate import GATE

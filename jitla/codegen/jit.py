@@ -16,12 +16,17 @@ import llvmlite.binding as llvm
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.ufunc_loops import symbols_in
+from jitla.concurrency import (
+    hold,
+    lost,
+    relock,
+    rest,
+    resume,
+)
 from jitla.config import __version__
 from jitla.errors import BackendError
+from jitla.events import MAKING
 from jitla.headroom import foresee, foresee_mappings
-from jitla.locks import hold, lost, relock
-from jitla.making import MAKING
-from jitla.rests import rest, resume
 from jitla.stacks import deeply
 
 __all__ = ["host_target", "lacking", "level_target"]

@@ -9,7 +9,10 @@ from math import isfinite, isnan
 from time import perf_counter, time
 from typing import Any
 
-from jitla.clocks import Watch, usual
+from jitla.events import (
+    Watch,
+    usual,
+)
 from jitla.explanations.graph import NodeRecord
 from jitla.explanations.html import counters
 from jitla.explanations.records import (

@@ -7,13 +7,13 @@ from itertools import chain, combinations
 from math import inf, isinf
 from typing import NamedTuple
 
+from jitla.concurrency import rest
 from jitla.fusion.cost_model import Cost, Prices
 from jitla.fusion.iteration import ended, ends_rows, iteration
 from jitla.fusion.kernel import LEAST_HEIGHT, Kernel
 from jitla.fusion.memo import Cones, Links, Mates, Memo, members
 from jitla.fusion.templates import CELL, MAGG, TALLY
 from jitla.hops import Hop, Kind, Shape
-from jitla.rests import rest
 
 
 class Passed(NamedTuple):

@@ -12,11 +12,11 @@ from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.classes import dataclass
+from jitla.concurrency import rest
 from jitla.fusion.bounds import Chain, Duty, Floors, closes, cyclic, untangled
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.partitions import Partition
-from jitla.rests import rest
 
 STEPS = 6  # divisions looked at for every kernel that may be priced,
 SHARE = 18  # and of these, for one set of results, this part at most

@@ -9,10 +9,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.concurrency import relock
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.opspec import Kind, OpSpec, lookup
-from jitla.locks import relock
 
 
 class Hop:

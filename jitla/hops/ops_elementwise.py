@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.concurrency import relock
 from jitla.errors import InternalError
 from jitla.hops import ops_complex as parts
 from jitla.hops.meta import Meta, broadcast
 from jitla.hops.opspec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, by_numpy, register
 from jitla.hops.sparsity import bounded, of_cell
-from jitla.locks import relock
 
 Recipe = Callable[..., Any]
 Dtypes = tuple[Any, ...]

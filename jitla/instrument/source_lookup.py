@@ -16,8 +16,8 @@ from functools import lru_cache, reduce
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
+from jitla.concurrency import relock
 from jitla.instrument.scope import FunctionNode
-from jitla.locks import relock
 
 __all__ = [
     "PLACE_FLAGS", "Source", "compile_inside", "copied", "find_source", "owned", "owned_words",

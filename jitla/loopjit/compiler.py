@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FunctionType
 from typing import Any, NamedTuple
 
+from jitla.concurrency import short_turns
 from jitla.events import log
 from jitla.loopjit.function import Kept, kept
 from jitla.loopjit.native_entry import CLOCK, NAME, Code, Door, Found, door
@@ -20,7 +21,6 @@ from jitla.loopjit.policy import MISSING, Entry, Variant
 from jitla.loopjit.slice_loops import laned
 from jitla.loopjit.translator import kernel
 from jitla.loopjit.types import LARGE, Given, Refused
-from jitla.rests import short_turns
 from jitla.stacks import start
 
 __all__ = ["Foreman", "Tools", "foresee", "make"]

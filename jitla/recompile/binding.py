@@ -9,6 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.classes import dataclass
+from jitla.events import MAKING
 from jitla.fusion import (
     STREAMED,
     Executable,
@@ -28,7 +29,6 @@ from jitla.fusion import (
 )
 from jitla.hops import Hop, Kind, Shape, topo
 from jitla.later import later
-from jitla.making import MAKING
 from jitla.recompile.output_buffers import Order, delays, farthest
 from jitla.recompile.row_binding import RowBinding, WindowBinding
 from jitla.recompile.schedule_choices import (

@@ -15,8 +15,13 @@ import numpy as np
 
 from jitla import fusion as planning
 from jitla import rewrites
+from jitla.concurrency import hurry, relock
 from jitla.errors import BackendError
-from jitla.events import Event, log
+from jitla.events import (
+    MAKING,
+    Event,
+    log,
+)
 from jitla.fusion import (
     Backend,
     Combine,
@@ -38,14 +43,11 @@ from jitla.fusion import (
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine, Unwritable, approximate, topo, words_of
 from jitla.later import later
-from jitla.locks import relock
-from jitla.making import MAKING
 from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.pipeline import Draft, Tools
 from jitla.recompile.plan_store import Kept, Shelf, numbers_of, read, written
 from jitla.recompile.program import Program
 from jitla.recompile.schedule_choices import Launch, Made, Nested, Tuning
-from jitla.rests import hurry
 from jitla.rewrites import Effort
 from jitla.runtime import allocator
 

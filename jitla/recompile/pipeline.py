@@ -10,6 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from jitla.classes import dataclass
+from jitla.concurrency import rest
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import (
@@ -38,7 +39,6 @@ from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.plan_store import Kept
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.schedule_choices import Chosen
-from jitla.rests import rest
 from jitla.rewrites import Effort, Rule, RuleSet, improve, lengths, simplify
 
 if TYPE_CHECKING:

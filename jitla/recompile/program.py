@@ -12,8 +12,9 @@ import numpy as np
 
 from jitla import rewrites
 from jitla.classes import cached_property
-from jitla.clocks import Clock
+from jitla.concurrency import rest
 from jitla.errors import InternalError
+from jitla.events import MAKING, Clock
 from jitla.fusion import (
     COMPRESSED,
     Call,
@@ -28,7 +29,6 @@ from jitla.fusion import (
     seen_operands,
 )
 from jitla.hops import Flagged, Hop, Kind, Meta, Shape, leaf, make, topo
-from jitla.making import MAKING
 from jitla.recompile.binding import Binding, BlockLoop, CellLoop, Misfit, choice_of, loop_of, made
 from jitla.recompile.output_buffers import (
     Aliases,
@@ -42,7 +42,6 @@ from jitla.recompile.output_buffers import (
 )
 from jitla.recompile.program_source import Need, Script, write_script
 from jitla.recompile.schedule_choices import UNTUNED, Choice, Chosen, Key, Made, RowTools
-from jitla.rests import rest
 
 if TYPE_CHECKING:
     from jitla.fusion import Verdict

@@ -6,9 +6,9 @@ any particular rule. Receives roots and rules; returns roots that mean the same.
 
 from __future__ import annotations
 
+from jitla.concurrency import rest
 from jitla.events import log
 from jitla.hops import Hop, make, topo
-from jitla.rests import rest
 from jitla.rewrites.conditions import (
     ORDERED,
     VIEWS,

@@ -11,8 +11,8 @@ from time import thread_time
 from typing import Protocol
 
 from jitla.classes import dataclass
+from jitla.concurrency import rest
 from jitla.hops import Hop, Kind, leaf, substitute, topo, uses
-from jitla.rests import rest
 from jitla.rewrites.conditions import borrows, owns
 from jitla.rewrites.rule import Rule, RuleSet
 

@@ -17,7 +17,11 @@ from collections import deque
 from collections.abc import Callable
 from time import monotonic, sleep, thread_time
 
-from jitla.rests import hurry, resting, short_turns
+from jitla.concurrency import (
+    hurry,
+    resting,
+    short_turns,
+)
 from jitla.stacks import start
 
 Job = Callable[[], None]

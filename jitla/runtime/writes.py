@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from jitla.locks import relock
+from jitla.concurrency import relock
 
 __all__ = ["Watched", "watched"]
 

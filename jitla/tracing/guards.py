@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.events import Made
 from jitla.hops import Shape
 from jitla.instrument import PerCode
-from jitla.making import Made
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split
 
 

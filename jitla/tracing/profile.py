@@ -7,7 +7,10 @@ from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
-from jitla.cold import GRANT, Grow
+from jitla.call_classes import (
+    GRANT,
+    Grow,
+)
 from jitla.tracing.fallback import Allowance, Patience
 from jitla.tracing.session import run, untraced
 from jitla.tracing.site import LEARNING

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from jitla.cold import RUNNING
+from jitla.call_classes import RUNNING
 from jitla.hops import Flagged
 from jitla.recursion import call_with_room
 from jitla.steps import StepTimes

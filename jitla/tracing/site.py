@@ -14,14 +14,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.clocks import moment
+from jitla.concurrency import relock
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
-from jitla.events import log
+from jitla.events import (
+    Made,
+    NothingNew,
+    log,
+    moment,
+)
 from jitla.hops import Hop, by_numpy
 from jitla.loading import LACKING, Retry
-from jitla.locks import relock
-from jitla.making import Made, NothingNew
 from jitla.tracing.fallback import FORGOTTEN, MEANWHILE, Replay, Request, serve
 from jitla.tracing.fp_warnings import Effects, Sign
 from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.concurrency import relock
 from jitla.hops import (
     Hop,
     Kind,
@@ -24,7 +25,6 @@ from jitla.hops import (
     leaf,
     lookup,
 )
-from jitla.locks import relock
 from jitla.tracing import frames
 from jitla.tracing.frames import Places, place_of
 

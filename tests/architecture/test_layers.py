@@ -10,14 +10,14 @@ from tests.architecture.source import Import, Module, imports, late_imports, mod
 
 # Packages of one rank never import each other.
 RANKS: tuple[tuple[str, ...], ...] = (
-    ("classes", "errors", "locks", "rests", "stacks", "headroom", "loading", "recursion", "later", "config",
-     "clocks", "callables", "internal", "frame_readers", "events", "making"),
-    ("hops", "instrument", "cold", "steps", "turning", "outlook"),
+    ("classes", "errors", "concurrency", "stacks", "headroom", "loading", "recursion", "later", "config",
+     "callables", "internal", "frame_readers", "events"),
+    ("hops", "instrument", "call_classes", "steps", "turning"),
     ("tracing", "rewrites", "fusion", "runtime", "loopir"),  # loopir: what several packages above read
     ("codegen", "accel", "tuner", "recompile", "loopjit"),  # loopjit: nothing in it is traced or planned
     ("explanations",),
-    ("verify", "analysis", "calibration", "machines", "entries", "disk", "planned", "sending",
-     "tuned", "gate", "parameters", "bypass", "state", "quantization", "foresight", "tiers", "recompilation",
+    ("verify", "analysis", "calibration", "machines", "disk", "planned", "sending",
+     "tuned", "gate", "parameters", "bypass", "state", "quantization", "tiering", "recompilation",
      "throttle", "measurer", "guarding", "seeking", "layers", "hot", "boosted", "tuning", "scheduling",
      "calling", "api"),
     ("cli",),

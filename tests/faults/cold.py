@@ -66,7 +66,7 @@ class Watch:
 # ------------------------------------------------------------------------------ interrupts
 
 
-@fault(*range(1, 320, 35))
+@fault(*range(1, 180, 14))
 def interrupt(at: Path, number: int) -> None:
     """^C while the n-th module of a first call is loaded: it comes out, and the next call is compiled."""
     anew(at, interrupted, number)
@@ -122,7 +122,7 @@ def interrupted_import(number: int) -> None:
 # ------------------------------------------------------------------------------ forks
 
 
-@fault(*range(1, 320, 35))
+@fault(*range(1, 180, 14))
 def fork(at: Path, number: int) -> None:
     """A fork while another thread loads the n-th module of the first call: the child computes, compiled."""
     anew(at, forked, number)

@@ -9,7 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jitla.codegen.jit import Jit
-from jitla.entries import MAGIC, pack
+from jitla.disk import (
+    MAGIC,
+    pack,
+)
 from jitla.gate import GATE
 from tests.faults.running import check, fault, files, fill
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import jitla
-from jitla import locks
+from jitla import concurrency as locks
 from jitla.codegen import jit as jit_file
 from jitla.codegen.jit import Jit
 from jitla.gate import GATE

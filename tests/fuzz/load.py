@@ -189,7 +189,12 @@ def split_all() -> None:
 
 def take_turns() -> None:
     """Let NumPy serve two calls after each that is traced, whichever is faster."""
-    from jitla import cold, tiers
+    from jitla import (
+        call_classes as cold,
+    )
+    from jitla import (
+        tiering as tiers,
+    )
     from jitla.tracing import profile as payoff
 
     cold.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla import outlook
+from jitla import call_classes as outlook
 from jitla.gate import GATE
 from jitla.loopjit import (
     Loops,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import outlook
+from jitla import call_classes as outlook
 from jitla.gate import GATE
 from jitla.loopjit import (
     Loops,

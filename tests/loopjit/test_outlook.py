@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import outlook, state
+from jitla import (
+    call_classes as outlook,
+)
+from jitla import (
+    state,
+)
+from jitla.call_classes import (
+    Brief,
+    _known,
+    reckoned,
+)
 from jitla.gate import GATE
-from jitla.outlook import Brief, _known, reckoned
 
 STEPS = 40
 

@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import outlook, state
+from jitla import (
+    call_classes as outlook,
+)
+from jitla import (
+    state,
+)
 from jitla.gate import GATE
 from jitla.turning import indexes_in_turn, reaches
 from tests.loopjit import programs

@@ -8,6 +8,7 @@ import random
 import numpy as np
 import pytest
 
+from jitla.events import making
 from jitla.fusion import InterpretedBackend
 from jitla.hops import Meta, Unwritable, apply, leaf, words_of
 from jitla.hops.ops_elementwise import (
@@ -15,7 +16,6 @@ from jitla.hops.ops_elementwise import (
     Step,
     enter,
 )
-from jitla.making import making
 from jitla.recompile import Compiler
 from jitla.recompile.plan_store import read
 from tests.recompile.dags import SYMBOLS, sample

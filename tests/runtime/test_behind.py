@@ -8,8 +8,8 @@ import threading
 
 import pytest
 
-from jitla import rests
-from jitla.rests import LOCAL
+from jitla import concurrency as rests
+from jitla.concurrency import LOCAL
 from jitla.runtime import background as behind_file
 from jitla.runtime.background import (
     AT_ONCE,

@@ -18,8 +18,20 @@ import scipy.sparse as sp
 from numpy.lib.stride_tricks import sliding_window_view
 
 import jitla
-from jitla import cold, tiers
-from jitla.cold import FEW, MOST_KINDS, USUAL, Cold, Payoff, patience
+from jitla import (
+    call_classes as cold,
+)
+from jitla import (
+    tiering as tiers,
+)
+from jitla.call_classes import (
+    FEW,
+    MOST_KINDS,
+    USUAL,
+    Cold,
+    Payoff,
+    patience,
+)
 from jitla.tracing import profile as payoff
 from jitla.tracing.force import Closed
 from jitla.tracing.profile import (

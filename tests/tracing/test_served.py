@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import cold, tiers
+from jitla import (
+    call_classes as cold,
+)
+from jitla import (
+    tiering as tiers,
+)
 from jitla.gate import GATE
 
 

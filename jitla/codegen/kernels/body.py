@@ -13,10 +13,10 @@ from jitla.codegen.ir import BOOL, Value, memory_type, named
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall
 from jitla.codegen.kernel_abi import COLD, Loop, Operand, is_const, word
 from jitla.codegen.vecmath.library import CALLING, family, length, some_far, supports
+from jitla.concurrency import rest
 from jitla.errors import BackendError
 from jitla.fusion import Kernel
 from jitla.hops import Hop, Kind, OpSpec, const_value
-from jitla.rests import rest
 
 COMBINE = {
     "sum": "add", "prod": "mul", "min": "minimum", "max": "maximum", "any": "or_", "all": "and_",

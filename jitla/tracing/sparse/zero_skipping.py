@@ -12,9 +12,9 @@ from weakref import ref
 
 import numpy as np
 
+from jitla.concurrency import relock
 from jitla.config import current
 from jitla.hops import Meta, Shape, Sketch, apply, error_state, estimated, leaf, of_rows
-from jitla.locks import relock
 from jitla.tracing.frames import is_alone, place_of, user_frame
 from jitla.tracing.hoisting import owner_of
 from jitla.tracing.lazy import LazyArray

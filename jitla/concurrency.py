@@ -1,13 +1,4 @@
-"""Rests that a thread takes while it works behind the program, so that the program gets on.
-
-Knows: clocks, which threads may be slow, whether anybody waits for what they do. Must not know: what is done.
-Receives shares of the time; lets threads sleep where work says that it may be left for a while.
-
-Python runs one thread at a time: between two operations of NumPy the program waits until a thread that works
-on gives way, which it would do every 5 ms. Whoever works behind it rests far more often. And where
-the program itself never gives way, who reads files behind it would wait 5 ms at every one of hundreds of
-reads: meanwhile turns are shorter.
-"""
+"""Locks that survive forks, and background threads that yield the interpreter to the program."""
 
 from __future__ import annotations
 
@@ -18,8 +9,73 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import monotonic, sleep, thread_time
 from typing import Any
+from weakref import WeakSet
 
-__all__ = ["LOCAL", "hurry", "lull", "pausing", "resting", "rest", "resume", "short_turns"]
+__all__ = [
+    "LOCAL", "hold", "hurry", "lost", "lull", "pausing", "relock", "rest", "resting", "resume",
+    "short_turns",
+]
+
+
+PATIENCE = 5.0  # seconds that a fork waits for a library
+
+
+class _Forks:
+    """The locks of this process."""
+
+    def __init__(self) -> None:
+        self._made: WeakSet[Any] = WeakSet()
+        self._held: list[Any] = []
+        self._taken: list[Any] = []
+        self.lost: list[Any] = []
+        if hasattr(os, "register_at_fork"):
+            # Who registers first is called last before a fork: whatever others wait for goes on till then.
+            os.register_at_fork(
+                before=self._before, after_in_parent=self._after, after_in_child=self._in_child)
+
+    def made(self) -> Any:
+        """Return a new lock."""
+        lock = threading.RLock()
+        self._made.add(lock)
+        return lock
+
+    def hold(self, lock: Any) -> None:
+        """Let forks wait until nobody has `lock`."""
+        if lock not in self._held:
+            self._held.append(lock)
+
+    def _before(self) -> None:
+        self._taken = [lock for lock in self._held if lock.acquire(timeout=PATIENCE)]
+
+    def _after(self) -> None:
+        for lock in self._taken:
+            lock.release()
+
+    def _in_child(self) -> None:
+        self.lost += [lock for lock in self._held if lock not in self._taken]
+        self._after()
+        for lock in (*self._made, *self.lost):
+            if not lock._is_owned():  # by the thread that has forked, inside a `with`
+                lock._at_fork_reinit()
+
+
+_FORKS = _Forks()
+
+
+def relock() -> Any:
+    """Return a new lock that a thread may take several times, and that is open in a forked process."""
+    return _FORKS.made()
+
+
+def hold(lock: Any) -> None:
+    """Let forks wait until nobody has `lock`, for some seconds; after these it is `lost` in the child."""
+    _FORKS.hold(lock)
+
+
+def lost(lock: Any) -> bool:
+    """Return whether another thread had `lock` when this process was forked: what it guards is unusable."""
+    return lock in _FORKS.lost
+
 
 #: Seconds of work after which a thread rests, and those that it rests at most.
 SLICE, LONGEST = 3e-4, 0.05
