@@ -1,8 +1,5 @@
 """The convolutions of ResNet-18 on the simulated accelerator: how busy its array is, and what bounds it.
 
-Knows: sizes of layers, the room of the accelerator. Must not know: how layers are cut or lowered.
-Receives names of layers and a machine; prints a table: with one virtual thread and with two, and the roofs.
-
 Cycles are simulated; nothing here is a time of this computer. What a layer is bound by: the array takes a
 step per block of products; every accumulator is set to zero and goes through a shift and two limits, in the
 same unit (roof "unit"); bytes come over the bus (roof "bus").

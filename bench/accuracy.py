@@ -1,9 +1,5 @@
 """Largest error of each function with vector code, in units of the last place, beside NumPy's or SciPy's.
 
-Knows: the public interface; wider arithmetic as reference. Must not know: how functions are made.
-Receives function names, how many points, and whether every float32 is to be tried; prints a table,
-then the same as JSON; fails if a promised limit is passed.
-
 The reference for float32 is the function of float64, for float64 the C library's long double, whose
 own error is below 0.002 units of a float64 on x86-64, and mpmath, on fewer points, for SciPy's functions.
 """

@@ -1,8 +1,5 @@
 """This jitla against another checkout of it on the rows of `bench.kernels`: run times, and first calls.
 
-Knows: the rows. Must not know: what changed.
-Receives the folder of the other checkout; prints a line for each row, medians, then the same as JSON.
-
 Each checkout has a process of its own, with an empty cache. They run in turns, one waits while the other
 runs: what else the machine does meets both. A first call traces, plans and compiles the kernels of its row;
 other rows that were compiled before it in the process are the same for both.

@@ -1,8 +1,5 @@
 """How long a kernel takes from its definition to machine code, and from kept machine code to a call.
 
-Knows: a few kernels, large and small. Must not know: how code is made.
-Receives the number of rounds; prints a table, then the same as JSON.
-
 The doors used: `Compiler` of jitla.recompile with `LlvmBackend` and `Jit` of jitla.codegen, since
 the public interface compiles each kernel once.
 """

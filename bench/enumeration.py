@@ -1,8 +1,5 @@
 """How many plans there are for the inner loops of machine learning, and how many of them are costed.
 
-Knows: the stages of planning, the blocks that decorated functions ran. Must not know: how kernels are made.
-Receives how often to plan; prints a table, then the same as JSON.
-
 The doors used: `GATE` of jitla, whose programs say what was traced, and `jitla.fusion`. Milliseconds
 are those of the processor: other programs do not count.
 """

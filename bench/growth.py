@@ -1,8 +1,5 @@
 """Is the time per element the same from 1e5 to 1e8 elements, and what is added to calls on ten of them?
 
-Knows: programs of every template at any size. Must not know: how kernels are made.
-Receives sizes and rounds; prints tables with what is out of bounds, then the same as JSON.
-
 Steps where arrays leave a cache are the machine's: from one size to the next the time per element may grow
 by what the cost model predicts for it, and by `SLACK`.
 """

@@ -1,8 +1,5 @@
 """Loops with values that stay the same: with these kept from turn to turn, without, and NumPy, side by side.
 
-Knows: the public interface. Must not know: how such values are found.
-Receives names of cases and the number of rounds; prints a table, then the same as JSON.
-
 Each loop has fifty turns. What is timed are calls after the first, which compile nothing; the first is
 timed once, by the processor's clock, in a process of its own that has compiled something else: whatever one
 way has compiled, the other would find.

@@ -1,8 +1,5 @@
 """jitla against its peers on kernels at the limits of the machine, in one process, in turn.
 
-Knows: rows and contestants. Must not know: how kernels are made, or how peers are asked.
-Receives which rows and peers; prints a table, then the same as JSON.
-
 Every contestant has the same number of threads, and gives NumPy's results before its time is taken.
 Ratios are best peer over jitla within a round; a peer that is not installed or has no such row is "-".
 """

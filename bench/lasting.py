@@ -1,8 +1,5 @@
 """What lasts: memory over many shapes, and what was compiled, in processes that come later.
 
-Knows: the public interface, counters of memory. Must not know: caches, plans.
-Receives which parts to run and how many shapes; prints tables, then the same as JSON.
-
 Shapes: a function is called on a hundred thousand different shapes, in an order in which small and large
 ones are mixed; the memory of the process is read on the way, and how much of it is arrays that were freed,
 which are kept for reuse. Later: processes that begin with what an earlier one left on disk, and the workers

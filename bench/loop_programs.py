@@ -1,8 +1,4 @@
-"""Programs with explicit loops over elements, as people write them, and what they are called with.
-
-Knows: NumPy and plain Python. Must not know: jitla, Numba.
-Provides `PROGRAMS`: scalar loops, loops among array statements, and loops that Python has to keep.
-"""
+"""Programs with explicit loops over elements, as people write them, and what they are called with."""
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """First calls of loops over elements: plain Python and decorated, each in a process of its own.
 
-Knows: the public API. Must not know: how loops are found or compiled.
-Receives names of programs; prints a table: medians of a plain call and of a first decorated one, of processes
-that are forked in turn from one that has imported NumPy and jitla, or, with --later, has called another
-decorated function, too; and what is over the bar. A function whose loops compiled code can run may take 1.1
-of plain and 30 ms, another 1.05 of plain and 1 ms.
-
 python -m bench.loop_starts [--later] [--rounds 9] [name ...]
 """
 

@@ -1,9 +1,5 @@
 """Loops over elements: plain Python, decorated, and compiled by hand with Numba, side by side.
 
-Knows: the public API, Numba. Must not know: how loops are found or compiled.
-Receives names of programs; prints a table: seconds of a plain call, of the first decorated call, of later
-ones, and of Numba's; exits with an error if any result differs from plain Python's in a bit, or a type.
-
 python -m bench.loops [name ...]
 """
 

@@ -1,8 +1,5 @@
 """What this machine can do: bandwidth of reading and copying, arithmetic peak, one and all threads.
 
-Knows: three kernels written for the purpose. Must not know: plans, tracing.
-Receives nothing; prints a table, and JSON to a file if asked (`python -m bench.machine [FILE]`).
-
 The doors used: `Jit` and `load_native` of jitla.codegen, `set_threads` and `empty` of
 jitla.runtime; no kernel of the compiler takes part, so that its kernels can be held against this.
 """

@@ -1,8 +1,4 @@
-"""Timing in interleaved pairs and what may be said of the ratio.
-
-Knows: clocks and the bootstrap. Must not know: what is timed.
-Receives callables; returns seconds, medians and 95 % intervals.
-"""
+"""Timing in interleaved pairs and what may be said of the ratio."""
 
 from __future__ import annotations
 

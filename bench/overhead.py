@@ -1,8 +1,5 @@
 """What jitla costs per operation, leaf, force and call, on arrays too small to matter themselves.
 
-Knows: the public interface. Must not know: how tracing works.
-Receives the number of rounds; prints tables, then the same as JSON.
-
 The one other door used: the bound programs of a decorated function, to tell running a program from
 finding it.
 """

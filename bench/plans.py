@@ -1,8 +1,5 @@
 """Plans by cost against plans by rule of thumb, and NumPy: inner loops of machine learning, side by side.
 
-Knows: the public interface, and where the argument blocks of kernels are made. Must not know: how plans
-are found. Receives names of cases and the number of rounds; prints a table, then the same as JSON.
-
 A rule that leads to the same steps as cost is not timed: its code is the same. Memory is that of arrays and
 the scratch memory that kernels take from the system: predictions are of both.
 """

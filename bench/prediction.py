@@ -1,8 +1,5 @@
 """Predicted against measured seconds: is the cost model true where the machine's constants are?
 
-Knows: plans and their prices, of blocks that decorated functions ran. Must not know: how kernels are made.
-Receives sizes and rounds; prints a table and the error factors by class, then the same as JSON.
-
 The doors used: `GATE` of jitla, whose blocks are noted as they are bound, `Prices` of jitla.fusion.
 Times are least of many rounds over all cases in turn: what else runs on the machine only adds time.
 """

@@ -1,8 +1,5 @@
 """Products with wide matrices, and what is done with their rows: against NumPy, and against BLAS calls.
 
-Knows: the public interface, and how the choice of fused products is taken away. Must not know: how
-kernels are made. Receives the number of pairs; prints a table, then the same as JSON.
-
 "apart": the same plan, but products are calls of BLAS and what follows is kernels of their own.
 """
 

@@ -1,8 +1,5 @@
 """Whether the plan that is predicted to be best is: all plans of small blocks are run.
 
-Knows: the stages of planning, the blocks that decorated functions ran. Must not know: how kernels are made.
-Receives how often to run each plan; prints the rank of the chosen one by time, and its time over the best's.
-
 The doors used: `GATE` of jitla, whose compiler is made to follow a plan, and `jitla.fusion`.
 Plans are run in turn; the least of many runs counts.
 """

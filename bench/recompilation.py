@@ -1,8 +1,5 @@
 """What changing data costs: matrices that grow, ragged batches, sparsity that drifts, first calls.
 
-Knows: the public interface, and by which rule zeros are left out. Must not know: how plans are made.
-Receives which parts to run; prints tables, then the same as JSON.
-
 Growing: linear regression that takes in one feature after the other. Batches: gradient descent whose last
 batch is ragged. Drift: a matrix whose nonzeros become more from phase to phase, beside the best of two fixed
 ways. First: the first call of functions, in a process that has run jitla, and until when they are as fast

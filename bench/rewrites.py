@@ -1,8 +1,4 @@
-"""Rewrites on and off: sixty expressions of real programs, what they take by the model and by the clock.
-
-Knows: the public interface, and the stages of compiled programs. Must not know: any rule.
-Receives names of cases; prints a table, then how many cases are slower, and the mean speed-up.
-"""
+"""Rewrites on and off: sixty expressions of real programs, what they take by the model and by the clock."""
 
 from __future__ import annotations
 

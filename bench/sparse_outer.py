@@ -1,8 +1,5 @@
 """Outer products at the stored positions of a sparse matrix: jitla, NumPy by hand, a Numba loop.
 
-Knows: the public interface, SciPy; Numba where it is there. Must not know: how products are computed.
-Receives sizes and what to run; prints tables, then the same as JSON.
-
 `headline`: the plain SciPy expression as jitla runs it, beside the expert's gathered rows and einsum, and
 Numba's loop over the entries. `densities`: nanoseconds per entry. `forms`: other expressions.
 

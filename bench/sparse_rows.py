@@ -1,8 +1,5 @@
 """Products of sparse matrices, as a user of SciPy writes them, against SciPy: even and skewed rows.
 
-Knows: the public interface. Must not know: how kernels are made. Receives names of cases, the number of
-rounds and of entries; prints a table: least and median times, and their ratios, SciPy over jitla.
-
 `--matrix zeros` takes dense matrices that are mostly zero, against NumPy. `--numba` times the loops that an
 expert writes, beside.
 """

@@ -1,8 +1,4 @@
-"""Nanoseconds per element of the functions that have vector code, against NumPy's and SciPy's, on one thread.
-
-Knows: the public interface. Must not know: how the functions are made.
-Receives function names, or nothing for all; prints a table, then the same as JSON.
-"""
+"""Nanoseconds per element of the functions that have vector code, against NumPy's and SciPy's, on one thread."""
 
 from __future__ import annotations
 

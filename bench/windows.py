@@ -1,10 +1,5 @@
 """Never slower: a thousand calls in a row of a function that was just decorated, and of the plain one.
 
-Knows: the public interface, the rows of the semantics tests, whether anything is compiled behind the program.
-Must not know: how calls are decided on.
-Receives names of sets; prints those that took longer than NumPy by more than 5 % and 5 µs a call, then a
-count for each set, and the same as JSON.
-
 Sets: "probes", programs of a line or a few that each show one thing of NumPy; "expressions" and "algorithms"
 from one element up; "loops" over elements; "examples" of the README and the demo. Functions of which a
 thousand calls take too long are called as often as there is time for, and what is left is reckoned as the

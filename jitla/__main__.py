@@ -1,8 +1,4 @@
-"""``python -m jitla``: the command line.
-
-Knows: the names of the commands. Must not know: what they do.
-Receives the arguments of the process; returns its exit status.
-"""
+"""``python -m jitla``: the command line."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Matrices looked at for zeros.
-
-Knows: which matrices are worth being kept as compressed rows. Must not know: what is done with them.
-Receives arrays; returns them, or what stands for a copy.
-"""
+"""Matrices looked at for zeros."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The public interface: decorate, explain, count.
-
-Knows: what users may ask. Must not know: any room but through the gate.
-Receives functions from users; returns decorated functions, explanations, tables.
-"""
+"""The public interface: decorate, explain, count."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Trees of LightGBM in the place of the built-in ones: for the extra `tuner`, loaded if somebody asks for it.
-
-Knows: LightGBM. Must not know: spaces, schedules.
-Receives what the built-in trees receive; returns scores.
-"""
+"""Trees of LightGBM in the place of the built-in ones: for the extra `tuner`, loaded if somebody asks for it."""
 
 from __future__ import annotations
 

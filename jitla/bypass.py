@@ -1,8 +1,5 @@
 """The code of functions whose calls are left to the plain function: as few steps as there can be.
 
-Knows: parameters, and which tests tell calls of one kind from others. Must not know: clocks, tracing, plans.
-Receives functions that users call, and calls that were left to the plain function; gives the functions code.
-
 A decorated function begins with code that decides about each call. Where calls of some kind need not even be
 noted for a while, it is given code in which a line tests for each such kind.
 """

@@ -1,8 +1,4 @@
-"""Measuring the machine once: kernels of the compiler's own on data in every level of memory.
-
-Knows: how constants follow from times. Must not know: who uses them, where they are kept.
-Receives a backend; returns a `Machine`. Takes a few hundred milliseconds.
-"""
+"""Measuring the machine once: kernels of the compiler's own on data in every level of memory."""
 
 from __future__ import annotations
 

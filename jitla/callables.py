@@ -1,8 +1,4 @@
-"""What users call a function: methods, partial calls and objects have one behind them.
-
-Knows: Python's kinds of callables. Must not know: how functions are decorated, traced or explained.
-Receives what a user named and arguments; returns the function behind it and the arguments it is called with.
-"""
+"""What users call a function: methods, partial calls and objects have one behind them."""
 
 from __future__ import annotations
 

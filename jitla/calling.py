@@ -1,8 +1,4 @@
-"""What is called instead of a decorated function: it goes to the plain function, or is traced.
-
-Knows: that sites say which way calls go. Must not know: how calls are traced, which way pays.
-Receives functions and their states; returns what users call.
-"""
+"""What is called instead of a decorated function: it goes to the plain function, or is traced."""
 
 from __future__ import annotations
 

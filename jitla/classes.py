@@ -1,8 +1,5 @@
 """Dataclasses whose methods are written out when they are first called, and properties computed once.
 
-Knows: the fields that `dataclasses` finds in a class. Must not know: any class of jitla.
-Receives classes as `dataclasses.dataclass` does; returns them with the same fields, methods and errors.
-
 The standard library writes and compiles five methods for each class that is defined: for the classes that a
 first call loads that took a sixth of it. Most of these methods are never called.
 

@@ -1,8 +1,4 @@
-"""The options of jitla: one frozen record, its sources, and the value in force.
-
-Knows: the environment variables ``JITLA_*`` (nobody else reads them). Must not know: any room.
-Receives option names and values; returns the `Config` in force for the running code.
-"""
+"""The options of jitla: one frozen record, its sources, and the value in force."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The errors and warnings a user of jitla can meet.
-
-Knows: the names, and what the user can do about each. Must not know: any other room.
-Receives nothing; every room raises these.
-"""
+"""The errors and warnings a user of jitla can meet."""
 
 from __future__ import annotations
 

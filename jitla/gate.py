@@ -1,8 +1,4 @@
-"""The gate to the heavy rooms.
-
-Knows: every room by its front door, and loads it on first need. Must not know: how any of them works.
-Receives configs; returns rooms, compilers and bound programs.
-"""
+"""The gate to the heavy rooms."""
 
 from __future__ import annotations
 

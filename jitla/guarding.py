@@ -1,8 +1,4 @@
-"""Running schedules where they can do no harm: in another process, which is ended if it takes too long.
-
-Knows: processes, limits of time. Must not know: kernels, how schedules are searched.
-Receives a job, then knobs; returns timings, or the word that says what became of it.
-"""
+"""Running schedules where they can do no harm: in another process, which is ended if it takes too long."""
 
 from __future__ import annotations
 

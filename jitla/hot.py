@@ -1,8 +1,4 @@
-"""Kernels that ran for long are tuned behind the program, by another process, and swapped when that is done.
-
-Knows: how long kernels ran, the process that tunes one. Must not know: how schedules are searched.
-Receives kernels as they are bound; returns what runs them, now and when something better was found.
-"""
+"""Kernels that ran for long are tuned behind the program, by another process, and swapped when that is done."""
 
 from __future__ import annotations
 

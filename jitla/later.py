@@ -1,8 +1,5 @@
 """Names that are loaded when somebody asks for them: of a room by its front door, and functions of one file.
 
-Knows: where names are said to be. Must not know: any of them.
-Receives names of files and of what they hold; returns what looks them up.
-
 A front door that loads all its room costs some tenths of a millisecond a file; a process that finds plans and
 machine code on disk needs few of them. What is loaded late is imported, too, where types are checked, so that
 ranks and reading order hold for it: the house tests compare both.

@@ -1,8 +1,4 @@
-"""Layers on a simulated accelerator: their tiles are tuned on simulated cycles, records choose them later.
-
-Knows: layers, their spaces, under which name they are remembered. Must not know: programs, who plans.
-Receives devices and records; returns what was found, and what chooses tiles.
-"""
+"""Layers on a simulated accelerator: their tiles are tuned on simulated cycles, records choose them later."""
 
 from __future__ import annotations
 

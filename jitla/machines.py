@@ -1,8 +1,4 @@
-"""The machine's constants from process to process: one small file.
-
-Knows: the file's form, and whether it is about this machine. Must not know: how constants are measured.
-Receives a directory and who measured; returns a `Machine`, or None where there is none to trust.
-"""
+"""The machine's constants from process to process: one small file."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The process that runs schedules, so that one which hangs or crashes harms nobody else.
-
-Knows: one kernel with operands of its own, the clock. Must not know: who searches, what is kept.
-Receives a job and knobs on standard input; writes on standard output how far it is, and seconds.
-"""
+"""The process that runs schedules, so that one which hangs or crashes harms nobody else."""
 
 from __future__ import annotations
 

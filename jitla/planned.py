@@ -1,8 +1,5 @@
 """Plans from process to process: where they are kept, and what they hold for.
 
-Knows: the directory of code, the version of what plans. Must not know: how plans are written, of what.
-Receives words and texts; returns texts.
-
 A plan follows from what was asked for, the options, and what plans: the same files of the same version. It
 lies beside machine code, in a file of its own with the same checks, and within the same limit.
 """

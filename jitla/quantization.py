@@ -1,8 +1,4 @@
-"""Functions of floats on bytes: calibrated, rewritten block by block, and compared with what they were.
-
-Knows: sites and how blocks are compiled, from outside. Must not know: what rewriting does, devices.
-Receives a function and arguments to calibrate with; returns a callable that computes with integers.
-"""
+"""Functions of floats on bytes: calibrated, rewritten block by block, and compared with what they were."""
 
 from __future__ import annotations
 

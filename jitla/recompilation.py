@@ -1,8 +1,4 @@
-"""What users see and say of recompilation: the table of what was compiled and why, warming up, off and on.
-
-Knows: the journals of decorated functions. Must not know: how anything is planned or compiled.
-Receives functions, options, specifications of arguments; returns tables.
-"""
+"""What users see and say of recompilation: the table of what was compiled and why, warming up, off and on."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Pinning how kernels are cut up and run: by the names, knobs and lines of loops that explanations show.
-
-Knows: which kernels the calls of a function ran, what a pin is. Must not know: how kernels are made, when
-a schedule is legal.
-Receives a function and choices; returns what may be chosen and what is pinned, which later calls follow.
-"""
+"""Pinning how kernels are cut up and run: by the names, knobs and lines of loops that explanations show."""
 
 from __future__ import annotations
 

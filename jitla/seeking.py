@@ -1,8 +1,4 @@
-"""The search for schedules of one kernel, which another process runs.
-
-Knows: what is kept of a search, when a schedule counts. Must not know: which call the kernel is of.
-Receives a job and a space; returns what was found, which records keep.
-"""
+"""The search for schedules of one kernel, which another process runs."""
 
 from __future__ import annotations
 

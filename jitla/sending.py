@@ -1,8 +1,4 @@
-"""What another process needs to run a kernel as this one does: its hops, sizes, and the memory it is run on.
-
-Knows: hops, how arrays share memory. Must not know: who runs kernels, what for.
-Receives kernels and operands; returns bytes, and from bytes what was sent.
-"""
+"""What another process needs to run a kernel as this one does: its hops, sizes, and the memory it is run on."""
 
 from __future__ import annotations
 

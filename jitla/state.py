@@ -1,8 +1,4 @@
-"""What belongs to one decorated function: its twin, a site per configuration, what its calls took.
-
-Knows: the gate, options. Must not know: what the rooms behind the gate do.
-Receives functions and calls; returns what they are run by.
-"""
+"""What belongs to one decorated function: its twin, a site per configuration, what its calls took."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A process that works for a small part of the time only, whatever it does: loading, compiling, running.
-
-Knows: the time of the processor that this process has taken, a signal. Must not know: what it works on.
-Receives a share; sleeps after every slice of work, except where work must not be interrupted.
-"""
+"""A process that works for a small part of the time only, whatever it does: loading, compiling, running."""
 
 from __future__ import annotations
 

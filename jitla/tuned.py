@@ -1,8 +1,4 @@
-"""Schedules that users have pinned, and those that were tuned, from process to process: choosing by them.
-
-Knows: the file of records, which of them may be used, pins as text. Must not know: how schedules are found.
-Receives a directory and a machine; returns what chooses the knobs of kernels.
-"""
+"""Schedules that users have pinned, and those that were tuned, from process to process: choosing by them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Tuning a function: its kernels are run with other schedules, on the arrays of one call.
-
-Knows: which kernels a call runs, and on what. Must not know: how a search goes on, where schedules are run.
-Receives a function, arguments and budgets; returns what was found, which later calls use.
-"""
+"""Tuning a function: its kernels are run with other schedules, on the arrays of one call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Loops in code: whether they go through elements, as far as instructions tell.
-
-Knows: instructions of the interpreter. Must not know: syntax trees, what calls are given.
-Receives code; returns truth values, without any of the heavy rooms.
-"""
+"""Loops in code: whether they go through elements, as far as instructions tell."""
 
 from __future__ import annotations
 

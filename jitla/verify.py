@@ -1,9 +1,4 @@
-"""``verify=True``: every block and the whole call run twice, by jitla and by NumPy, and compared.
-
-Knows: bound programs from outside, the plain function. Must not know: how either is made.
-Receives bound programs, calls and tolerances; returns what jitla computed, or raises the first
-divergence.
-"""
+"""``verify=True``: every block and the whole call run twice, by jitla and by NumPy, and compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The process that measures, with schedules that hang, crash and compute something else.
-
-Knows: which choice does what. Must not know: who asks. Receives and returns what `jitla.measurer` does.
-"""
+"""The process that measures, with schedules that hang, crash and compute something else."""
 
 from __future__ import annotations
 

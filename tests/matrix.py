@@ -1,8 +1,4 @@
-"""A part of the tests on every Python that is installed, with the oldest and the newest NumPy for it.
-
-Knows: where interpreters are, which NumPy came first with wheels for each. Must not know: what is tested.
-Receives versions and tests; prints a line for each pair, and ends with 1 if one of them failed.
-"""
+"""A part of the tests on every Python that is installed, with the oldest and the newest NumPy for it."""
 
 from __future__ import annotations
 

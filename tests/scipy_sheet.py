@@ -1,8 +1,5 @@
 """What is odd about SciPy's sparse matrices, one expression at a time, plain and traced: `make scipy_sheet`.
 
-Knows: SciPy, how outcomes are compared. Must not know: what is recorded. Expressions stand in
-scipy_sheet.txt; prints those whose class, format, dtype of indices, entries, flags, warnings or error differ.
-
 Each is called twice, with matrices of a few entries that are recorded all the same, or, with `--usual`,
 left to SciPy for being small.
 """

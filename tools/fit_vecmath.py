@@ -1,8 +1,5 @@
 """Makes the coefficients in ``jitla/codegen/vecmath/coefficients.py``.
 
-Knows: each core function, its interval and its degree. Must not know: how code uses them.
-Receives nothing; writes the table file named on the command line, with the fit errors.
-
 Method: least squares at Chebyshev nodes with 60 digits (within a factor of two of minimax),
 the coefficients rounded one after the other, lowest first, each time refitting the rest.
 """
@@ -230,7 +227,7 @@ def main(path: str) -> None:
     text = [
         '"""Coefficients and split constants of the vector math functions.',
         "",
-        "Knows: numbers, lowest coefficient first. Must not know: what they are used for.",
+        "The lowest coefficient comes first.",
         "Made by ``tools/fit_vecmath.py``; do not edit by hand.",
         '"""',
         "",

@@ -1,8 +1,4 @@
-"""Executes the notebooks of ``docs/gallery`` and writes each as a page with what its cells show.
-
-Knows: the form of notebooks, IPython. Must not know: what notebooks are about.
-Receives nothing; ``python -m tools.gallery`` writes pages beside the notebooks, and returns nothing.
-"""
+"""Executes the notebooks of ``docs/gallery`` and writes each as a page with what its cells show."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writes ``docs/rules.md``: every rewrite with what it becomes, when, how exact, and why.
-
-Knows: rules and the fixture files that show them, one for each family. Must not know: how rules are applied.
-Receives nothing; ``python -m tools.rules_table`` writes the page, and returns nothing.
-"""
+"""Writes ``docs/rules.md``: every rewrite with what it becomes, when, how exact, and why."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Writes ``docs/supported.md``: which functions of NumPy and SciPy are recorded, and what becomes of them.
-
-Knows: the op table, the functions that are written with its operators. Must not know: how they are recorded.
-Receives nothing; ``python -m tools.supported_table`` writes the page, and returns nothing.
-"""
+"""Writes ``docs/supported.md``: which functions of NumPy and SciPy are recorded, and what becomes of them."""
 
 from __future__ import annotations
 

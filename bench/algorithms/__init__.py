@@ -1,9 +1,4 @@
-"""Whole algorithms as data scientists write them, one family a file.
-
-Knows: the functions of this folder. Must not know: jitla, or who runs them.
-`DENSE` are those on dense arrays: each receives what `make` draws for so many rows, and returns what it
-learned with a number at the end by which two runs are held against each other.
-"""
+"""Whole algorithms as data scientists write them, one family a file."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""Whole algorithms, every system in turn, each run in a process of its own.
-
-Knows: cases, the worker, how processes are started and ended. Must not know: how systems run scripts.
-Receives which cases and systems; adds a line of JSON for each run to a file. Runs that are in the file
-already are not repeated, so a comparison can be made in pieces: `--budget 50` begins none after 50 seconds.
-`python -m bench.algorithms.report` makes the page of one file or more, all of one machine.
-"""
+"""Whole algorithms, every system in turn, each run in a process of its own."""
 
 from __future__ import annotations
 

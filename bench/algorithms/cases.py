@@ -1,8 +1,4 @@
-"""What is run: a script on so many rows, of a type, dense or sparse, drawn or real.
-
-Knows: the scripts, and how data for them is made. Must not know: systems, clocks.
-Receives names; returns cases, and a script with its arguments, the same in every process.
-"""
+"""What is run: a script on so many rows, of a type, dense or sparse, drawn or real."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Charts as SVG, of bars and of lines, with axes by powers of ten.
-
-Knows: the form of SVG. Must not know: what is shown. Receives names and numbers; returns text.
-"""
+"""Charts as SVG, of bars and of lines, with axes by powers of ten."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Linear classifiers: several classes by trust region, by hinge, and by Bayes' rule.
-
-Knows: numpy. Must not know: jitla. Returns weights and the objective.
-"""
+"""Linear classifiers: several classes by trust region, by hinge, and by Bayes' rule."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Matrices as products of factors: principal components, non-negative factors, mixtures, embeddings.
-
-Knows: numpy. Must not know: jitla. Returns factors and the objective.
-"""
+"""Matrices as products of factors: principal components, non-negative factors, mixtures, embeddings."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Three of the algorithms once more, as they look in programs: tables, dictionaries, objects, helpers.
-
-Knows: numpy, and what a table of columns offers (`to_numpy`, `columns`). Must not know: jitla.
-Returns what was learned with the objective at the end. The flat versions are in `regression`, `kmeans`
-and `glm`: the same steps in the same order.
-"""
+"""Three of the algorithms once more, as they look in programs: tables, dictionaries, objects, helpers."""
 
 from __future__ import annotations
 

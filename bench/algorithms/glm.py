@@ -1,7 +1,4 @@
-"""Generalised linear models by iteratively reweighted least squares.
-
-Knows: numpy. Must not know: jitla. Returns coefficients and the deviance.
-"""
+"""Generalised linear models by iteratively reweighted least squares."""
 
 from __future__ import annotations
 

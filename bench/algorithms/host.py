@@ -1,7 +1,4 @@
-"""The machine that runs were made on, in a line.
-
-Knows: how the system tells of its processor, versions of packages. Must not know: runs. Returns text.
-"""
+"""The machine that runs were made on, in a line."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pipelines over images, written with slices.
-
-Knows: numpy. Must not know: jitla. Returns the image and its mean.
-"""
+"""Pipelines over images, written with slices."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lloyd's k-means with several runs.
-
-Knows: numpy. Must not know: jitla. Returns centres and the sum of squared distances of the best run.
-"""
+"""Lloyd's k-means with several runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Networks in plain arrays: an autoencoder that learns, and four that are asked.
-
-Knows: numpy. Must not know: jitla. Returns what was computed and a number that sums it up.
-"""
+"""Networks in plain arrays: an autoencoder that learns, and four that are asked."""
 
 from __future__ import annotations
 

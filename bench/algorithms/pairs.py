@@ -1,9 +1,5 @@
 """Whole algorithms on little data, decorated and plain in turn in one process, when all is compiled.
 
-Knows: cases, the public interface, whether anything is compiled behind the program. Must not know: peers.
-Receives sizes; adds a line of JSON to a file for each process, and prints, or writes as a page, the ratios.
-Processes that are in the file already are not repeated, so it can be run in pieces: `--budget 60`.
-
 python -m bench.algorithms.pairs [--rows 1e2,1e3,1e4] [--only GLM] [--page docs/benchmarks-small.md]
 """
 

@@ -1,8 +1,4 @@
-"""Data that people have, from packages: flights, ratings of films, written digits.
-
-Knows: the packages and what is in them. Must not know: how scripts are run.
-Returns arguments of scripts; nothing is downloaded. A package that is missing raises ImportError.
-"""
+"""Data that people have, from packages: flights, ratings of films, written digits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Linear regression: conjugate gradients, step by step over features, and ridge with a kernel.
-
-Knows: numpy. Must not know: jitla. Returns coefficients and the objective.
-"""
+"""Linear regression: conjugate gradients, step by step over features, and ridge with a kernel."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Makes the page of the benchmark, and its charts, of the runs in files.
-
-Knows: how pages are written. Must not know: how anything is run.
-Receives files of runs; writes `docs/benchmarks.md` and two charts. Rows that were not run are absent.
-"""
+"""Makes the page of the benchmark, and its charts, of the runs in files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What a script of the benchmark is.
-
-Knows: numpy. Must not know: any script, who runs it. Provides `Script`, which receives functions.
-"""
+"""What a script of the benchmark is."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Algorithms on sparse matrices as users of SciPy write them.
-
-Knows: numpy, scipy. Must not know: jitla. Each function receives a matrix of compressed rows, and returns
-what it learned with the value of its objective at the end, or, of a power iteration, the last change.
-"""
+"""Algorithms on sparse matrices as users of SciPy write them."""
 
 from __future__ import annotations
 

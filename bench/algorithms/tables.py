@@ -1,8 +1,4 @@
-"""What the runs say: medians over processes, ratios, what is out of bounds.
-
-Knows: the records of runs. Must not know: how they were made, how they are shown.
-Receives records; returns summaries of each case. What was not run is not there.
-"""
+"""What the runs say: medians over processes, ratios, what is out of bounds."""
 
 from __future__ import annotations
 

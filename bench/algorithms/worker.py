@@ -1,8 +1,4 @@
-"""One system on one case, in a process of its own.
-
-Knows: clocks, and what the system says of this process's memory. Must not know: how results are shown.
-Receives the case and the system as JSON in its argument; writes a line of JSON with what was measured.
-"""
+"""One system on one case, in a process of its own."""
 
 from __future__ import annotations
 

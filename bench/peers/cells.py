@@ -1,8 +1,4 @@
-"""Element-wise rows and sums of them: what memory bounds.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Element-wise rows and sums of them: what memory bounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Rows of functions such as exp and sin: what arithmetic bounds.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows of functions such as exp and sin: what arithmetic bounds."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Makes callables of a row: one for NumPy, one for jitla, one for each peer that is installed.
-
-Knows: how each peer is asked for its best, and its arrays. Must not know: rows, clocks.
-Receives a row and arguments; returns calls and what they compute as NumPy arrays.
-"""
+"""Makes callables of a row: one for NumPy, one for jitla, one for each peer that is installed."""
 
 from __future__ import annotations
 

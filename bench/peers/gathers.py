@@ -1,8 +1,4 @@
-"""Rows that read or write where indices say.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows that read or write where indices say."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Rows of stencils over grids of two and three axes, and of a pyramid of images.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows of stencils over grids of two and three axes, and of a pyramid of images."""
 
 from __future__ import annotations
 

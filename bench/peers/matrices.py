@@ -1,8 +1,4 @@
-"""Rows that go through a matrix row by row: two products with what lies between, softmax, distances.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows that go through a matrix row by row: two products with what lies between, softmax, distances."""
 
 from __future__ import annotations
 

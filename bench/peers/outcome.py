@@ -1,8 +1,4 @@
-"""What a row came to, and how it is shown.
-
-Knows: the limits of the machine, statistics. Must not know: how contestants are run.
-Receives seconds; returns tables.
-"""
+"""What a row came to, and how it is shown."""
 
 from __future__ import annotations
 

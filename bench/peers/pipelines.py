@@ -1,8 +1,4 @@
-"""Rows of whole pipelines: pyramids over intensities, a grid over places and intensities, columns of air.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows of whole pipelines: pyramids over intensities, a grid over places and intensities, columns of air."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Rows of matrix products: skinny, small ones in batches, with what follows, attention.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows of matrix products: skinny, small ones in batches, with what follows, attention."""
 
 from __future__ import annotations
 

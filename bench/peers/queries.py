@@ -1,8 +1,5 @@
 """A query over columns: filter, new columns, sums and counts by group, in three styles.
 
-Knows: how NumPy and its peers write it. Must not know: how it is run.
-Receives nothing; returns rows.
-
 Contestant "numpy" materialises every step, "blocks" is the same per block that fits into the cache,
 "jitla" compiles it.
 """

@@ -1,8 +1,4 @@
-"""What a row of the comparison is: a NumPy function, its arguments, and how peers write the same.
-
-Knows: which bytes must move and which work must be done. Must not know: peers, jitla, clocks.
-Receives functions; returns rows and their arguments.
-"""
+"""What a row of the comparison is: a NumPy function, its arguments, and how peers write the same."""
 
 from __future__ import annotations
 

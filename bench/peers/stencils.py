@@ -1,8 +1,4 @@
-"""Rows of stencils: steps over grids, and a blurred image.
-
-Knows: how NumPy and its peers write them. Must not know: how they are run.
-Receives nothing; returns rows.
-"""
+"""Rows of stencils: steps over grids, and a blurred image."""
 
 from __future__ import annotations
 

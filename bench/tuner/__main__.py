@@ -1,8 +1,4 @@
-"""The tuner on its tables: ``python -m bench.tuner``; ``--fill`` measures what is missing of them.
-
-Knows: the command line. Must not know: how anything is searched.
-Receives names of layers; prints lines.
-"""
+"""The tuner on its tables: ``python -m bench.tuner``; ``--fill`` measures what is missing of them."""
 
 from __future__ import annotations
 

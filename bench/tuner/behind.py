@@ -1,8 +1,4 @@
-"""How far tuning behind a program disturbs it: ``python -m bench.tuner.behind DIRECTORY``.
-
-Knows: the processes that tune, which it stops and lets go on in turn. Must not know: how spaces are searched.
-Receives a directory for records; prints how much longer calls take in windows in which others tune.
-"""
+"""How far tuning behind a program disturbs it: ``python -m bench.tuner.behind DIRECTORY``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Tiles tuned on one simulator and used on another: ``python -m bench.tuner.confirm --results FOLDER``.
-
-Knows: tables of layers, machines with other costs. Must not know: how spaces are searched.
-Receives layers; prints by how much chosen tiles are worse than the best, for numbers of candidates that are
-confirmed, and what a table of one machine is worth on another; writes that for the page.
-"""
+"""Tiles tuned on one simulator and used on another: ``python -m bench.tuner.confirm --results FOLDER``."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Searches against each other on tables: how many trials until near the best, how far from it after some.
-
-Knows: the searches, what is said of them. Must not know: what tables are about.
-Receives tables and seeds; returns numbers, and lines that show them.
-"""
+"""Searches against each other on tables: how many trials until near the best, how far from it after some."""
 
 from __future__ import annotations
 

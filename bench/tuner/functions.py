@@ -1,7 +1,4 @@
-"""The functions whose kernels are tuned, and what they are called with.
-
-Knows: NumPy. Must not know: tuning. Comes in: nothing; goes out: functions by name, with arguments.
-"""
+"""The functions whose kernels are tuned, and what they are called with."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""A blur of slices, untuned and tuned, beside Halide's by hand and by its schedulers.
-
-Knows: Halide, the blur. Must not know: how spaces are searched.
-Receives a directory for records (``python -m bench.tuner.halide DIRECTORY``);
-prints medians of turns, and how much longer each takes than the tuned one.
-"""
+"""A blur of slices, untuned and tuned, beside Halide's by hand and by its schedulers."""
 
 from __future__ import annotations
 

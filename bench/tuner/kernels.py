@@ -1,8 +1,4 @@
-"""Tables of kernels of the processor: what every schedule takes, beside the untuned one in turn.
-
-Knows: a few functions, how their kernels are run in another process. Must not know: how spaces are searched.
-Receives names; writes tables, which hold the space as well: another machine would have another one.
-"""
+"""Tables of kernels of the processor: what every schedule takes, beside the untuned one in turn."""
 
 from __future__ import annotations
 

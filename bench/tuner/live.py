@@ -1,8 +1,4 @@
-"""Tuned against untuned kernels on this machine: tuned here, then timed in turn by a fresh process.
-
-Knows: the functions of the tables. Must not know: how spaces are searched.
-Receives names of functions and a directory; prints ratios: ``python -m bench.tuner.live DIRECTORY NAME ...``.
-"""
+"""Tuned against untuned kernels on this machine: tuned here, then timed in turn by a fresh process."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A small neural network in the place of the tuner's models, to compare them with.
-
-Knows: gradients of a loss. Must not know: spaces, searches.
-Receives a matrix, costs, groups of comparable samples, and scores to begin with; returns scores.
-"""
+"""A small neural network in the place of the tuner's models, to compare them with."""
 
 from __future__ import annotations
 

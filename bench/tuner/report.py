@@ -1,8 +1,4 @@
-"""The page about how well the tuner searches: tables and pictures of what searches did.
-
-Knows: results that were kept, charts. Must not know: how anything is searched.
-Receives results; writes a page and SVG beside it.
-"""
+"""The page about how well the tuner searches: tables and pictures of what searches did."""
 
 from __future__ import annotations
 

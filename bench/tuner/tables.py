@@ -1,8 +1,4 @@
-"""Tables of spaces: what every point takes, measured once, so that searches can be compared offline.
-
-Knows: layers of the accelerator, where tables are kept. Must not know: how spaces are searched.
-Receives names; returns tables, which are files of numbers in the order of a space's points.
-"""
+"""Tables of spaces: what every point takes, measured once, so that searches can be compared offline."""
 
 from __future__ import annotations
 

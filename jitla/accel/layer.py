@@ -1,8 +1,4 @@
-"""What one kernel of the device computes: a product over windows, or a pooling, and what follows it.
-
-Knows: sizes, windows, steps on accumulators. Must not know: NumPy programs, instructions, tiles.
-Receives sizes; returns records, and by `meaning` what they say of arrays in NumPy.
-"""
+"""What one kernel of the device computes: a product over windows, or a pooling, and what follows it."""
 
 from __future__ import annotations
 

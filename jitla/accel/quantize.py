@@ -1,8 +1,5 @@
 """Products of floats as products of bytes: what was seen of values, and the DAG with integers in it.
 
-Knows: hops, symmetric scales, requantisation by a multiplier and a shift. Must not know: machines, tracing.
-Receives roots, first with values of leaves to be observed, then to be rewritten; returns roots.
-
 A value is `scale` times an integer from -127 to 127. Sums of products are integers of 32 bits; what is done
 to them before the next product (biases, limits) stays there, and the way back to bytes is a multiplication
 and a shift: ``(sums * m + half) >> n``. Limits are rounded to integers, so are biases.

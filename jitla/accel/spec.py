@@ -1,8 +1,4 @@
-"""One description of a machine, from which every width, depth and limit follows.
-
-Knows: the standard keys of a configuration, what they imply, and the boards. Must not know: instructions.
-Receives JSON or the name of a preset; returns a `Spec`.
-"""
+"""One description of a machine, from which every width, depth and limit follows."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A simulated run as a picture: SVG to look at, and a trace for Perfetto or chrome://tracing.
-
-Knows: how spans of time are drawn. Must not know: how they came about.
-Receives a `Timing`; returns text.
-"""
+"""A simulated run as a picture: SVG to look at, and a trace for Perfetto or chrome://tracing."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The demo: two classifiers on real flights, plain and decorated, compared.
-
-Knows: what is measured and how it is shown. Must not know: how jitla works inside.
-Receives command-line arguments; prints a table and returns an exit status.
-"""
+"""The demo: two classifiers on real flights, plain and decorated, compared."""
 
 from __future__ import annotations
 

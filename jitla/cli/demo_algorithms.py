@@ -1,8 +1,4 @@
-"""Two classifiers as anybody would write them in NumPy; the demo runs them plain and decorated.
-
-Knows: NumPy. Must not know: jitla.
-Receives a feature matrix, labels of -1 and +1 and the weight of the penalty; returns a `Fit`.
-"""
+"""Two classifiers as anybody would write them in NumPy; the demo runs them plain and decorated."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The demo's data: flights out of New York in 2013 as a dense matrix and a late/on-time label.
-
-Knows: the files of the data package and how columns become features. Must not know: jitla.
-Receives nothing; returns matrix, label and names of the columns. Writes nothing to disk.
-"""
+"""The demo's data: flights out of New York in 2013 as a dense matrix and a late/on-time label."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""One measurement of the demo in a process of its own, so that its peak memory is its own.
-
-Knows: how a fit and its inner loop are timed and measured. Must not know: how results are shown.
-Receives the data on standard input; writes one line of JSON to standard output.
-"""
+"""One measurement of the demo in a process of its own, so that its peak memory is its own."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks.
-
-Knows: what plans ask of a backend. Must not know: how kernels were chosen.
-Receives kernels, forms and geometries; returns executables and argument blocks.
-"""
+"""The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks."""
 
 from __future__ import annotations
 

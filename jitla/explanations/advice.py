@@ -1,8 +1,4 @@
-"""What would make a function faster: what stands in the way, where, and what to do about it.
-
-Knows: the records it is given. Must not know: hops, plans, how anything is measured.
-Receives the record of a function; returns lines of text, what costs most first.
-"""
+"""What would make a function faster: what stands in the way, where, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Explanations as text: what became of a function, with the user's own lines.
-
-Knows: the records it is given and how to lay them out. Must not know: hops, rules, plans, kernels.
-Receives records; returns an `Explanation`, the same text for the same records.
-"""
+"""Explanations as text: what became of a function, with the user's own lines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Plans as pictures: the values of a plan and what reads them, for Mermaid, Graphviz and SVG.
-
-Knows: the records it is given and how to lay them out. Must not know: hops, plans, HTML.
-Receives nodes, each with the numbers of those it reads; returns text, the same for the same nodes.
-"""
+"""Plans as pictures: the values of a plan and what reads them, for Mermaid, Graphviz and SVG."""
 
 from __future__ import annotations
 

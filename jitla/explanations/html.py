@@ -1,8 +1,4 @@
-"""Explanations as a page for a browser: one file, no scripts, light and dark.
-
-Knows: the records it is given, HTML. Must not know: hops, plans, how text or drawings are laid out.
-Receives records and their texts; returns HTML, the same for the same records.
-"""
+"""Explanations as a page for a browser: one file, no scripts, light and dark."""
 
 from __future__ import annotations
 

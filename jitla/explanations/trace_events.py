@@ -1,8 +1,4 @@
-"""Runs as a timeline for ui.perfetto.dev and chrome://tracing.
-
-Knows: the records it is given, the trace event format. Must not know: clocks, programs.
-Receives the record of a function; returns JSON.
-"""
+"""Runs as a timeline for ui.perfetto.dev and chrome://tracing."""
 
 from __future__ import annotations
 

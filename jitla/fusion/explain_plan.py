@@ -1,9 +1,4 @@
-"""Why a plan was chosen: what it is predicted to cost, what else there was, what other rules would do.
-
-Knows: the planner's records, prices. Must not know: backends, how plans are shown to users.
-Receives what the planner received; returns a `Verdict`. Nothing of it is kept while programs run: plans
-are found the same way every time, so they are found again when somebody asks.
-"""
+"""Why a plan was chosen: what it is predicted to cost, what else there was, what other rules would do."""
 
 from __future__ import annotations
 

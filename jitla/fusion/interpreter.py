@@ -1,8 +1,4 @@
-"""What a kernel means: its body evaluated by NumPy, and a backend that runs kernels this way.
-
-Knows: kernels, the walk over memory. Must not know: any compiler.
-Receives kernels and operands; fills the output arrays.
-"""
+"""What a kernel means: its body evaluated by NumPy, and a backend that runs kernels this way."""
 
 from __future__ import annotations
 

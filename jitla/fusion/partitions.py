@@ -1,8 +1,5 @@
 """What there is to decide: partitions of the values, and in each the values that may be kept in memory.
 
-Knows: candidates, what is certain without search. Must not know: how plans are enumerated.
-Receives the memo table; returns partitions with their points.
-
 The reference (Boehm et al., PVLDB 11(12), 2018, section 4.2) decides for every edge whether its value is
 read from memory. Here a point is a value: whether it is in memory at all. A kernel then reads it or
 computes it anew, whichever is cheaper, so one choice of values stands for many of edges.

@@ -1,8 +1,4 @@
-"""Where the parts of a program run: the assignment of places that takes least time, exactly.
-
-Knows: seconds of parts at places, bytes of values, seconds of moving them. Must not know: hops, devices.
-Receives parts in an order in which they can run, and a table of places; returns a place per part. Pure.
-"""
+"""Where the parts of a program run: the assignment of places that takes least time, exactly."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What may be chosen about how a kernel runs: knobs, and the space of their combinations.
-
-Knows: ordered choices, which combinations are legal, what is chosen untuned. Must not know: what a knob does.
-Receives what a backend declares of a kernel; returns points, their values and neighbours.
-"""
+"""What may be chosen about how a kernel runs: knobs, and the space of their combinations."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What is known of a value without computing it: shape, dtype, number of nonzeros.
-
-Knows: the algebra of shapes. Must not know: operators, memory layout.
-Receives shapes and dtypes; returns `Meta` records.
-"""
+"""What is known of a value without computing it: shape, dtype, number of nonzeros."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Recipes for complex operands: what NumPy's loops do with real and imaginary parts.
-
-Knows: a builder's verbs for reals, and `real`, `imag`, `pair`. Must not know: the op table.
-Receives a builder and complex values; returns values.
-"""
+"""Recipes for complex operands: what NumPy's loops do with real and imaginary parts."""
 
 from __future__ import annotations
 

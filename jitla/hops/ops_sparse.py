@@ -1,9 +1,5 @@
 """The op table, part five: what is done at the stored positions of a sparse matrix.
 
-Knows: meaning in NumPy, or in SciPy, whose sums have an order of their own; result meta and cost of each
-operator. Must not know: how it is run.
-Receives metas and attributes; returns metas.
-
 A matrix of compressed rows is three vectors: where the entries of every row begin (`starts`, one more
 than there are rows), the column of every entry, and its value. The tracer hands them over one by one, so
 that a sparse value is a vector of its entries, and positions that are not stored are in no hop at all.

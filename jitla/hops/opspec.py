@@ -1,8 +1,4 @@
-"""The form of an op-table entry and the registry of entries.
-
-Knows: which facts an operator has. Must not know: any particular operator, nor LLVM.
-Receives entries from the tables; returns them by name or by NumPy callable.
-"""
+"""The form of an op-table entry and the registry of entries."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The pieces inserted into a twin: calls of hooks, and targets that store through a hook.
-
-Knows: syntax nodes and the names of the hooks. Must not know: where hooks are inserted.
-Receives syntax nodes; returns the syntax nodes of the hook calls.
-"""
+"""The pieces inserted into a twin: calls of hooks, and targets that store through a hook."""
 
 from __future__ import annotations
 

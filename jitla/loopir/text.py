@@ -1,8 +1,5 @@
 """Nests as text that reads like Python, and back.
 
-Knows: the form of every kind of node. Must not know: what a nest computes.
-Receives a nest or its text; returns the text or the nest; each is the inverse of the other.
-
 In ``C[i, j] = add(..., x)`` the dots are the element itself, as it was.
 """
 

@@ -1,8 +1,5 @@
 """The version of a function whose nests may be left to compiled code, and taken up again anywhere.
 
-Knows: syntax trees, and in which statement compiled code may end. Must not know: what is compiled.
-Receives a tree and objects to ask before each nest; returns a tree that does the same as before.
-
 A nest that compiled code does not finish goes on in Python at the very statement that it could not do:
 nothing of that statement has been done then, everything before it has.
 """

@@ -1,8 +1,4 @@
-"""The process that compiles: Numba is loaded here, not where the user's program runs.
-
-Knows: Numba. Must not know: programs of users; it is sent texts that were made of numbers and places.
-Receives a text and types on standard input; writes names and object bytes to standard output.
-"""
+"""The process that compiles: Numba is loaded here, not where the user's program runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""A program as one function runs it: its plan and stages, with the sizes and the lines of that function.
-
-Knows: what of hops, steps and drafts has sizes. Must not know: sites, how anything is shown.
-Receives a program, a binding of it, if there is one, and lines; returns what is only looked at.
-"""
+"""A program as one function runs it: its plan and stages, with the sizes and the lines of that function."""
 
 from __future__ import annotations
 

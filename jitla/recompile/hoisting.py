@@ -1,9 +1,5 @@
 """Which values that stay the same from run to run of a block are worth keeping in memory.
 
-Knows: what plans are predicted to cost with such values computed, and with them given. Must not know:
-when a value is still the same, who keeps it.
-Receives the draft of a block and the slots that stay the same; returns hops to keep.
-
 The values that something else reads are tried first: all of them. One that is large is then exchanged
 for what it is computed from, if the plan costs no more: a loop that fuses with others costs what it
 reads, so `X ** 2` in one is not kept, its column sums are.

@@ -1,8 +1,5 @@
 """Plans as text, and back: what a later process finds need not be planned again.
 
-Knows: of what records plans consist. Must not know: where the text is kept, how plans are made.
-Receives what was asked for and a plan; returns its text, and from that the plan.
-
 Hops of the draft are told by number; only those that rewrites made are written down. What is read is what was
 written: a plan that does not come back as it was is not kept at all.
 """

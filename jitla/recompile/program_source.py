@@ -1,8 +1,4 @@
-"""A plan as the source of a Python function: local variables, one line per step.
-
-Knows: Python, how each operator is called most directly. Must not know: sizes, layouts, compilers.
-Receives an `Order` of steps and the roots; returns a `Script`.
-"""
+"""A plan as the source of a Python function: local variables, one line per step."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The named conditions that rules ask for, each a question about hops.
-
-Knows: dtypes, shapes, which ops own their result, which values cannot be negative.
-Must not know: any particular rule. Receives hops; returns truth values.
-"""
+"""The named conditions that rules ask for, each a question about hops."""
 
 from __future__ import annotations
 

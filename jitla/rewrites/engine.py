@@ -1,8 +1,4 @@
-"""The engine: rules are tried bottom-up at every node until none fires.
-
-Knows: how rules are applied and when to stop; that fresh memory must stay fresh. Must not know:
-any particular rule. Receives roots and rules; returns roots that mean the same.
-"""
+"""The engine: rules are tried bottom-up at every node until none fires."""
 
 from __future__ import annotations
 

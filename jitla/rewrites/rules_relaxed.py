@@ -1,7 +1,6 @@
 """Rewrites that are equal over the reals and no more: what `numerics="relaxed"` adds.
 
 Canonical direction: fewer operators, products for quotients, scalars with scalars, one exponential for two.
-Must not know: kernels. Returns `REALS`.
 
 Each says what may differ. None divides by what was not a divisor before, or drops the domain of a function:
 x / x is not 1, exp(log(x)) not x.

@@ -1,8 +1,5 @@
 """Work that is done behind the program: one job after the other, in a thread that ends when none is left.
 
-Knows: threads, forks, the end of the process, how much of the program's time may be taken. Must not know:
-what jobs do. Receives jobs; runs them.
-
 Python runs one thread at a time, so what a job takes the program lacks: a job rests again and again, so that
 it takes a share of the time that its asker names; jobs together take `SHARE` of it, and what they took too
 much they wait for, though not for long.

@@ -1,8 +1,5 @@
 """Which memory was written since it was looked at: the system notes that page by page.
 
-Knows: how Linux (6.7 and later) tells, pages, what writes around it. Must not know: what memory is for.
-Receives arrays; returns what says whether one of them may have been written.
-
 The system lets the first write into a page through and remembers it, whoever writes: NumPy, other libraries,
 system calls. It does not see devices that write by themselves; where any of this process' memory is pinned
 for such, nothing is watched. The bytes before the first whole page and after the last are compared.

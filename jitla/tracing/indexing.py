@@ -1,8 +1,5 @@
 """Reading and writing parts of arrays: views, items, in-place operations.
 
-Knows: when a view is real memory, when it is an entry of the tape, and which writes happen at once.
-Must not know: how blocks are closed. Receives proxies and keys; returns proxies or NumPy scalars.
-
 Writes into memory are executed at once, fused with what computes the value; an in-place operation on a
 pending value without views only moves its proxy to a new entry. So plans never see aliasing.
 """

@@ -1,8 +1,4 @@
-"""Searches without a model, to compare with: random, genetic, annealing on measurements.
-
-Knows: spaces. Must not know: models.
-Receives a space, what measures its points and how many may be; returns all that was measured.
-"""
+"""Searches without a model, to compare with: random, genetic, annealing on measurements."""
 
 from __future__ import annotations
 

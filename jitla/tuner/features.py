@@ -1,8 +1,4 @@
-"""Points of a space as numbers that a model learns from.
-
-Knows: knobs, traits, estimates. Must not know: what they are about.
-Receives a space and points; returns a matrix, a row for each.
-"""
+"""Points of a space as numbers that a model learns from."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""How long something takes, beside a reference that is run in turn with it.
-
-Knows: the clock, that machines are busy now and then. Must not know: what is run.
-Receives callables; returns seconds, those of the reference at the same time, and how far times differ.
-"""
+"""How long something takes, beside a reference that is run in turn with it."""
 
 from __future__ import annotations
 

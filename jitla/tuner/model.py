@@ -1,8 +1,4 @@
-"""What a schedule will cost, as a score: the analytic estimate, what history says, what its own samples add.
-
-Knows: features, trees, what is smooth. Must not know: how points are proposed or measured.
-Receives measured points, and samples of other spaces; returns scores, more for what costs less.
-"""
+"""What a schedule will cost, as a score: the analytic estimate, what history says, what its own samples add."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What schedules of other kernels have taught: of those the library was made with, and those tuned here.
-
-Knows: the trees that come with the library, records. Must not know: what is searched now.
-Receives records and a space; returns a history, in which what was measured here comes last.
-"""
+"""What schedules of other kernels have taught: of those the library was made with, and those tuned here."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Which points to measure next: all scored, or found by annealing or a beam; then a batch that differs.
-
-Knows: spaces, scores. Must not know: where scores come from, what measuring is.
-Receives a space and a model; returns points.
-"""
+"""Which points to measure next: all scored, or found by annealing or a beam; then a batch that differs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What was measured, from process to process: lines of JSON, only ever added to.
-
-Knows: the form of a line, which lines may be used. Must not know: what kernels are, where files may be.
-Receives what reads and what appends text; returns records.
-"""
+"""What was measured, from process to process: lines of JSON, only ever added to."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The search: propose a batch, measure it, learn, again, until the budget or the hope is used up.
-
-Knows: models, proposals. Must not know: what is measured, or how.
-Receives a space and what measures points of it; returns all that was measured, and the best.
-"""
+"""The search: propose a batch, measure it, learn, again, until the budget or the hope is used up."""
 
 from __future__ import annotations
 

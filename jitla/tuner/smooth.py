@@ -1,9 +1,4 @@
-"""A Gaussian process on few samples: points that lie near each other cost about the same.
-
-Knows: distances of features. Must not know: spaces, schedules.
-Receives samples, and what they were expected to be; returns what others will be, how far that is unsure, and
-how likely the samples were.
-"""
+"""A Gaussian process on few samples: points that lie near each other cost about the same."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Boosted regression trees on few samples, for ranks or for values.
-
-Knows: histograms of features, gradients. Must not know: spaces, schedules.
-Receives a matrix, costs, groups of comparable samples, and scores to begin with; returns scores.
-"""
+"""Boosted regression trees on few samples, for ranks or for values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Nineteen functions as data scientists write them, and their arguments.
-
-Knows: numpy, scipy. Must not know: jitla. Receives nothing; `FUNCTIONS` maps names to functions,
-`ARGUMENTS` to what makes their arguments anew.
-"""
+"""Nineteen functions as data scientists write them, and their arguments."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Functions that are one pass over the rows of a matrix, dense or sparse, or two.
 
-Must not know: how they are run. Each gets a matrix, a value for each row and a value for each column.
+Each gets a matrix, a value for each row and a value for each column.
 """
 
 from __future__ import annotations

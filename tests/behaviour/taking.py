@@ -1,9 +1,4 @@
-"""Prints what calls take at their peak over arguments and results: rows of the comparison, and indices.
-
-Knows: what Linux says of a process. Must not know: how much is too much.
-Receives how large the largest argument is to be, and names of rows, all if there are none; writes a line for
-each: its name, a tab, the bytes, or None where NumPy did it.
-"""
+"""Prints what calls take at their peak over arguments and results: rows of the comparison, and indices."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Programs for every template, every dtype and every kind of kernel, with arguments large enough to share.
-
-Knows: how users write them. Must not know: how they are run.
-Receives nothing; returns functions by name, what makes their arguments, and what their bits depend on.
-"""
+"""Programs for every template, every dtype and every kind of kernel, with arguments large enough to share."""
 
 from __future__ import annotations
 

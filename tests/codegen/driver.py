@@ -1,7 +1,4 @@
-"""Runs compiled kernels without the native launcher: fills an argument block and calls it.
-
-Knows: the argument block. Must not know: how kernels are made. Used by the tests of this folder.
-"""
+"""Runs compiled kernels without the native launcher: fills an argument block and calls it."""
 
 from __future__ import annotations
 

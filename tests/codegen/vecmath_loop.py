@@ -1,8 +1,4 @@
-"""Compiles a loop around one inlined vector function, to call it on NumPy arrays.
-
-Knows: LLVM's object emission. Must not know: what the functions compute.
-Receives a function's name, dtype, width and features; returns a Python callable.
-"""
+"""Compiles a loop around one inlined vector function, to call it on NumPy arrays."""
 
 from __future__ import annotations
 

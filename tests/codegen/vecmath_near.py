@@ -1,8 +1,4 @@
-"""Compiles the short code of vector functions, and functions that choose between it and the long one.
-
-Knows: LLVM's object emission. Must not know: what the functions compute.
-Receives a function's name, dtype and width; returns Python callables.
-"""
+"""Compiles the short code of vector functions, and functions that choose between it and the long one."""
 
 from __future__ import annotations
 

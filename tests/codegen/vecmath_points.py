@@ -1,7 +1,4 @@
-"""Points, references and limits that the tests of the vector math share.
-
-Knows: the limits that users are promised, where reductions have seams. Must not know: pytest.
-"""
+"""Points, references and limits that the tests of the vector math share."""
 
 from __future__ import annotations
 

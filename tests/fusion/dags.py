@@ -1,7 +1,4 @@
-"""Random DAGs for the search: cells, aggregates, products, shared arrays, several results.
-
-Knows: hops. Must not know: the search. Receives a random generator; returns roots and leaf layouts.
-"""
+"""Random DAGs for the search: cells, aggregates, products, shared arrays, several results."""
 
 from __future__ import annotations
 

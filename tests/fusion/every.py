@@ -1,8 +1,5 @@
 """Every legal plan of a small DAG, from the definitions of the templates: `python -m tests.fusion.every`.
 
-Knows: hops, what templates say of single hops, prices of whole kernels. Must not know: memo, points, search.
-Receives DAGs; returns the cost of the cheapest set of steps that makes their roots.
-
 A step is a call, or a kernel: a set of values it computes, and of these the ones it writes. What is
 legal is said here anew, as the docstrings of `Template`, `Kernel` and `RowKernel` say it. Results that
 read nothing in common share a loop only where related ones would wait for each other: a plan is right if

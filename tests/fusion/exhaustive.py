@@ -1,8 +1,5 @@
 """The search against trying every choice of points: `python -m tests.fusion.exhaustive`.
 
-Knows: the search, random DAGs. Must not know: how the search leaves choices out.
-Receives how many DAGs of up to ten points, and of fourteen; prints a summary, fails where costs differ.
-
 The search prunes; trying everything does not: it prices every subset of the points of every partition.
 Neither hurries: a DAG of which one does not end within `LONGEST` is left out, and counted. How results
 are divided among kernels is tried otherwise in `tests.fusion.every`. A seed makes one DAG: with `--first`

@@ -1,9 +1,4 @@
-"""`python -m tests.fuzz --seeds A:B --jobs N --state FILE`: run random programs, count, show.
-
-Knows: generate, runner, shrink, layers, tally. Programs run in processes of their own, some hundreds
-in each, so that one that brings its process down is found, and named, like any other difference.
-These are forks of one that has imported everything: that takes as long as twenty programs do.
-"""
+"""`python -m tests.fuzz --seeds A:B --jobs N --state FILE`: run random programs, count, show."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Arrays of every layout and kind of value, and the objects that hold them: what programs get.
-
-Knows: numpy. Must not know: jitla, programs. Generated programs import this file.
-"""
+"""Arrays of every layout and kind of value, and the objects that hold them: what programs get."""
 
 from __future__ import annotations
 

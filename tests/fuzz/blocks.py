@@ -1,8 +1,4 @@
-"""Random statements with a body: branches, loops, handlers; and statements that raise.
-
-Knows: drafts, expressions, simple statements. Must not know: jitla. Returns statements that have
-not run yet; the bodies ran with a copy of the draft's values.
-"""
+"""Random statements with a body: branches, loops, handlers; and statements that raise."""
 
 from __future__ import annotations
 

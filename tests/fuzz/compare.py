@@ -1,8 +1,4 @@
-"""Two outcomes of one call, compared in everything a user can see.
-
-Knows: numpy. Must not know: how programs are drawn or run.
-Receives outcomes and returns faults: what differs, where, and both sides as text.
-"""
+"""Two outcomes of one call, compared in everything a user can see."""
 
 from __future__ import annotations
 

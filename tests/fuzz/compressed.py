@@ -1,8 +1,4 @@
-"""Random statements about sparse matrices of SciPy, mixed with dense arrays.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker runs the statement it returns in the draft,
-or returns None; what may raise stands in a `try` that keeps what it says.
-"""
+"""Random statements about sparse matrices of SciPy, mixed with dense arrays."""
 
 from __future__ import annotations
 

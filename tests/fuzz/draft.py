@@ -1,8 +1,4 @@
-"""A program while it is drawn: its choices, and its variables with the values they have now.
-
-Knows: arrays. Must not know: what is drawn. Every line drawn runs here first, in plain NumPy, so
-that what is drawn is known to be valid, or known to raise.
-"""
+"""A program while it is drawn: its choices, and its variables with the values they have now."""
 
 from __future__ import annotations
 

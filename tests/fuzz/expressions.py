@@ -1,8 +1,4 @@
-"""Random expressions: text that computes an array or a number from what a draft holds.
-
-Knows: drafts. Must not know: statements, jitla. Receives a draft and returns text, or None where
-nothing was found that NumPy accepts.
-"""
+"""Random expressions: text that computes an array or a number from what a draft holds."""
 
 from __future__ import annotations
 

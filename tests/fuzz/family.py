@@ -1,8 +1,4 @@
-"""Programs in families: variations of one text, each called with several sets of arguments.
-
-Knows: how texts and frames are varied. Must not know: statements, what is in a frame, jitla.
-Receives what draws the first program of a family and what puts a module together; returns source text.
-"""
+"""Programs in families: variations of one text, each called with several sets of arguments."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Everything around a program's body: sizes, arguments, globals, helpers, the calls to be made.
-
-Knows: drafts. Must not know: statements, jitla. Draws the text that makes the arguments; `redrawn`
-returns the same frame with other sizes, values, layouts and aliases, so that kernels are met again.
-"""
+"""Everything around a program's body: sizes, arguments, globals, helpers, the calls to be made."""
 
 from __future__ import annotations
 

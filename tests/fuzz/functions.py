@@ -1,8 +1,4 @@
-"""Random statements that make and call functions: closures, generators, recursion, classes.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
-has not run, or None.
-"""
+"""Random statements that make and call functions: closures, generators, recursion, classes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`generate(seed)`: a module with a plain NumPy function, and what makes its arguments.
-
-Knows: drafts, frames, statements. Must not know: jitla, how programs are run.
-Receives a seed and returns source text: `f`, `make(call)` -> arguments, `state()` -> what it can
-reach, `CALLS` -> which calls are made. After a line `AGAIN = n` others follow for the same `f`.
-"""
+"""`generate(seed)`: a module with a plain NumPy function, and what makes its arguments."""
 
 from __future__ import annotations
 

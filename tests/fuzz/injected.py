@@ -1,8 +1,4 @@
-"""`python -m tests.fuzz.injected`: bugs put into jitla, one at a time; the fuzzer has to find each of them.
-
-Knows: the insides where bugs are put, generate, runner, layers. Must not know: how programs are drawn.
-Each bug gets a process of its own; what is shown is how many programs it took and the layer named.
-"""
+"""`python -m tests.fuzz.injected`: bugs put into jitla, one at a time; the fuzzer has to find each of them."""
 
 from __future__ import annotations
 

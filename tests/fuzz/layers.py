@@ -1,8 +1,4 @@
-"""Which layer is to blame: a failing program again, with ever more of the layers at work.
-
-Knows: the runner, the compilers a configuration gets. Must not know: how programs are drawn.
-Receives a program and a difference; returns the name of the first layer that shows it.
-"""
+"""Which layer is to blame: a failing program again, with ever more of the layers at work."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A program's source as a module that runs: plain, jitted, or with noise in its inexact functions.
-
-Knows: numpy, ast; the public interface, in this one place. Must not know: how programs are drawn.
-"""
+"""A program's source as a module that runs: plain, jitted, or with noise in its inexact functions."""
 
 from __future__ import annotations
 

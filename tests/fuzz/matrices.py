@@ -1,7 +1,4 @@
-"""Sparse matrices of SciPy in every class and state: what programs of the sparse fuzzer get.
-
-Knows: numpy, scipy.sparse, arrays. Must not know: jitla, programs. Generated programs import this file.
-"""
+"""Sparse matrices of SciPy in every class and state: what programs of the sparse fuzzer get."""
 
 from __future__ import annotations
 

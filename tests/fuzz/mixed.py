@@ -1,8 +1,4 @@
-"""Random statements that mix arrays of numbers with dates, text, objects, records, subclasses.
-
-Knows: drafts, expressions, what `others` makes. Must not know: jitla. Each maker returns the text
-of a statement that has not run, or None; what may raise stands in a `try` that keeps what it says.
-"""
+"""Random statements that mix arrays of numbers with dates, text, objects, records, subclasses."""
 
 from __future__ import annotations
 

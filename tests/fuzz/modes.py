@@ -1,8 +1,4 @@
-"""Calls made in unusual ways: while compilers fail, and from several threads at once.
-
-Knows: load, compare, the gate through which compilers are reached. Must not know: how programs are
-drawn. Receives modules of programs; returns outcomes.
-"""
+"""Calls made in unusual ways: while compilers fail, and from several threads at once."""
 
 from __future__ import annotations
 

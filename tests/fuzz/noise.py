@@ -1,9 +1,4 @@
-"""Noise: NumPy with every inexact function wrong by as much as is allowed to a compiled one.
-
-Knows: numpy, scipy.special, which functions may differ in their last bits. Must not know: programs, how
-jitla compiles.
-A difference between two runs that noise makes as large is rounding; any other is a fault.
-"""
+"""Noise: NumPy with every inexact function wrong by as much as is allowed to a compiled one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What else programs get beside plain arrays of numbers: dates, text, objects, records, subclasses.
-
-Knows: numpy, arrays; scipy.sparse when a program asks for it. Must not know: jitla, programs.
-Generated programs import this file.
-"""
+"""What else programs get beside plain arrays of numbers: dates, text, objects, records, subclasses."""
 
 from __future__ import annotations
 

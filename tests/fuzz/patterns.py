@@ -1,7 +1,4 @@
-"""Expressions that have something to rewrite: signs, logic, choices, extremes, products.
-
-Knows: drafts. Must not know: the rules, jitla. Receives a draft and operands as text; returns text.
-"""
+"""Expressions that have something to rewrite: signs, logic, choices, extremes, products."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Kernels of programs run by random schedules: knobs, and lines of primitives.
-
-Knows: what is asked for choices when kernels are bound, how lines are drawn. Must not know: how programs are
-drawn. Receives seeds; changes the process.
-"""
+"""Kernels of programs run by random schedules: knobs, and lines of primitives."""
 
 from __future__ import annotations
 

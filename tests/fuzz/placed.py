@@ -1,8 +1,4 @@
-"""Entries of one sparse matrix at the positions of another: noise decides, too, which sums vanish.
-
-Knows: what matrices of SciPy are made of, by name. Must not know: noise, programs.
-Receives parts of two matrices by path; returns numbers of the second in the order of the first.
-"""
+"""Entries of one sparse matrix at the positions of another: noise decides, too, which sums vanish."""
 
 from __future__ import annotations
 

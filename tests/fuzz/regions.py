@@ -1,8 +1,4 @@
-"""Random statements over a matrix and its rows: what is computed row by row, products, norms.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
-has not run, or None.
-"""
+"""Random statements over a matrix and its rows: what is computed row by row, products, norms."""
 
 from __future__ import annotations
 

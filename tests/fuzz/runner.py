@@ -1,8 +1,4 @@
-"""Run one program plain and jitted, several calls in a row, and judge the differences.
-
-Knows: load, compare, noise. Must not know: how programs are drawn.
-Receives source text and returns a `Report`.
-"""
+"""Run one program plain and jitted, several calls in a row, and judge the differences."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Noise for sparse matrices of SciPy: products, sums and functions of entries as wrong as is allowed.
-
-Knows: numpy, scipy.sparse. Must not know: programs, jitla. Receives operands and what draws the part of
-the noise that is made; returns what SciPy gives, shaken.
-"""
+"""Noise for sparse matrices of SciPy: products, sums and functions of entries as wrong as is allowed."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Make a failing program small: delete statements, simplify arguments, reduce sizes.
-
-Knows: ast, the runner. Must not know: how programs are drawn. Receives source text and a test that
-says whether text still fails in the same way; returns smaller text, and a pytest file of it.
-"""
+"""Make a failing program small: delete statements, simplify arguments, reduce sizes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""`generate(seed)`: a module with a plain function of sparse matrices of SciPy and dense arrays.
-
-Knows: drafts, statements about sparse matrices, how texts are varied. Must not know: jitla, how programs
-are run. Receives a seed and returns source text, in the form that `generate` gives to dense ones.
-"""
+"""`generate(seed)`: a module with a plain function of sparse matrices of SciPy and dense arrays."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Random statements without a body: assignments, writes, calls.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker runs the statement it returns in the
-draft, or returns None and leaves the draft's values as they were.
-"""
+"""Random statements without a body: assignments, writes, calls."""
 
 from __future__ import annotations
 

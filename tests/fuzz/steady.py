@@ -1,7 +1,4 @@
-"""Random loops with values that stay the same, and writes, some of the time, to what they come from.
-
-Knows: drafts, expressions, simple statements. Must not know: jitla. Returns a statement that has not run.
-"""
+"""Random loops with values that stay the same, and writes, some of the time, to what they come from."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Other settings for a process of the fuzzer: a level of numerics, and random subsets of the rewrites.
-
-Knows: the rules, the stage that applies them, how differences are judged. Must not know: how programs
-are drawn. Receives seeds and levels; changes the process.
-"""
+"""Other settings for a process of the fuzzer: a level of numerics, and random subsets of the rewrites."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Random reductions, jitted and plain, compared in every bit: `python -m tests.fuzz.sums --cases N`.
-
-Knows: numpy, jitla. Also imported by the tests.
-"""
+"""Random reductions, jitted and plain, compared in every bit: `python -m tests.fuzz.sums --cases N`."""
 
 from __future__ import annotations
 

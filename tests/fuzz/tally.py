@@ -1,8 +1,5 @@
 """What all workers found, added up, and kept in a file so that a long run goes on where it was.
 
-Knows: the records that workers write. Must not know: programs, jitla.
-Receives records; returns what is left to run, and a summary.
-
 The file has a line for each program, written when the program is done: however a run ends, what it counted
 is what has run.
 """

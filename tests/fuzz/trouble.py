@@ -1,8 +1,4 @@
-"""Random statements where floating-point errors are raised, called back, recorded or ignored.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
-has not run, or None; every value that may warn is read where the warning is awaited.
-"""
+"""Random statements where floating-point errors are raised, called back, recorded or ignored."""
 
 from __future__ import annotations
 

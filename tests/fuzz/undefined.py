@@ -1,8 +1,4 @@
-"""Casts of floats to integers whose result is undefined, also where NumPy does not warn of them.
-
-Knows: numpy. Must not know: programs, noise. Its loops take some floats that are out of range without a
-flag, by their place in the array; here all are told, with NumPy's warning.
-"""
+"""Casts of floats to integers whose result is undefined, also where NumPy does not warn of them."""
 
 from __future__ import annotations
 

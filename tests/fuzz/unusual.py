@@ -1,8 +1,4 @@
-"""Random statements met less often: masks, indices, views of views, containers, error states.
-
-Knows: drafts, expressions. Must not know: jitla. Each maker returns the text of a statement that
-has not run, or None.
-"""
+"""Random statements met less often: masks, indices, views of views, containers, error states."""
 
 from __future__ import annotations
 

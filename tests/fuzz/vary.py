@@ -1,8 +1,4 @@
-"""A program drawn before, changed a little: another program that meets many of the same kernels.
-
-Knows: drafts, frames, statements. Must not know: jitla. Receives the statements of a body and
-returns others; every change is run first, with the values of the first call.
-"""
+"""A program drawn before, changed a little: another program that meets many of the same kernels."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Statements with windows and blocks: aggregates over few elements each, and steps that follow each other.
-
-Knows: drafts. Must not know: jitla. Receives a draft; returns text, or None if nothing fits.
-"""
+"""Statements with windows and blocks: aggregates over few elements each, and steps that follow each other."""
 
 from __future__ import annotations
 

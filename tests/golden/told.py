@@ -1,8 +1,4 @@
-"""`python -m tests.golden.told`: explanations of fifteen programs at every level, as JSON on standard output.
-
-Knows: the programs, the public interface. Must not know: what the texts should be. It is a process of its
-own because programs are shared: where a test has run an equal one, some lines are those of that test.
-"""
+"""`python -m tests.golden.told`: explanations of fifteen programs at every level, as JSON on standard output."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Bodies of functions of three probes `a, b, c`: one for every kind of statement and order.
-
-Knows: Python's syntax. Must not know: hooks, twins.
-Receives nothing; `SNIPPETS` is the list of bodies.
-"""
+"""Bodies of functions of three probes `a, b, c`: one for every kind of statement and order."""
 
 SNIPPETS = [
     # stores: the value first, then the object, then the key

@@ -1,8 +1,4 @@
-"""Tools for testing twins: functions from text, a transparent hook, operands that log.
-
-Knows: the protocol of the hook object. Must not know: how twins are made.
-Receives source text; returns functions, and what happens when they are called.
-"""
+"""Tools for testing twins: functions from text, a transparent hook, operands that log."""
 
 from __future__ import annotations
 

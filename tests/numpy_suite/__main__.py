@@ -1,7 +1,4 @@
-"""`python -m tests.numpy_suite --mode MODE --shard I/N` runs a shard; `--merge` adds up the shards.
-
-Knows: the command line, result files. Must not know: pytest.
-"""
+"""`python -m tests.numpy_suite --mode MODE --shard I/N` runs a shard; `--merge` adds up the shards."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What one worker process runs: some test files, or one part of a large one.
-
-Knows: sizes of files. Must not know: pytest, outcomes.
-Receives test files; returns batches, and those of one shard.
-"""
+"""What one worker process runs: some test files, or one part of a large one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """A copy of the tests that the installed NumPy carries, as user code of this machine.
 
-Knows: where NumPy keeps its tests. Must not know: jitla, how tests are run.
-Receives a folder; returns the folder to run pytest in.
-
 Installed packages are library code, which is not traced: hence a copy outside of them.
 """
 

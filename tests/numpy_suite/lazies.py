@@ -1,8 +1,5 @@
 """Arrays that begin as pending values: what constructors return is an entry of the open tape.
 
-Knows: which callees of a twin make arrays. Must not know: pytest, outcomes.
-Receives what a constructor returned; returns a pending copy of it where only the caller holds it.
-
 A decorated function is given its new arrays as proxies of memory. Here each of them is computed
 by a block that is still open, so that whatever happens to it first has to close that block.
 """

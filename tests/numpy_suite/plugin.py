@@ -1,8 +1,4 @@
-"""The pytest plugin inside a worker: decorates test functions and writes down what becomes of them.
-
-Knows: pytest's items, `jitla.jit`. Must not know: other workers, expectations.
-Receives items; says of each in the log what its decorated functions did.
-"""
+"""The pytest plugin inside a worker: decorates test functions and writes down what becomes of them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Worker processes: one per batch, a new one after a crash or a hang of the one before.
-
-Knows: processes and logs. Must not know: expectations.
-Receives batches and a mode; returns the last event of each item.
-"""
+"""Worker processes: one per batch, a new one after a crash or a hang of the one before."""
 
 from __future__ import annotations
 

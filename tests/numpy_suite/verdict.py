@@ -1,8 +1,4 @@
-"""What differs from the plain run, and which of that was expected.
-
-Knows: outcomes, the list of expectations. Must not know: processes, pytest.
-Receives events of the plain run and of another; returns findings and totals.
-"""
+"""What differs from the plain run, and which of that was expected."""
 
 from __future__ import annotations
 

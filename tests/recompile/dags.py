@@ -1,8 +1,4 @@
-"""Random DAGs with leaves in every kind of layout, for comparing a program with the interpreter.
-
-Knows: hops. Must not know: plans, programs.
-Receives a seed and the sizes of the symbols; returns roots and the objects at the leaf positions.
-"""
+"""Random DAGs with leaves in every kind of layout, for comparing a program with the interpreter."""
 
 from __future__ import annotations
 

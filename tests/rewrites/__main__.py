@@ -1,8 +1,5 @@
 """`python -m tests.rewrites --seeds A:B --numerics L`: random subsets of the rewrites on random DAGs.
 
-Knows: random DAGs, the rules, what counts as the same. Must not know: kernels, programs in Python.
-Receives a range of seeds; prints those whose results differ, and how many were looked at.
-
 This is the fuzzer without the compiler: some hundred DAGs a second, each with several subsets, and then with
 steps of the search, taken blindly. `--state` says where to go on.
 """

@@ -1,9 +1,4 @@
-"""`python -m tests.rewrites.exhaustive --graphs N --chains M`: searches and chains against all there is.
-
-Knows: random DAGs of at most eight operators, what their plans cost; random chains of at most seven factors.
-Must not know: how a search goes, how chains are ordered. Receives how many; prints how many were looked at,
-and in how many the best of all was not found.
-"""
+"""`python -m tests.rewrites.exhaustive --graphs N --chains M`: searches and chains against all there is."""
 
 from __future__ import annotations
 

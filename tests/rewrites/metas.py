@@ -1,9 +1,4 @@
-"""Left sides of rules over many dtypes, shapes and attributes: what rules make of metas.
-
-Knows: patterns, which attributes operators take. Must not know: any particular rule.
-Receives a rule and a source of chance; returns a DAG that the rule's left side may match, or None.
-`python -m tests.rewrites.metas --each N` looks at N DAGs for every rule, and at what they evaluate to.
-"""
+"""Left sides of rules over many dtypes, shapes and attributes: what rules make of metas."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""`python -m tests.rewrites.times --count N`: how long searches take, over real plans of random DAGs.
-
-Knows: random DAGs of products, what states cost. Must not know: how a search goes.
-Receives how many DAGs; prints the least, the median, the 99th of a hundred and the most, in milliseconds
-of the processor, by how many operators there are; and the same for the plan that is made anyway.
-"""
+"""`python -m tests.rewrites.times --count N`: how long searches take, over real plans of random DAGs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The native run time loaded for tests, and small kernels in IR with their launch blocks.
-
-Knows: the block layout of `launch`. Must not know: planning, vector code.
-Receives sizes; returns templates.
-"""
+"""The native run time loaded for tests, and small kernels in IR with their launch blocks."""
 
 from __future__ import annotations
 

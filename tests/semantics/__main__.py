@@ -1,8 +1,4 @@
-"""`python -m tests.semantics` prints the table of the sections: row, tag, test, decision, programs.
-
-Knows: the rows, the modules and the list of sections. Must not know: pytest, how programs run.
-Receives nothing; writes lines of fields between tabs, one for each row, tag and test.
-"""
+"""`python -m tests.semantics` prints the table of the sections: row, tag, test, decision, programs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What each decision of `decisions.txt` permits: its own kind of difference, and no other.
-
-Knows: outcomes and faults. Must not know: rows, modes.
-Receives a decision's name, a fault and both outcomes; says whether the decision covers the fault.
-"""
+"""What each decision of `decisions.txt` permits: its own kind of difference, and no other."""
 
 from __future__ import annotations
 

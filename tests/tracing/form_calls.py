@@ -1,7 +1,4 @@
-"""Products of a matrix that stays the same, and the titles of its kept forms.
-
-Knows: the public interface. Must not know: forms. Receives operands, or decorated functions.
-"""
+"""Products of a matrix that stays the same, and the titles of its kept forms."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Programs on sparse matrices of every kind, plain and traced: what SciPy gives is what has to come out.
-
-Knows: SciPy, operands that are unusual. Must not know: what is recorded.
-Receives a seed; returns what differs.
-"""
+"""Programs on sparse matrices of every kind, plain and traced: what SciPy gives is what has to come out."""
 
 from __future__ import annotations
 

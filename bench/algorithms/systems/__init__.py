@@ -1,8 +1,4 @@
-"""Who runs the scripts, each in a file that is imported where it is asked for only.
-
-Knows: which file has which system. Must not know: scripts, clocks.
-Receives a name such as "jitla" or "numba-expert"; returns what makes a callable of a script and arguments.
-"""
+"""Who runs the scripts, each in a file that is imported where it is asked for only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The scripts decorated, with all that jitla does and without one thing at a time.
-
-Knows: the public interface. Must not know: scripts. Receives a function with arguments; returns the call
-and jitla's counters.
-"""
+"""The scripts decorated, with all that jitla does and without one thing at a time."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""What every system makes of a script: something to call, and what is known afterwards.
-
-Knows: how lines of two functions are compared. Must not know: any system.
-Receives functions; returns counts of lines.
-"""
+"""What every system makes of a script: something to call, and what is known afterwards."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """The scripts as they are; and on numbers that differ in their last bits and lie in another order in memory,
 which says what roundings and the order of sums can do.
-
-Knows: NumPy. Must not know: jitla. Receives it with arguments; returns the call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The scripts on Dask's arrays: the function as it is, and what is left to compute at the end.
-
-Knows: Dask. Must not know: jitla. Receives a function with arguments; returns the call.
-"""
+"""The scripts on Dask's arrays: the function as it is, and what is left to compute at the end."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The scripts as ported to JAX.
-
-Knows: JAX. Must not know: jitla. Receives a function with arguments; returns the call of the port, with data
-where JAX keeps it.
-"""
+"""The scripts as ported to JAX."""
 
 from __future__ import annotations
 

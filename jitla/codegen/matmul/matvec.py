@@ -1,8 +1,5 @@
 """Products of a block of rows with one vector, as IR: rows by vector, and rows summed with weights.
 
-Knows: argument blocks, vectors, tails under a mask. Must not know: how rows are cut into blocks.
-Receives a form, a dtype and a target; returns the text of a module whose entry is @k.
-
 Operands: rows (every row contiguous), the vector, the result, to which "sum" adds. The order of every
 sum depends on the length of the rows only, so results do not depend on how rows are cut.
 """

@@ -1,8 +1,4 @@
-"""The kernel launch entry, as IR.
-
-Knows: the launch block, CPython's and NumPy's object layout. Must not know: kernels, llvmlite.
-Receives a template and operands; when the kernel has run, returns the floating-point flags it raised.
-"""
+"""The kernel launch entry, as IR."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The native run time put together and made live, once in a process.
-
-Knows: the parts, and how they are connected. Must not know: kernels, llvmlite.
-Receives a loader of IR text; returns `launch`, ready to be called.
-"""
+"""The native run time put together and made live, once in a process."""
 
 from __future__ import annotations
 

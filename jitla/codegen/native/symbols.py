@@ -1,8 +1,4 @@
-"""What the native run time calls in the process it lives in: the C library, Python, NumPy.
-
-Knows: where each function or object is found. Must not know: what the native code does with it.
-Receives nothing; returns `$name` references for IR text, and fills their table once it is loaded.
-"""
+"""What the native run time calls in the process it lives in: the C library, Python, NumPy."""
 
 from __future__ import annotations
 

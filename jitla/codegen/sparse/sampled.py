@@ -1,8 +1,5 @@
 """Products of two matrices at the stored positions of a third one, as IR.
 
-Knows: kinds of elements and indices. Must not know: arrays, caches, how many threads there are.
-Receives dtypes; returns the module with the entry @k.
-
 An entry takes a row of each matrix, and those of the second one are named by columns, so that they are
 met in no order. Columns are therefore gone through a tile at a time by all rows of a unit: the rows that
 a tile names are first copied to one place, whole vectors each, which then stays in the second cache.

@@ -1,9 +1,4 @@
-"""A writer of straight-line LLVM IR in which vector math reads like arithmetic.
-
-Knows: how one IEEE or integer instruction on ``<W x T>`` (or on ``T``) is spelled.
-Must not know: any mathematical function, kernel or loop.
-Receives operand names; returns instruction lines and the name of the result.
-"""
+"""A writer of straight-line LLVM IR in which vector math reads like arithmetic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Coefficients and split constants of the vector math functions.
-
-Knows: numbers, lowest coefficient first. Must not know: what they are used for.
-Made by ``tools/fit_vecmath.py``; do not edit by hand.
-"""
+"""Coefficients and split constants of the vector math functions."""
 
 from __future__ import annotations
 

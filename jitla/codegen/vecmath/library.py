@@ -1,8 +1,4 @@
-"""Vector math as LLVM IR text: which functions there are, and their instructions.
-
-Knows: the functions and the formats they exist for. Must not know: kernels, operators, plans.
-Receives operand names and a source of fresh names; returns lines of IR and the result's name.
-"""
+"""Vector math as LLVM IR text: which functions there are, and their instructions."""
 
 from __future__ import annotations
 

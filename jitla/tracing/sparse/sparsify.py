@@ -1,9 +1,5 @@
 """A matrix that is mostly zero: compressed rows for products, an array for everything else.
 
-Knows: which operations give the same result without looking at zeros, and when that pays.
-Must not know: how a matrix is analysed, loops, plans.
-Receives compressed rows and what an operation is done with; returns what NumPy would for the array.
-
 Positions that are not stored hold 0.0, not -0.0. They are left out of products if all factors are
 finite and so small that no sum can overflow, for then NumPy says nothing and adds zeros; and element by
 element with numbers if 0.0 gives 0.0, which is tried out.

@@ -1,7 +1,4 @@
-"""Linear classifiers for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Linear classifiers for JAX."""
 
 from __future__ import annotations
 

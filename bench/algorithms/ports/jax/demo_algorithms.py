@@ -1,7 +1,4 @@
-"""The support vector machine for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""The support vector machine for JAX."""
 
 from __future__ import annotations
 

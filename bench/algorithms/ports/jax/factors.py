@@ -1,7 +1,4 @@
-"""Matrices as products of factors, for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Matrices as products of factors, for JAX."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Generalised linear models for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Generalised linear models for JAX."""
 
 from __future__ import annotations
 

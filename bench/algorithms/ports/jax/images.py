@@ -1,7 +1,4 @@
-"""Pipelines over images for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Pipelines over images for JAX."""
 
 from __future__ import annotations
 

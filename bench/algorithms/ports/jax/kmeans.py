@@ -1,7 +1,4 @@
-"""Lloyd's k-means for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Lloyd's k-means for JAX."""
 
 from __future__ import annotations
 

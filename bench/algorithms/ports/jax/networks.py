@@ -1,7 +1,4 @@
-"""Networks for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Networks for JAX."""
 
 from __future__ import annotations
 

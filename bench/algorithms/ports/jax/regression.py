@@ -1,7 +1,4 @@
-"""Linear regression for JAX.
-
-Knows: JAX. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Linear regression for JAX."""
 
 from __future__ import annotations
 

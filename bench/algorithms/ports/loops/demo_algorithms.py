@@ -1,7 +1,4 @@
-"""The support vector machine as loops for Numba.
-
-Knows: Numba. Must not know: NumPy's version. Returns what that returns.
-"""
+"""The support vector machine as loops for Numba."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Pipelines over images as loops for Numba.
-
-Knows: Numba. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Pipelines over images as loops for Numba."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Lloyd's k-means as loops for Numba.
-
-Knows: Numba. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Lloyd's k-means as loops for Numba."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Alternating least squares on what is rated, as loops for Numba.
-
-Knows: Numba, the arrays of a compressed matrix. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Alternating least squares on what is rated, as loops for Numba."""
 
 from __future__ import annotations
 

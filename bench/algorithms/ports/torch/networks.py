@@ -1,7 +1,4 @@
-"""Networks for torch.
-
-Knows: torch. Must not know: NumPy's version. Returns what that returns.
-"""
+"""Networks for torch."""
 
 from __future__ import annotations
 
