@@ -1,4 +1,4 @@
-"""Nanoseconds per element of the functions that have vector code, against NumPy's and SciPy's, on one thread."""
+"""Nanoseconds per element of the vector functions, against NumPy's and SciPy's, on one thread."""
 
 from __future__ import annotations
 

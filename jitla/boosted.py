@@ -1,4 +1,4 @@
-"""Trees of LightGBM in the place of the built-in ones: for the extra `tuner`, loaded if somebody asks for it."""
+"""LightGBM models for the tuner, used if the extra `tuner` is installed."""
 
 from __future__ import annotations
 

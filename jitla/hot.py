@@ -1,4 +1,4 @@
-"""Kernels that ran for long are tuned behind the program, by another process, and swapped when that is done."""
+"""Tunes hot kernels in a background process and swaps in the result."""
 
 from __future__ import annotations
 

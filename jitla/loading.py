@@ -220,7 +220,7 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _is_interrupting(frame: FrameType | None) -> bool:
-    """Say whether functions that are not jitla's or the import system's stand between `frame` and the load."""
+    """Say whether functions of others than jitla and the import system stand between `frame` and the load."""
     while frame is not None and frame.f_code is not Loader._loaded.__code__:
         code = frame.f_code
         if code.co_name != "<module>" and not code.co_filename.startswith(_LOADING):

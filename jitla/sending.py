@@ -1,4 +1,4 @@
-"""What another process needs to run a kernel as this one does: its hops, sizes, and the memory it is run on."""
+"""Serialisation of a kernel for another process: its hops, its sizes, and the memory it runs on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a schedule will cost, as a score: the analytic estimate, what history says, what its own samples add."""
+"""Score of a schedule: the analytic estimate, corrected by earlier and current measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.injected`: bugs put into jitla, one at a time; the fuzzer has to find each of them."""
+"""`python -m tests.fuzz.injected`: injects bugs, one at a time, which the fuzzer has to find."""
 
 from __future__ import annotations
 

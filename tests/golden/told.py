@@ -1,4 +1,4 @@
-"""`python -m tests.golden.told`: explanations of fifteen programs at every level, as JSON on standard output."""
+"""`python -m tests.golden.told`: explanations of fifteen programs at every level, as JSON."""
 
 from __future__ import annotations
 
