@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ ENOUGH = 1 << 20
 _MAIN = threading.main_thread().ident  # the system lets its stack grow
 _ATTRIBUTES = 256  # bytes, more than any system's `pthread_attr_t` has
 _SETTING = threading.Lock()
+_BEFORE: list[int] = []  # the size that was set, while a thread is being started
 
 
 class _Local(threading.local):
@@ -66,14 +68,28 @@ def start(thread: threading.Thread) -> None:
     with _SETTING:
         # What is set is returned by setting another one only; asked without an argument, Python sets it to 0.
         usual = threading.stack_size(ENOUGH)
+        _BEFORE.append(usual)
         if not 0 < usual < ENOUGH:
             threading.stack_size(usual)
         try:
             thread.start()
         finally:
+            _BEFORE.clear()
             now = threading.stack_size(usual)
             if now not in (usual, ENOUGH):  # the program has set another one meanwhile
                 threading.stack_size(now)
+
+
+def _in_child() -> None:
+    """Give a forked process a free lock, and the size of stacks that was set before a thread was started."""
+    global _SETTING
+    _SETTING = threading.Lock()
+    if _BEFORE:
+        threading.stack_size(_BEFORE.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)
 
 
 def deeply(function: Callable[..., Any], *args: Any) -> Any:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +228,37 @@ def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.Monkey
         with pytest.raises(MemoryError, match="mappings"):
             mappings.foresee()
     assert len(counted) == 3
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_fork_while_a_thread_is_started_can_start_threads() -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            begun.set()
+            go.wait(20.0)
+            super().start()
+
+    starting = threading.Thread(target=lambda: start(Slow(target=int)))
+    before = threading.stack_size()
+    starting.start()
+    assert begun.wait(10.0)
+    child = os.fork()
+    if not child:
+        done = threading.Event()
+        start(threading.Thread(target=done.set))
+        os._exit(0 if done.wait(10.0) and threading.stack_size() == before else 1)
+    for _ in range(1000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        time.sleep(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise AssertionError("the child hangs")
+    go.set()
+    starting.join()
+    assert status == 0
