@@ -1,4 +1,4 @@
-"""The event log, counters of compilations, and timers of steps."""
+"""The event log, and timers of steps."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from jitla.classes import dataclass
 from jitla.concurrency import relock
 
 __all__ = [
-    "Clock", "Event", "Lap", "MAKING", "Made", "NothingNew", "Recorder", "Watch", "compile_log", "log",
-    "making", "moment", "stored", "usual", "watching",
+    "Clock", "Event", "Lap", "Recorder", "Watch", "compile_log", "log", "moment", "stored", "usual",
+    "watching",
 ]
 
 
@@ -225,60 +225,11 @@ class Recorder:
 _SUBJECTS = 10_000
 
 
-class NothingNew(Exception):
-    """Something would have to be planned or compiled where that is switched off."""
 
 
-@dataclass(slots=True)
-class Made:
-    """What was made for one request: plans, kernels compiled and found, their bytes, and why.
-
-    `allowed`: whether anything may be made. `why` tells of a plan that did not suit, as its guard, what
-    that expected and what it saw.
-    """
-
-    allowed: bool = True
-    plans: int = 0
-    compiled: int = 0
-    reused: int = 0
-    nbytes: int = 0
-    seconds: float = 0.0
-    why: tuple[str, str, str] | None = None
-
-    def plan(self) -> None:
-        """Note that a plan is made; raise `NothingNew` if none may be."""
-        if not self.allowed:
-            raise NothingNew
-        self.plans += 1
-
-    def kernel(self, nbytes: int | None) -> None:
-        """Note that code of `nbytes` was compiled, or was there (None)."""
-        self.compiled += nbytes is not None
-        self.reused += nbytes is None
-        self.nbytes += nbytes or 0
-
-    def check(self) -> None:
-        """Raise `NothingNew` where nothing may be compiled."""
-        if not self.allowed:
-            raise NothingNew
 
 
-class _Making(threading.local):
-    """What the running thread makes now; what nobody asked about is counted together."""
-
-    now: Made = Made()
 
 
-MAKING = _Making()
 
 
-@contextmanager
-def making(allowed: bool = True) -> Iterator[Made]:
-    """Count what the ``with`` block makes in this thread."""
-    outer, start = MAKING.now, perf_counter()
-    made = MAKING.now = Made(allowed and outer.allowed)
-    try:
-        yield made
-    finally:
-        made.seconds = perf_counter() - start
-        MAKING.now = outer

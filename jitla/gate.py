@@ -12,6 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from jitla.compile_stats import MAKING, NothingNew
 from jitla.concurrency import (
     hurry,
     lull,
@@ -20,10 +21,6 @@ from jitla.concurrency import (
 )
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
-from jitla.events import (
-    MAKING,
-    NothingNew,
-)
 from jitla.headroom import foresee
 from jitla.loading import NotLoaded, load
 from jitla.stacks import start

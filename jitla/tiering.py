@@ -10,8 +10,9 @@ from functools import cache
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
+from jitla.compile_stats import Made, NothingNew, making
 from jitla.config import current
-from jitla.events import Event, Made, NothingNew, compile_log, log, making
+from jitla.events import Event, compile_log, log
 from jitla.gate import GATE, magnitude
 from jitla.loading import LACKING
 

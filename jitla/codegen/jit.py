@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.ufunc_loops import symbols_in
+from jitla.compile_stats import MAKING
 from jitla.concurrency import (
     hold,
     lost,
@@ -25,7 +26,6 @@ from jitla.concurrency import (
 )
 from jitla.config import __version__
 from jitla.errors import BackendError
-from jitla.events import MAKING
 from jitla.headroom import foresee, foresee_mappings
 from jitla.stacks import deeply
 

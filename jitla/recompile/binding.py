@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.classes import dataclass
-from jitla.events import MAKING
+from jitla.compile_stats import MAKING
 from jitla.fusion import (
     STREAMED,
     Executable,

@@ -15,13 +15,10 @@ import numpy as np
 
 from jitla import fusion as planning
 from jitla import rewrites
+from jitla.compile_stats import MAKING
 from jitla.concurrency import hurry, relock
 from jitla.errors import BackendError
-from jitla.events import (
-    MAKING,
-    Event,
-    log,
-)
+from jitla.events import Event, log
 from jitla.fusion import (
     Backend,
     Combine,

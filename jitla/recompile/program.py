@@ -12,9 +12,10 @@ import numpy as np
 
 from jitla import rewrites
 from jitla.classes import cached_property
+from jitla.compile_stats import MAKING
 from jitla.concurrency import rest
 from jitla.errors import InternalError
-from jitla.events import MAKING, Clock
+from jitla.events import Clock
 from jitla.fusion import (
     COMPRESSED,
     Call,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.events import Made
+from jitla.compile_stats import Made
 from jitla.hops import Shape
 from jitla.instrument import PerCode
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split

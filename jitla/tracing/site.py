@@ -14,15 +14,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from jitla.compile_stats import Made, NothingNew
 from jitla.concurrency import relock
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
-from jitla.events import (
-    Made,
-    NothingNew,
-    log,
-    moment,
-)
+from jitla.events import log, moment
 from jitla.hops import Hop, by_numpy
 from jitla.loading import LACKING, Retry
 from jitla.tracing.fallback import FORGOTTEN, MEANWHILE, Replay, Request, serve

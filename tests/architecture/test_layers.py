@@ -11,7 +11,7 @@ from tests.architecture.source import Import, Module, imports, late_imports, mod
 # Packages of one rank never import each other.
 RANKS: tuple[tuple[str, ...], ...] = (
     ("classes", "errors", "concurrency", "stacks", "headroom", "loading", "recursion", "later", "config",
-     "callables", "internal", "frame_readers", "events"),
+     "callables", "internal", "frame_readers", "compile_stats", "events"),
     ("hops", "instrument", "call_classes", "steps", "turning"),
     ("tracing", "rewrites", "fusion", "runtime", "loopir"),  # loopir: what several packages above read
     ("codegen", "accel", "tuner", "recompile", "loopjit"),  # loopjit: nothing in it is traced or planned

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from jitla.events import making
+from jitla.compile_stats import making
 from jitla.fusion import InterpretedBackend
 from jitla.hops import Meta, Unwritable, apply, leaf, words_of
 from jitla.hops.ops_elementwise import (
