@@ -99,15 +99,18 @@ def test_a_product_of_sizes_that_is_another_size_by_chance_is_not_in_other_shape
 
 
 def test_frozen_plans_serve_what_they_fit_and_numpy_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    f, x = jitla.jit(weighted), np.linspace(0, 1, 15).reshape(5, 3)
+    def plain(x, y):  # of no other test, so that its kernels are not there yet
+        return weighted(x, y) * 1.4375
+
+    f, x = jitla.jit(plain), np.linspace(0, 1, 15).reshape(5, 3)
     f(x, x + 1.0)
     asked = never_compiled(monkeypatch)
     with jitla.recompilation(False):
         runs = f.stats().kernel_runs
-        assert (f(x, x + 1.0) == weighted(x, x + 1.0)).all() and f.stats().kernel_runs == runs + 1
+        assert (f(x, x + 1.0) == plain(x, x + 1.0)).all() and f.stats().kernel_runs == runs + 1
         other = x.astype("f4")
         made = f(other, other + other)
-        assert made.dtype == "f4" and (made == weighted(other, other + other)).all()
+        assert made.dtype == "f4" and (made == plain(other, other + other)).all()
         assert f.stats().kernel_runs == runs + 1
     assert not asked and jitla.recompilations(f)[-1].tier == "none"
     f(other, other + other)  # what was left to NumPy is compiled now
