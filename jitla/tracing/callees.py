@@ -6,7 +6,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from inspect import CO_COROUTINE, CO_GENERATOR
 from sys import _getframe
-from types import CodeType, FrameType, FunctionType, GeneratorType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FrameType,
+    FunctionType,
+    GeneratorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -226,6 +234,10 @@ def _is_known(value: Any) -> bool:
     kind = type(value)
     if kind is FunctionType:
         return is_twin(value.__code__)
+    if kind is MethodType:
+        return type(value.__func__) is FunctionType and is_twin(value.__func__.__code__)
+    if kind is BuiltinFunctionType:  # a method of an object may keep what it is given
+        return type(value.__self__) is ModuleType
     return not is_wild(value) or kind not in CONTAINERS and is_tame(value)
 
 

@@ -406,3 +406,27 @@ def test_attributes_of_users_are_asked_for_as_often_as_in_plain_code(mode: str, 
         assert not log
         assert same(thing.z, np.arange(8.0) * 2)
         log.clear()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_methods_that_builtins_call_are_given_arrays(mode: str) -> None:
+    seen: list[Any] = []
+
+    class Owner:
+        def weigh(self, x):
+            seen.append(x)
+            return float(x[0])
+
+    owner = Owner()
+
+    @jitla.jit(compile=mode)
+    def f(x):
+        y = x + 1
+        top = max([x * 2, y], key=owner.weigh)
+        list(map(owner.weigh, [y * 2]))
+        sorted([y * 3], key=seen.append)
+        return top
+
+    for _ in range(3):
+        assert same(f(np.arange(3.0)), np.arange(3.0) + 1)
+    assert len(seen) == 12 and all(type(each) is np.ndarray for each in seen)
