@@ -36,7 +36,7 @@ _FILE = __file__ + MARK  # its frames are not counted
 
 # What is called is put into a variable first: CPython 3.11 looks longer for methods than for attributes.
 _CALL = """\
-def made({free}):
+def make_wrapper({free}):
     def wrapper({parameters}):
         try:
             {body}
@@ -51,7 +51,7 @@ def made({free}):
     return wrapper
 """
 _SUSPENDED = """\
-def made({free}):
+def make_wrapper({free}):
     {head} wrapper({parameters}):
         try:
             {body}

@@ -24,10 +24,10 @@ SPENT_SECONDS, PLAIN_COUNT = 0.1, 3
 PLAIN_PER_SECOND = 20.0
 #: Traced generators that are timed for a decision, and generators until the next one.
 TRIALS, REST, MAX_REST = 3, 32, 1 << 16
-#: A traced generator may take so many times what plain steps take, and so many seconds more.
-DEARER, OVER_SECONDS = 1.1, 0.03
-#: Part of a plain step that tracing must save to be kept.
-SAVING = 0.02
+#: Bound on the time of a traced generator: a factor of the time of as many plain steps, plus seconds.
+MAX_SLOWDOWN, MAX_EXTRA_SECONDS = 1.1, 0.03
+#: Fraction of a plain step's time that tracing must save to be kept.
+MIN_SAVING = 0.02
 
 
 class StepTimes:
@@ -58,8 +58,8 @@ class StepTimes:
         return self.rest <= 0
 
     def allowed(self, steps: int) -> float:
-        """Return the seconds that so many traced steps may take."""
-        return DEARER * steps * self.plain + OVER_SECONDS if self.plain < inf else inf
+        """Return the most seconds that this number of traced steps may take."""
+        return MAX_SLOWDOWN * steps * self.plain + MAX_EXTRA_SECONDS if self.plain < inf else inf
 
     def run_plain(self, steps: Any) -> Generator[Any, Any, Any]:
         """Run a generator of the plain function and time its steps."""
@@ -107,7 +107,7 @@ class StepTimes:
         self._decide()
 
     def _decide(self) -> None:
-        self.is_traced = self.traced < (1.0 - SAVING) * self.plain
+        self.is_traced = self.traced < (1.0 - MIN_SAVING) * self.plain
         self.rest = min(REST << self._decisions, MAX_REST)
         self._decisions += 1
         self.trials = self.count = 0

@@ -20,7 +20,7 @@ from jitla.accel.timing_sim import Timing, measure
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
-PITCH = 1 << 16  # rows in DRAM are less than so many elements apart
+PITCH = 1 << 16  # upper bound on the distance between rows in DRAM, in elements
 Span = tuple[int, int]
 
 

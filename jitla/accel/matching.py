@@ -38,7 +38,7 @@ class Place:
     by: tuple[tuple[Axis, int], ...] = ()
 
     def plus(self, other: Place, times: int = 1) -> Place:
-        """Return the sum with `other`, taken so many times."""
+        """Return the sum of this index and a multiple of `other`."""
         found = dict(self.by)
         for axis, step in other.by:
             found[axis] = found.get(axis, 0) + step * times
@@ -73,7 +73,7 @@ class Access:
 
 
 class Splits:
-    """Axes that turned out to be two: their outer part takes so many steps of the inner."""
+    """Axes to be split in two, with the number of inner steps in one outer step."""
 
     def __init__(self) -> None:
         self.parts: dict[Axis, tuple[Axis, Axis]] = {}

@@ -338,7 +338,7 @@ class _Channel:
 
     def _served(self, now: int, done: Event | None) -> None:
         self.is_busy = False
-        if self.waiting:  # whoever waits has a request in the queue, and pays no latency again
+        if self.waiting:  # a request that is queued already has paid the latency
             self._serve(now, self.costs.next_burst)
         if done is not None:
             done(now)

@@ -143,7 +143,7 @@ def order_of(instructions: Sequence[Instruction]) -> Order:
 
 
 RESIDENT = 2048  # micro-ops on the chip: the smallest memory an implementation has
-DISTANCE = 3  # among so many steps in a row, no two write one element
+DISTANCE = 3  # number of consecutive steps that must write different elements
 # Every rule, and what breaks it.
 RULES: dict[str, str] = {
     "encoding": "a number does not fit into its field",

@@ -93,7 +93,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def trials(rows: int, seconds: float) -> Iterator[Trial]:
-    """Yield what every function takes on matrices of so many rows, for about so many seconds each."""
+    """Yield the time of each function on matrices with `rows` rows, for about `seconds` seconds."""
     rng = np.random.default_rng(1)
     X = rng.normal(size=(rows, COLUMNS))
     args = X, (X[:, 0] > 0) * 1.0, 0.1 * rng.normal(size=COLUMNS)

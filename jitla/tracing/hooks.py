@@ -466,8 +466,8 @@ class Hooks(Lifting):
             return call_at(place_of(_getframe(1)), op, (target, value), {})
         value = session.plain(value)
         if kind in CONTAINERS and not is_wild(value):
-            if kind is list:
-                session.plain(target)  # `*=` repeats what it holds
+            if kind is list and op is operator.imul:  # it repeats what the list holds
+                session.plain(target)
             return op(target, value)
         return Foreign(op, session)(target, value)
 

@@ -180,7 +180,9 @@ class Indexing(Together):
             if (made := gathered(self, value, key)) is not None:
                 return made
             key = self.plain(key)
-        if (type(key) is slice or type(key) not in TAME) and _runs_code(key):
+            if type(key) is not np.ndarray and _runs_code(key):
+                return self.outside(operator.getitem, (array, key), {})
+        elif type(key) not in TAME and type(key) is not tuple and is_wild(key):
             return self.outside(operator.getitem, (array, key), {})
         if type(key) is np.ndarray:
             picked = self.pick(value, key)

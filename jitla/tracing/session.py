@@ -433,18 +433,7 @@ def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict
 
 def looped(site: Site, args: tuple, kwargs: dict) -> Any:
     """Call a function for its loops over elements, without a session."""
-    site.calls += 1
-    outer = LOCAL.session
-    try:
-        if outer is not None:  # called by code that runs in the midst of a traced call
-            args, kwargs = outer.plain(args), outer.plain(kwargs)
-            LOCAL.session = None
-        return site.looping.call(args, kwargs)
-    except BaseException as error:
-        error.__traceback__ = user_traceback(error.__traceback__)
-        raise
-    finally:
-        LOCAL.session = outer
+    return untraced(site, site.looping.call, (args, kwargs), {})
 
 
 def _stepped(inner: Any) -> Generator:
