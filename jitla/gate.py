@@ -22,7 +22,7 @@ from jitla.concurrency import (
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.headroom import foresee
-from jitla.loading import NotLoaded, load
+from jitla.loading import LACKING, NotLoaded, load
 from jitla.stacks import start
 from jitla.turning import indexes_in_turn, reaches
 
@@ -254,7 +254,7 @@ class Gate:
 
     def tell_failure(self, name: str, text: str) -> None:
         """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
-        with suppress(NotLoaded):  # the logging module may be missing, too
+        with suppress(*LACKING):  # there may be no memory, and no logging module, to tell it with
             self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:

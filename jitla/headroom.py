@@ -21,7 +21,7 @@ def foresee(nbytes: int) -> None:
     try:
         mmap.mmap(-1, nbytes).close()
     except (OSError, OverflowError, ValueError) as error:
-        raise MemoryError(f"there are no {nbytes >> 20} MiB of memory for the compiler") from error
+        raise MemoryError(f"there are no {nbytes >> 20} MiB of memory left") from error
 
 
 class _Mappings:

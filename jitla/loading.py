@@ -26,6 +26,7 @@ from jitla.concurrency import (
     hurry,
     pausing,
 )
+from jitla.headroom import foresee
 from jitla.stacks import start
 
 __all__ = ["LACKING", "NotLoaded", "Retry", "is_waiting", "load"]
@@ -34,6 +35,8 @@ __all__ = ["LACKING", "NotLoaded", "Retry", "is_waiting", "load"]
 PATIENCE = 10.0
 #: Seconds between checks that the loading thread still exists in this process (it does not after a fork).
 LOOK = 0.1
+#: Bytes that must be free before anything is loaded: more than a load takes, so that it leaves some to the program.
+FREE_BYTES = 64 << 20
 #: Calls that go by, at most, before what failed is tried again.
 MOST = 1 << 10
 _IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
@@ -138,7 +141,7 @@ class Loader:
         name = task.name
         try:
             start(threading.Thread(target=self._work, args=(task,), name="jitla loads"))
-        except (RuntimeError, MemoryError):  # no more threads, or the process ends
+        except RuntimeError:  # no more threads, or the process ends
             return self._loaded(name)
         with hurry():
             while not task.done.wait(LOOK):
@@ -167,6 +170,7 @@ class Loader:
         # Whoever imports has locks that those who load may wait for: it does not wait for ever.
         taken = self._lock.acquire(timeout=PATIENCE if _is_importing(sys._getframe()) else -1)
         try:
+            foresee(FREE_BYTES)
             with _keeping_all():
                 if not self._first:
                     # Forks take its lock, which what is loaded needs: from now on they wait for loads first.

@@ -11,12 +11,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from jitla.headroom import foresee
+
 __all__ = ["LEAST", "deeply", "is_shallow", "stack_bytes", "start"]
 
 #: Bytes of stack that tracing and planning need; on less calls are the plain function's.
 LEAST = 128 << 10
 #: Bytes that the compiler needs, and that threads started here have at least.
 ENOUGH = 1 << 20
+#: Bytes of stack that the system gives threads where the program asks for nothing else; less on some.
+USUAL = 8 << 20
+#: Bytes beside its stack that must be free before a thread is started.
+BESIDE_STACK = 8 << 20
 _MAIN = threading.main_thread().ident  # the system lets its stack grow
 _ATTRIBUTES = 256  # bytes, more than any system's `pthread_attr_t` has
 _SETTING = threading.Lock()
@@ -64,7 +70,12 @@ def _asked() -> int:
 
 
 def start(thread: threading.Thread) -> None:
-    """Start `thread` with a stack that is large enough, whatever the program has set for its own."""
+    """Start `thread` with a stack that is large enough, whatever the program has set for its own.
+
+    Raises `RuntimeError`, as Python does, if the process cannot have another thread. A thread that finds no
+    memory for its first frame would end at once, while `Thread.start` waits for it for ever: what it needs
+    is asked of the system before.
+    """
     with _SETTING:
         # What is set is returned by setting another one only; asked without an argument, Python sets it to 0.
         usual = threading.stack_size(ENOUGH)
@@ -72,7 +83,10 @@ def start(thread: threading.Thread) -> None:
         if not 0 < usual < ENOUGH:
             threading.stack_size(usual)
         try:
+            foresee(max(usual or USUAL, ENOUGH) + BESIDE_STACK)
             thread.start()
+        except MemoryError as error:
+            raise RuntimeError("can't start new thread: no memory") from error
         finally:
             _BEFORE.clear()
             now = threading.stack_size(usual)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import loading
+from jitla import loading, stacks
 from jitla.headroom import foresee
 from jitla.hops import OpSpec, lookup, register
 from jitla.loading import LACKING, Loader, NotLoaded, Retry
@@ -158,9 +158,24 @@ def test_threads_started_here_have_enough_whatever_is_set() -> None:
     assert found[0] >= ENOUGH
 
 
+def test_threads_without_memory_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = threading.Thread(target=lambda: None)
+    usual = threading.stack_size()
+    monkeypatch.setattr(stacks, "BESIDE_STACK", 1 << 62)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        start(thread)
+    assert not thread.is_alive() and threading.stack_size() == usual
+
+
+def test_nothing_is_loaded_where_it_would_take_the_rest_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "FREE_BYTES", 1 << 62)
+    with pytest.raises(NotLoaded, match="MiB of memory left"):
+        Loader().load("colorsys")
+
+
 def test_memory_that_there_is_not_is_foreseen() -> None:
     foresee(1 << 20)
-    with pytest.raises(MemoryError, match="MiB of memory for the compiler"):
+    with pytest.raises(MemoryError, match="MiB of memory left"):
         foresee(1 << 62)
 
 

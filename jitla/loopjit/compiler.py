@@ -69,7 +69,10 @@ class Foreman:
             self._tasks.put(task)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="jitla-loops", daemon=True)
-                start(self._thread)
+                try:
+                    start(self._thread)
+                except RuntimeError:  # no more threads: the task waits for the next one
+                    self._thread = None
 
     def _work(self) -> None:
         while True:
