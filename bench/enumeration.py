@@ -1,6 +1,6 @@
 """How many plans there are for the inner loops of machine learning, and how many of them are costed.
 
-The doors used: `GATE` of jitla, whose programs say what was traced, and `jitla.fusion`. Milliseconds
+The doors used: `ENGINE` of jitla, whose programs say what was traced, and `jitla.fusion`. Milliseconds
 are those of the processor: other programs do not count.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 
 import jitla
 from jitla.config import current
+from jitla.engine import ENGINE
 from jitla.fusion import Layout, Prices, all_layouts, plan
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
@@ -30,7 +31,6 @@ from jitla.fusion.planner import (
     search_all,
 )
 from jitla.fusion.templates import Facts
-from jitla.gate import GATE
 
 Array = np.ndarray
 MAX_COSTED, MAX_MEDIAN, MAX_WORST, MAX_KNOWN = 300, 20.0, 100.0, 1.0
@@ -142,9 +142,9 @@ def cases(rng: np.random.Generator) -> dict[str, tuple[Callable[..., Any], list[
 
 def traced(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple[Any, dict[int, Layout]]]:
     """Return the roots of the blocks that a function runs, rewritten, and how their leaves lie."""
-    GATE.compiler(current()).clear()
+    ENGINE.compiler(current()).clear()
     jitla.jit(function, compile="sync")(*arguments)
-    return [(p.plan.outputs, dict(p.stages[-1].draft.layouts)) for p in GATE.compiler(current()).programs()]
+    return [(p.plan.outputs, dict(p.stages[-1].draft.layouts)) for p in ENGINE.compiler(current()).programs()]
 
 
 def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any) -> list[Found]:
@@ -183,7 +183,7 @@ def main() -> None:
           f"{'ms':>8}{'worst':>8}{'known':>8}")
     for name, (function, arguments) in cases(np.random.default_rng(3)).items():
         blocks = traced(function, arguments)
-        compiler = GATE.compiler(current())
+        compiler = ENGINE.compiler(current())
         machine = compiler._tools.machine
         found = [f for roots, layouts in blocks
                  for f in enumerated(roots, layouts, machine, compiler.supports)]

@@ -21,7 +21,7 @@ import numpy as np
 
 import jitla
 from bench.measure import Estimate, estimate, repeats, seconds, settle
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.recompile import Program
 
 Array = np.ndarray
@@ -266,12 +266,12 @@ def traced_scratch() -> Iterator[None]:
         return argument, partial(_launch, launch)
 
     Program._block = block  # type: ignore[method-assign, assignment]
-    GATE._compilers.clear()
+    ENGINE._compilers.clear()
     try:
         yield
     finally:
         Program._block = made  # type: ignore[method-assign]
-        GATE._compilers.clear()
+        ENGINE._compilers.clear()
 
 
 def _launch(launch: Callable[..., object], block: bytes, *operands: object) -> object:

@@ -1,6 +1,6 @@
 """Predicted against measured seconds: is the cost model true where the machine's constants are?
 
-The doors used: `GATE` of jitla, whose blocks are noted as they are bound, `Prices` of jitla.fusion.
+The doors used: `ENGINE` of jitla, whose blocks are noted as they are bound, `Prices` of jitla.fusion.
 Times are least of many rounds over all cases in turn: what else runs on the machine only adds time.
 """
 
@@ -21,8 +21,8 @@ import jitla
 from bench.peers import cells as memory_bound
 from bench.peers import chains
 from jitla.config import current
+from jitla.engine import ENGINE
 from jitla.fusion import Cost, Layout, Prices, all_layouts
-from jitla.gate import GATE
 from jitla.hops import Machine
 
 Array = np.ndarray
@@ -57,7 +57,7 @@ class Case:
     def prepare(self, machine: Machine) -> None:
         """Run the function decorated, note its blocks, and price their plans."""
         noted: list[tuple[Any, Any, list[Any]]] = []
-        bind = GATE.bind
+        bind = ENGINE.bind
 
         def noting(*given: Any) -> Any:
             bound = bind(*given)
@@ -70,13 +70,13 @@ class Case:
             bound.run = once
             return bound
 
-        GATE.bind = noting  # type: ignore[method-assign]
+        ENGINE.bind = noting  # type: ignore[method-assign]
         try:
             with jitla.options(num_threads=self.threads):
-                GATE.compiler(current()).clear()  # plans are for the sizes they were first made for
+                ENGINE.compiler(current()).clear()  # plans are for the sizes they were first made for
                 jitla.jit(self.function, compile="sync")(*self.arguments)
         finally:
-            GATE.bind = bind  # type: ignore[method-assign]
+            ENGINE.bind = bind  # type: ignore[method-assign]
         for bound, run, leaves in noted:
             self.runs.append(lambda run=run, leaves=leaves: run(leaves))
             self.costs += self.price(bound.program, leaves, machine)

@@ -17,8 +17,8 @@ import numpy as np
 
 import jitla
 from bench.measure import settle
+from jitla.engine import ENGINE
 from jitla.fusion import templates as rows
-from jitla.gate import GATE
 
 Array = np.ndarray
 
@@ -89,12 +89,12 @@ def apart() -> Iterator[None]:
     """Plan as if there were no fused products with wide matrices."""
     taken = rows.takes_wide
     rows.takes_wide = lambda product: False
-    GATE._compilers.clear()
+    ENGINE._compilers.clear()
     try:
         yield
     finally:
         rows.takes_wide = taken
-        GATE._compilers.clear()
+        ENGINE._compilers.clear()
 
 
 def run(case: Case, dtype: str, threads: int, pairs: int, clock: Callable[[], float]) -> list[float]:

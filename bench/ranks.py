@@ -1,6 +1,6 @@
 """Whether the plan that is predicted to be best is: all plans of small blocks are run.
 
-The doors used: `GATE` of jitla, whose compiler is made to follow a plan, and `jitla.fusion`.
+The doors used: `ENGINE` of jitla, whose compiler is made to follow a plan, and `jitla.fusion`.
 Plans are run in turn; the least of many runs counts.
 """
 
@@ -17,6 +17,7 @@ import numpy as np
 
 import jitla
 from jitla.config import current
+from jitla.engine import ENGINE
 from jitla.fusion import (
     Recall,
     all_layouts,
@@ -30,7 +31,6 @@ from jitla.fusion.enumeration import (
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import Partition
 from jitla.fusion.planner import search_all
-from jitla.gate import GATE
 
 Array = np.ndarray
 
@@ -84,7 +84,7 @@ CASES: dict[str, Callable[..., Any]] = {
 def blocks(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple[Any, list[Any]]]:
     """Return what is known of the blocks that a function runs before they are rewritten, and their leaves."""
     noted: list[tuple[Any, list[Any]]] = []
-    bind = GATE.bind
+    bind = ENGINE.bind
 
     def noting(*given: Any) -> Any:
         bound = bind(*given)
@@ -97,12 +97,12 @@ def blocks(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
         bound.run = once
         return bound
 
-    GATE.bind = noting  # type: ignore[method-assign]
+    ENGINE.bind = noting  # type: ignore[method-assign]
     try:
-        GATE.compiler(current()).clear()
+        ENGINE.compiler(current()).clear()
         jitla.jit(function, compile="sync")(*arguments)
     finally:
-        GATE.bind = bind  # type: ignore[method-assign]
+        ENGINE.bind = bind  # type: ignore[method-assign]
     return noted
 
 
@@ -110,7 +110,7 @@ class Plans:
     """All choices of points of a block: the searches of its partitions, tried one choice after the other."""
 
     def __init__(self, draft: Any) -> None:
-        self.compiler = GATE.compiler(current())
+        self.compiler = ENGINE.compiler(current())
         self.draft = draft
         self.searches: list[Search] = []
         self.chosen: list[int] = []

@@ -16,7 +16,7 @@ import numpy as np
 import jitla
 from bench.expressions import CASES, Array, Case
 from bench.measure import Estimate, estimate, repeats, seconds, settle
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.hops import bytes_of, flops, topo
 from jitla.recompile import Program
 
@@ -63,7 +63,7 @@ def compiled(case: Case, arguments: list[Array], **options: Any) -> tuple[Callab
     call()
     call()
     with jitla.options(numerics=case.numerics, **options) as config:
-        return call, GATE.compiler(config).programs()[-1]
+        return call, ENGINE.compiler(config).programs()[-1]
 
 
 def work(program: Program) -> tuple[float, float]:

@@ -34,7 +34,7 @@ from jitla.cli.demo_algorithms import (
     l2svm,
     logistic,
 )
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from tests.semantics import modes
 from tests.semantics.table import ROWS, cases
 
@@ -186,7 +186,7 @@ def timed(
 def rest() -> None:
     """Wait until nothing is compiled behind the program."""
     begun = time.perf_counter()
-    while GATE.behind.busy and time.perf_counter() - begun < SETTLE:
+    while ENGINE.behind.busy and time.perf_counter() - begun < SETTLE:
         time.sleep(0.01)
 
 
@@ -201,7 +201,7 @@ def measure(subject: Subject, seconds: float, clock: Callable[[], float] = time.
     usual = timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     while len(taken) < calls:
         taken += timed(fast, subject.arguments, min(calls - len(taken), max(calls // TURNS, 1)), clock)
-        if not GATE.behind.busy:
+        if not ENGINE.behind.busy:
             usual += timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     rest()
     late = median(taken[-max(calls // 4, 3):])

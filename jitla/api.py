@@ -11,12 +11,8 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import awaited, behind, foreign, is_decorated
-from jitla.calling import called_instead
 from jitla.config import current
-from jitla.errors import TraceError
-from jitla.gate import GATE
-from jitla.recompilation import (
+from jitla.dispatch.control import (
     call_traced,
     finish,
     recompilation,
@@ -24,14 +20,23 @@ from jitla.recompilation import (
     spec,
     warm_up,
 )
-from jitla.scheduling import schedule
-from jitla.state import State
+from jitla.dispatch.decorator import called_instead
+from jitla.dispatch.function_state import State
+from jitla.dispatch.schedule_pins import schedule
+from jitla.engine import ENGINE
+from jitla.errors import TraceError
+from jitla.introspection.callables import (
+    awaited,
+    behind,
+    foreign,
+    is_decorated,
+)
 
 if TYPE_CHECKING:
+    from jitla.dispatch.quantization import QuantizedFunction
+    from jitla.dispatch.tuning import Tuning
     from jitla.explanations.explanation import Explanation
     from jitla.hops import Machine
-    from jitla.quantization import QuantizedFunction
-    from jitla.tuning import Tuning
 
 ndarray = np.ndarray
 
@@ -151,7 +156,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: GATE.room("explanations.collect").stats_of(state.all_sites(), state.failures)
+    wrapper.stats = lambda: ENGINE.room("explanations.collect").stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -204,11 +209,11 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
-        return GATE.room("explanations.collect").function_record(
-            state.function, state.all_sites(), state.note, assumed=GATE.assumes, watch=watch, codes=codes,
+        return ENGINE.room("explanations.collect").function_record(
+            state.function, state.all_sites(), state.note, assumed=ENGINE.assumes, watch=watch, codes=codes,
             given=given or state.foreign, failed=state.failures)
 
-    made: Explanation = GATE.room("explanations.explanation").explanation(record, level)
+    made: Explanation = ENGINE.room("explanations.explanation").explanation(record, level)
     return made
 
 
@@ -217,9 +222,9 @@ def coverage() -> str:
 
     Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
     """
-    sites = [site for state in list(GATE.states) for site in state.all_sites()]
-    account = GATE.room("explanations.collect")
-    table: str = GATE.room("explanations.explanation").coverage_table(
+    sites = [site for state in list(ENGINE.states) for site in state.all_sites()]
+    account = ENGINE.room("explanations.collect")
+    table: str = ENGINE.room("explanations.explanation").coverage_table(
         account.fallbacks_of(sites), account.loops_of(sites))
     return table
 
@@ -241,7 +246,7 @@ def calibrate() -> Machine:
     -----
     What else runs on the machine is measured, too. Functions that were compiled keep their plans.
     """
-    machine: Machine = GATE.calibrate(current())
+    machine: Machine = ENGINE.calibrate(current())
     return machine
 
 
@@ -274,7 +279,7 @@ def sparsify(x: np.ndarray, /) -> np.ndarray:
     >>> float((jitla.sparsify(x) @ np.ones(1000))[0])
     200.0
     """
-    found: np.ndarray = GATE.room("analysis").analysed(x)
+    found: np.ndarray = ENGINE.room("tracing.sparse.sparsify").sparsify(x)
     return found
 
 
@@ -307,7 +312,7 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     TraceError
         If the function's source is not known, or `data` is empty.
     """
-    made: QuantizedFunction = GATE.room("quantization").quantized(function, data, per_channel)
+    made: QuantizedFunction = ENGINE.room("dispatch.quantization").quantized(function, data, per_channel)
     return made
 
 
@@ -343,7 +348,7 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    found: Tuning = GATE.room("tuning").tune(
+    found: Tuning = ENGINE.room("dispatch.tuning").tune(
         state, decorated, args, kwargs, trials, seconds, learner)
     return found
 

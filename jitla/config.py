@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jitla.classes import cached_property, dataclass
 from jitla.concurrency import relock
 from jitla.errors import ConfigError, JitlaWarning
-from jitla.recursion import give_back
+from jitla.introspection.recursion import give_back
 
 __all__ = [
     "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",

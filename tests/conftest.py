@@ -36,7 +36,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure() -> None:
     """Let no plan come from another test: many change what plans depend on, or count them."""
-    from jitla.planned import Planned
+    from jitla.runtime.disk_cache import Planned
 
     Planned.on = False
 
@@ -63,9 +63,9 @@ def _few_mappings() -> Iterator[None]:
     yield
     maps = Path("/proc/self/maps")
     if maps.exists() and maps.read_bytes().count(b"\n") > MANY_MAPPINGS:
-        from jitla.gate import GATE
+        from jitla.engine import ENGINE
 
-        for state in list(GATE.states):
+        for state in list(ENGINE.states):
             state.clear()
-        GATE.renew()
+        ENGINE.renew()
         gc.collect()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 
-from jitla import measurer
+from jitla.cli import tuning_workers
 
-usual = measurer.Bench.runner
+usual = tuning_workers.Bench.runner
 
 
 def runner(bench, values):
@@ -31,5 +31,5 @@ def hang():
 
 def main():
     """Answer as the usual process does."""
-    measurer.Bench.runner = runner
-    measurer.main()
+    tuning_workers.Bench.runner = runner
+    tuning_workers.measure()

@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tuner import Settings, Trees, search
+from jitla.tuner.search import (
+    Settings,
+    search,
+)
+from jitla.tuner.trees import Trees
 from tests.tuner.spaces import bowl, cost
 
 
 @pytest.mark.parametrize("loss", ["rank", "square"])
 def test_lightgbm_learns_what_the_built_in_trees_learn(loss):
     pytest.importorskip("lightgbm")
-    from jitla.boosted import Boosted
+    from jitla.tuner.lightgbm_model import Boosted
     rng = np.random.default_rng(1)
     x = rng.random((200, 3))
     costs, groups = 1 + (x[:, 0] - 0.3) ** 2 + 0.2 * x[:, 1], np.zeros(200, np.int64)
@@ -28,7 +32,7 @@ def test_lightgbm_learns_what_the_built_in_trees_learn(loss):
 
 def test_lightgbm_says_nothing_of_samples_that_no_tree_can_part():
     pytest.importorskip("lightgbm")
-    from jitla.boosted import Boosted
+    from jitla.tuner.lightgbm_model import Boosted
     one = np.zeros(4, np.int64)
     for x in (np.ones((4, 3)), np.arange(6.0).reshape(2, 3), np.ones((1, 3))):
         scores = Boosted().fit(x, np.arange(1.0, len(x) + 1), one[:len(x)], np.zeros(len(x))).score(x)

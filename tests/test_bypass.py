@@ -18,9 +18,9 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from jitla import bypass
-from jitla.bypass import MOST
-from jitla.call_classes import (
+from jitla.dispatch import wrapper_code as bypass
+from jitla.dispatch.wrapper_code import MOST
+from jitla.profiling.call_classes import (
     SOME,
     kind_of_argument,
 )

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.callables import behind, kind_note
 from jitla.errors import ConfigError, TraceError
+from jitla.introspection.callables import (
+    behind,
+    kind_note,
+)
 
 X = np.random.default_rng(3).normal(size=(60, 4))
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla import call_classes as cold
-from jitla.call_classes import (
+from jitla.profiling import call_classes as cold
+from jitla.profiling.call_classes import (
     FEW,
     Cold,
     Payoff,

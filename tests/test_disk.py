@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 import jitla
-from jitla import disk
 from jitla.__main__ import main
-from jitla.disk import (
+from jitla.engine import ENGINE
+from jitla.events import Event
+from jitla.runtime import disk_cache as disk
+from jitla.runtime.disk_cache import (
     LARGEST,
     MAGIC,
     Disk,
@@ -27,8 +29,6 @@ from jitla.disk import (
     pack,
     parse,
 )
-from jitla.events import Event
-from jitla.gate import GATE
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = bytes(range(256)) * 3
@@ -405,7 +405,7 @@ def test_a_refused_directory_warns_once(tmp_path: Path) -> None:
     (tmp_path / "objects").mkdir()
     (tmp_path / "objects").chmod(0o777)
     with jitla.options(cache_dir=tmp_path), pytest.warns(jitla.CacheWarning, match="written by") as seen:
-        store = GATE.disk()
+        store = ENGINE.disk()
         assert store is not None and store.get("key", "maker") is None
         store.put("key", "maker", CODE)
     assert len(seen) == 1 and kept(tmp_path) == []
@@ -416,7 +416,7 @@ def test_a_warning_that_is_an_error_ends_no_program(tmp_path: Path) -> None:
     (tmp_path / "objects").chmod(0o777)
     with jitla.options(cache_dir=tmp_path), warnings.catch_warnings():
         warnings.simplefilter("error")
-        store = GATE.disk()
+        store = ENGINE.disk()
         assert store is not None and store.get("key", "maker") is None
 
 

@@ -10,7 +10,11 @@ from inspect import stack as callers
 import numpy as np
 import pytest
 
-from jitla.frame_readers import looks_at_frames, looks_beyond, stays_plain
+from jitla.introspection.frames import (
+    looks_at_frames,
+    looks_beyond,
+    stays_plain,
+)
 
 
 def one_above():

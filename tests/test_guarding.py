@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import guarding
-from jitla.gate import GATE
-from jitla.tuner import VERSION
-from jitla.tuning import Session
+from jitla.dispatch.tuning import Session
+from jitla.engine import ENGINE
+from jitla.tuner import measurement as guarding
+from jitla.tuner.records import VERSION
 
 
 def distance(x, y):
@@ -23,15 +23,15 @@ X = np.random.default_rng(1).random((300, 400))
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
         yield tmp_path
-        GATE.renew()
+        ENGINE.renew()
 
 
 def job_of(f, *args):
     """Return the one kernel of a call as other processes run it."""
     session = Session()
-    GATE.renew(session)
+    ENGINE.renew(session)
     f(*args)
-    GATE.renew()
+    ENGINE.renew()
     (task,) = session.tasks.values()
     return task.choice.space(), task.job(jitla.config.current())
 
@@ -74,8 +74,8 @@ def test_lines_that_are_broken_are_skipped(kept):
     broken = f'{{"v":{VERSION}}}\nno\n{{"v":99,"kernel":"x"}}\n\x00\xff[]\n' + "9" * 5000 + "\n"
     (kept / "tuned" / "records.jsonl").write_text(broken)
     (kept / "tuned" / "records.jsonl").chmod(0o600)
-    GATE._records.clear()
-    GATE.renew()
+    ENGINE._records.clear()
+    ENGINE.renew()
     f.cache_clear()
     assert f(X, X).tobytes() == wanted.tobytes()
-    assert GATE.records(jitla.config.current()).skipped == 5
+    assert ENGINE.records(jitla.config.current()).skipped == 5

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import hot
-from jitla.gate import GATE
-from jitla.tuner import Record
+from jitla.engine import ENGINE
+from jitla.tuner import background as hot
+from jitla.tuner.records import Record
 
 X = np.random.default_rng(1).random((20_000, 16))
 
@@ -28,20 +28,20 @@ def add(x):
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False, tune_after_ms=1):
         yield tmp_path
-        GATE.renew()
+        ENGINE.renew()
 
 
 def until_tuned():
     for thread in enumerate():
         if thread.name == "jitla tunes":
             thread.join(60)
-    GATE.behind.wait(60)
+    ENGINE.behind.wait(60)
 
 
 def line(job, config):
-    choice = job.parcel.choice(GATE.compiler(jitla.config.current()))
+    choice = job.parcel.choice(ENGINE.compiler(jitla.config.current()))
     every = {**choice.space().values(choice.space().default), **config}
-    return Record(*choice.key, GATE.host(), every, 0.5, 1.0, 0.0, True).line()
+    return Record(*choice.key, ENGINE.host(), every, 0.5, 1.0, 0.0, True).line()
 
 
 def test_a_hot_kernel_is_swapped_while_it_runs(kept, monkeypatch):
@@ -90,7 +90,8 @@ def test_a_process_that_fails_changes_nothing(kept, monkeypatch):
 
 
 def test_another_process_tunes_and_keeps_records(kept, monkeypatch):
-    monkeypatch.setattr(hot, "PROGRAM", "from jitla import hot; hot.TRIALS, hot.SHARE = 2, 1.0; hot.main()")
+    monkeypatch.setattr(
+        hot, "PROGRAM", "from jitla.cli import tuning_workers as w; w.TRIALS, w.SHARE = 2, 1.0; w.tune()")
     f = jitla.jit(softmax, compile="sync")
     wanted = f(X)
     for _ in range(100):
@@ -99,5 +100,5 @@ def test_another_process_tunes_and_keeps_records(kept, monkeypatch):
     assert f(X).tobytes() == wanted.tobytes()
     lines = (kept / "tuned" / "records.jsonl").read_text().splitlines()
     assert len(lines) == 3 and '"verified":true' in lines[-1]
-    records = GATE.records(jitla.config.current())
+    records = ENGINE.records(jitla.config.current())
     assert len(records) == 1  # the last one, as it was told

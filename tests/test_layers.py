@@ -9,7 +9,7 @@ import pytest
 
 import jitla
 from jitla.accel import Stage, of_tiling
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 
 RNG = np.random.default_rng(1)
 
@@ -23,7 +23,7 @@ def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False, accelerator="vta-pynq",
                        placement="forced"):
         yield tmp_path
-        GATE.renew()
+        ENGINE.renew()
 
 
 def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
@@ -34,18 +34,18 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
     found = jitla.tune(f, x, w, trials=6)
     (layer,) = [t for t in found if t.key.kernel.startswith("layer ")]
     assert layer.trials == 6 and layer.seconds <= layer.untuned
-    records = GATE.records(jitla.config.current())
-    (device,) = GATE.compiler(jitla.config.current()).devices
-    target = GATE.room("layers").target_of(device.spec)
+    records = ENGINE.records(jitla.config.current())
+    (device,) = ENGINE.compiler(jitla.config.current()).devices
+    target = ENGINE.room("tuner.accel_layers").target_of(device.spec)
     used = records.last(*layer.key, target)
     tiles = {**used.config, "filters": 1, "channels": 1, "threads": 1}
     assert tiles != used.config
     for config in (tiles, {**tiles, "filters": 99}):  # the last one is not legal, and not used
         records.add([replace(used, config=config, seconds=0.5, reference=1.0)])
-        GATE.renew()
+        ENGINE.renew()
         f.cache_clear()
         assert (f(x, w) == wanted).all()
-        (device,) = GATE.compiler(jitla.config.current()).devices
+        (device,) = ENGINE.compiler(jitla.config.current()).devices
         (ran,) = device.layers
         (tiling,) = device.job([Stage("out", ran, "images")]).tilings
         assert (of_tiling(tiling) == tiles) == (config is tiles)

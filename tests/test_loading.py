@@ -14,11 +14,28 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import loading, stacks
-from jitla.headroom import foresee
 from jitla.hops import OpSpec, lookup, register
-from jitla.loading import LACKING, Loader, NotLoaded, Retry
-from jitla.stacks import ENOUGH, LEAST, deeply, is_shallow, stack_bytes, start
+from jitla.process import (
+    loading,
+)
+from jitla.process import (
+    resources as stacks,
+)
+from jitla.process.loading import (
+    LACKING,
+    Loader,
+    NotLoaded,
+    Retry,
+)
+from jitla.process.resources import (
+    ENOUGH,
+    LEAST,
+    deeply,
+    foresee,
+    is_shallow,
+    stack_bytes,
+    start,
+)
 
 
 def in_thread(act: Any, kilobytes: int = 0) -> Any:
@@ -58,7 +75,7 @@ def test_a_module_is_loaded_in_a_thread_of_its_own(module: Any) -> None:
 
 def test_what_is_loaded_loads_more_in_the_same_thread(module: Any) -> None:
     inner = module("import threading\nthread = threading.get_ident()\n")
-    outer = module("import threading\nfrom jitla import loading\nthread = threading.get_ident()\n"
+    outer = module("import threading\nfrom jitla.process import loading\nthread = threading.get_ident()\n"
                    f"inner = loading.load({inner!r})\n")
     made = loading.load(outer)
     assert made.thread == made.inner.thread != threading.get_ident()
@@ -66,7 +83,7 @@ def test_what_is_loaded_loads_more_in_the_same_thread(module: Any) -> None:
 
 def test_a_call_while_a_module_is_imported_loads_in_its_thread(module: Any) -> None:
     inner = module("import threading\nthread = threading.get_ident()\n")
-    outer = module(f"from jitla import loading\ninner = loading.load({inner!r})\n")
+    outer = module(f"from jitla.process import loading\ninner = loading.load({inner!r})\n")
     assert __import__(outer).inner.thread == threading.get_ident()
 
 
@@ -167,7 +184,7 @@ def test_threads_without_memory_are_not_started(monkeypatch: pytest.MonkeyPatch)
     assert not thread.is_alive() and threading.stack_size() == usual
 
 
-def test_nothing_is_loaded_where_it_would_take_the_rest_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_loaded_where_it_would_take_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading, "FREE_BYTES", 1 << 62)
     with pytest.raises(NotLoaded, match="MiB of memory left"):
         Loader().load("colorsys")
@@ -204,7 +221,7 @@ def test_blocks_that_could_not_be_compiled_are_tried_again(monkeypatch: pytest.M
 def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jitla.gate import GATE
+    from jitla.engine import ENGINE
 
     def refuse(name: str) -> Any:
         raise NotLoaded(name)
@@ -219,8 +236,8 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
         return x - 1.0
 
     x = np.arange(3.0)
-    room = GATE.room
-    monkeypatch.setattr(GATE, "room", lambda name: refuse(name) if name == "tracing" else room(name))
+    room = ENGINE.room
+    monkeypatch.setattr(ENGINE, "room", lambda name: refuse(name) if name == "tracing" else room(name))
     assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
     with pytest.raises(StopIteration) as stop:
         waits(x).send(None)
@@ -228,7 +245,7 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
 
 
 def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    from jitla import headroom
+    from jitla.process import resources as headroom
 
     left = headroom.MAPPINGS_OF_OTHERS + 3 * headroom.MAPPINGS_OF_OBJECT
     counted: list[int] = []

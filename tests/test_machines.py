@@ -11,14 +11,18 @@ from pathlib import Path
 import pytest
 
 import jitla
-from jitla import calibration, machines
 from jitla.__main__ import main
-from jitla.calibration import Sizes, cache_sizes
 from jitla.codegen import LlvmBackend
 from jitla.config import Config, cache_directory
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.hops import REFERENCE
+from jitla.hops import machine_file as machines
 from jitla.runtime.process import _PROCESS
+from jitla.tuner import calibration
+from jitla.tuner.calibration import (
+    Sizes,
+    cache_sizes,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -105,17 +109,17 @@ def test_a_measured_machine_is_possible() -> None:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A gate that has not looked yet, and a measurement that takes no time."""
-    monkeypatch.setattr(GATE, "_machine", None)
-    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(ENGINE, "_machine", None)
+    monkeypatch.setattr(ENGINE, "_compilers", {})
     monkeypatch.setattr(calibration, "measure", lambda backend: REFERENCE._replace(name="measured"))
     return tmp_path
 
 
 def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
     with jitla.options(cache_dir=measured) as config:
-        before = GATE.compiler(config)
+        before = ENGINE.compiler(config)
         assert jitla.calibrate().name == "measured"
-        after = GATE.compiler(config)
+        after = ENGINE.compiler(config)
     assert after is not before
     assert (before._tools.machine.name, after._tools.machine.name) == ("reference", "measured")
     assert json.loads((measured / machines.NAME).read_text())["machine"]["name"] == "measured"
@@ -127,29 +131,29 @@ def test_kernels_are_shared_where_that_was_measured_to_pay(
     found = REFERENCE._replace(name="measured", threads=3, wake=1e-6, rouse=20e-6)
     monkeypatch.setattr(calibration, "measure", lambda backend: found)
     with jitla.options(cache_dir=measured) as config:
-        GATE.compiler(config)
-        assert GATE._native().serial_ns == pytest.approx(12_000)
+        ENGINE.compiler(config)
+        assert ENGINE._native().serial_ns == pytest.approx(12_000)
         jitla.calibrate()
-        GATE.compiler(config)
-        assert GATE._native().serial_ns == pytest.approx(1_800)
+        ENGINE.compiler(config)
+        assert ENGINE._native().serial_ns == pytest.approx(1_800)
         assert _PROCESS.pool["wake"] == 29
-        monkeypatch.setattr(GATE, "_machine", None)
-        monkeypatch.setattr(GATE, "_compilers", {})
+        monkeypatch.setattr(ENGINE, "_machine", None)
+        monkeypatch.setattr(ENGINE, "_compilers", {})
         monkeypatch.setattr(machines, "load", lambda *_: None)
-        GATE.compiler(config)
-    assert GATE._native().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
+        ENGINE.compiler(config)
+    assert ENGINE._native().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
 
 
 def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:
     (measured / "file").write_text("")
     with jitla.options(cache_dir=measured / "file") as config:
         jitla.calibrate()
-        assert GATE.compiler(config)._tools.machine.name == "measured"
+        assert ENGINE.compiler(config)._tools.machine.name == "measured"
 
 
 def test_fewer_threads_are_planned_for(measured: Path) -> None:
     with jitla.options(cache_dir=measured, num_threads=1) as config:
-        assert GATE.compiler(config)._tools.machine.threads == 1
+        assert ENGINE.compiler(config)._tools.machine.threads == 1
 
 
 def test_the_command_line_calibrates(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,9 +166,9 @@ SOURCE = """
 import sys
 import numpy as np
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 assert jitla.jit(lambda x: x + 1.0)(np.ones(1000)).sum() == 2000
-print(GATE._machine.name, GATE.host())
+print(ENGINE._machine.name, ENGINE.host())
 assert "jitla.calibration" not in sys.modules
 """
 

@@ -10,9 +10,9 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from jitla import tiering as tiers
+from jitla.dispatch import tiering as tiers
+from jitla.engine import ENGINE
 from jitla.events import compile_log
-from jitla.gate import GATE
 
 
 def weighted(x: Any, y: Any) -> Any:
@@ -21,7 +21,7 @@ def weighted(x: Any, y: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _no_program_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(ENGINE, "_compilers", {})
 
 
 def guards(function: Any) -> list[str]:
@@ -75,14 +75,14 @@ def test_another_size_compiles_nothing() -> None:
 def never_compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what is compiled from now on."""
     asked: list[str] = []
-    emit = vars(GATE.room("codegen").Jit)["_emit"]
+    emit = vars(ENGINE.room("codegen").Jit)["_emit"]
 
     def noted(self: Any, text: str, level: int) -> bytes:
         made: bytes = emit(self, text, level)
         asked.append(text)
         return made
 
-    monkeypatch.setattr(GATE.room("codegen").Jit, "_emit", noted)
+    monkeypatch.setattr(ENGINE.room("codegen").Jit, "_emit", noted)
     return asked
 
 

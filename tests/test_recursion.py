@@ -16,9 +16,14 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.call_classes import RUNNING
-from jitla.gate import GATE
-from jitla.recursion import DEEP, LEVELS, OPEN, call_with_room
+from jitla.engine import ENGINE
+from jitla.introspection.recursion import (
+    DEEP,
+    LEVELS,
+    OPEN,
+    call_with_room,
+)
+from jitla.profiling.call_classes import RUNNING
 from jitla.tracing import LOCAL
 
 MODES: dict[str, dict[str, Any]] = {
@@ -440,7 +445,7 @@ def test_functions_that_refer_to_themselves_are_collected() -> None:
         own(X, 20)
     gone = [weakref.ref(f), weakref.ref(type(own.__self__))]
     del f, own
-    GATE.behind.wait(10.0)  # jobs under way hold what they compile for
+    ENGINE.behind.wait(10.0)  # jobs under way hold what they compile for
     gc.collect()
     assert [each() for each in gone] == [None, None]
 

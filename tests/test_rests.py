@@ -23,7 +23,7 @@ from jitla.concurrency import (
     short_turns,
 )
 from jitla.config import current
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 
 
 class Clock:
@@ -114,7 +114,7 @@ def test_planning_rests_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_who_waits_for_a_compiler_lets_it_hurry() -> None:
-    compiler = GATE.compiler(current())
+    compiler = ENGINE.compiler(current())
     held, waited, done = threading.Event(), threading.Event(), threading.Event()
 
     def second() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 
 X = np.random.default_rng(1).random((300, 40))
 
@@ -231,11 +231,11 @@ def test_pins_belong_to_one_function_and_travel_with_it(decorated):
 
 def test_pins_do_not_heap_up_compilers(decorated):
     f, args, _ = decorated(distance, X, X[0], 3.0)
-    before = len(GATE._compilers)
+    before = len(ENGINE._compilers)
     for n in (1, 2, 4, 8):
         jitla.schedule(f, unroll=n)
         f(*args)
-    assert len(GATE._compilers) <= before + 1
+    assert len(ENGINE._compilers) <= before + 1
 
 
 def test_text_that_is_no_schedule_is_refused():

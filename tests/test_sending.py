@@ -8,9 +8,18 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.recompile import UNTUNED
-from jitla.sending import Job, Memory, Unsendable, head_of, packed, receive_job, send_job, unpacked
+from jitla.tuner.transport import (
+    Job,
+    Memory,
+    Unsendable,
+    head_of,
+    packed,
+    receive_job,
+    send_job,
+    unpacked,
+)
 
 X = np.random.default_rng(1).random((60, 40))
 
@@ -48,9 +57,9 @@ class Listening:
 @pytest.fixture
 def heard():
     listening = Listening()
-    GATE.renew(listening)
+    ENGINE.renew(listening)
     yield listening.seen
-    GATE.renew()
+    ENGINE.renew()
 
 
 @pytest.mark.parametrize("function, args", [
@@ -65,7 +74,7 @@ def test_what_was_sent_computes_the_same(heard, function, args):
     send_job(wire, head_of(Job(choice.parcel(), memory, choice.outputs, {})), memory)
     wire.seek(0)
     job = receive_job(wire)
-    there = job.parcel.choice(GATE.compiler(jitla.config.current()))
+    there = job.parcel.choice(ENGINE.compiler(jitla.config.current()))
     assert there.key == choice.key and there.space().knobs == choice.space().knobs
     mine = job.memory.operands()
     block, launch = there.make(UNTUNED)

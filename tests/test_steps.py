@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import steps
-from jitla.steps import PLAIN_COUNT, REST, SPENT_SECONDS, TRIALS, StepTimes
+from jitla.profiling import step_times as steps
+from jitla.profiling.step_times import (
+    PLAIN_COUNT,
+    REST,
+    SPENT_SECONDS,
+    TRIALS,
+    StepTimes,
+)
 
 
 class Clock:

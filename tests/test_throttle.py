@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from jitla import throttle
+from jitla.tuner import throttle
 
 WORKS = """
 import os
 from time import process_time
-from jitla import throttle
+from jitla.tuner import throttle
 slept = []
 vars(os).pop("SCHED_IDLE", None)  # processors are short where tests run
 os.nice = lambda by: None

@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import (
-    call_classes as cold,
-)
-from jitla import (
-    tiering as foresight,
-)
-from jitla import (
-    tiering as tiers,
-)
-from jitla.call_classes import Cold
-from jitla.gate import GATE
+from jitla.dispatch import tiering as foresight
+from jitla.dispatch import tiering as tiers
+from jitla.engine import ENGINE
 from jitla.hops import cost
+from jitla.profiling import call_classes as cold
+from jitla.profiling.call_classes import Cold
 from jitla.tracing import (
     fallback as replay,
 )
@@ -38,9 +32,9 @@ from tests.fuzz.compare import compare, outcome
 def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
-    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(ENGINE, "_compilers", {})
     monkeypatch.setattr(cold, "SOME", cold.FEW)  # first calls are traced, though what they do is done once
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
+    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
 
@@ -188,7 +182,7 @@ def test_what_cannot_be_compiled_stays_with_numpy(
         monkeypatch: pytest.MonkeyPatch, nobody: list[Any]) -> None:
     f, x = jitla.jit(lambda x: x * 6.5 - 1.0, compile="background"), np.ones(9000)
     f(x)
-    monkeypatch.setattr(GATE, "bind", lambda *given: 1 / 0)
+    monkeypatch.setattr(ENGINE, "bind", lambda *given: 1 / 0)
     nobody[0]()
     assert f.stats().waiting == 0 and f.stats().failures == 1
     assert (f(x) == 5.5).all() and len(nobody) == 1
@@ -256,7 +250,7 @@ def test_short_calls_are_plain_while_programs_are_made(
 def test_jobs_of_programs_with_brief_operations_rest_most(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
+    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
     for seconds in (1e-6, 1.0):
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
@@ -276,7 +270,7 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
 def test_blocks_that_an_earlier_process_compiled_wait_for_their_programs(
     nobody: list[Any], monkeypatch: pytest.MonkeyPatch, seconds: float, loaded: bool, tier: str,
 ) -> None:
-    monkeypatch.setattr(GATE, "has_plan", lambda config, request: True)
+    monkeypatch.setattr(ENGINE, "has_plan", lambda config, request: True)
     monkeypatch.setattr(tiers, "numpy_seconds", lambda request: seconds)
     if loaded:
         jitla.jit(lambda x: x - 3.25, compile="sync")(np.ones(9))
@@ -328,11 +322,11 @@ def test_a_program_for_another_magnitude_runs_until_the_best_one_is_planned() ->
     small, large = np.arange(60.0).reshape(3, 20), np.arange(20_000.0).reshape(1000, 20)
     f = jitla.jit(scaled, compile="background")
     f(small)
-    assert GATE.behind.wait(60.0)
+    assert ENGINE.behind.wait(60.0)
     runs = f.stats().kernel_runs
     assert (f(large) == scaled(large)).all()
     assert f.stats().kernel_runs == runs + 1 and not f.stats().waiting  # at once
-    assert GATE.behind.wait(60.0)
+    assert ENGINE.behind.wait(60.0)
     records = jitla.recompilations(f)[-2:]
     assert [(r.tier, r.plans) for r in records] == [("now", 0), ("behind", 1)]
     assert [r.guard.name for r in records] == ["size", "magnitude"]

@@ -13,9 +13,9 @@ import pytest
 
 import jitla
 from jitla.__main__ import main
-from jitla.gate import GATE
-from jitla.guarding import Guard
-from jitla.tuner import Record
+from jitla.engine import ENGINE
+from jitla.tuner.measurement import Guard
+from jitla.tuner.records import Record
 
 
 def softmax(x):
@@ -31,13 +31,13 @@ def total(x, w):
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
         yield tmp_path
-        GATE.renew()
+        ENGINE.renew()
 
 
 def made(found, changes, f):
     (usual,) = jitla.schedule(f)
     config = {**usual.usual, **changes} if changes else {}
-    return Record(found.key.kernel, found.key.shape, GATE.host(), config, 0.5, 1.0, 0.0, True)
+    return Record(found.key.kernel, found.key.shape, ENGINE.host(), config, 0.5, 1.0, 0.0, True)
 
 
 X = np.random.default_rng(1).random((4000, 16))
@@ -61,13 +61,13 @@ def test_records_choose_and_results_are_the_same(kept):
     before = f(X)
     found = jitla.tune(f, X, trials=1)[0]
     config = jitla.config.current()
-    records = GATE.records(config)
+    records = ENGINE.records(config)
     f(X)
     records.add([made(found, {"height": 24, "units": 2}, f)])
-    GATE.renew()
+    ENGINE.renew()
     f.cache_clear()
     assert f(X).tobytes() == before.tobytes()
-    (chosen,) = GATE.compiler(config).tuning.chosen.values()
+    (chosen,) = ENGINE.compiler(config).tuning.chosen.values()
     assert chosen["height"] == 24 and chosen["units"] == 2
     assert "tuned: height=24, units=2" in str(jitla.explain(f))
 
@@ -76,7 +76,7 @@ def test_another_process_runs_what_was_tuned_here(kept):
     f = jitla.jit(softmax, compile="sync")
     found = jitla.tune(f, X, trials=1)[0]
     before = f(X)
-    GATE.records(jitla.config.current()).add([made(found, {"height": 24, "units": 2}, f)])
+    ENGINE.records(jitla.config.current()).add([made(found, {"height": 24, "units": 2}, f)])
     program = ("import jitla; from tests.test_tuning import X, softmax; "
                "f = jitla.jit(softmax, compile='sync'); "
                "print(f(X).tobytes().hex() == open('wanted').read(), jitla.explain(f))")
@@ -130,8 +130,8 @@ def test_stencils_are_tried_in_tiles(kept):
     (usual,) = jitla.schedule(f)
     tiles = next(k.choices for k in usual.knobs if k.name == "tile")
     assert "16x256" in tiles and found.points > len(tiles) and not found.refused
-    GATE.records(config).add([made(found, {"tile": "16x256"}, f)])
-    GATE.renew()
+    ENGINE.records(config).add([made(found, {"tile": "16x256"}, f)])
+    ENGINE.renew()
     f.cache_clear()
     assert f(x).tobytes() == before.tobytes()
     assert "tile=16x256" in str(jitla.explain(f)) and "for j_o in range(5)" in str(f.explain().at("loops"))
@@ -144,11 +144,11 @@ def test_records_that_are_not_legal_are_not_used(kept):
     f(X)
     usual = made(found, {"height": 23}, f).config
     for wrong in (usual, {"height": 8}, {**usual, "height": "8"}, {}):
-        GATE.records(config).add([replace(made(found, {}, f), config=wrong)])
-        GATE.renew()
+        ENGINE.records(config).add([replace(made(found, {}, f), config=wrong)])
+        ENGINE.renew()
         f.cache_clear()
         f(X)
-        assert not GATE.compiler(config).tuning.chosen
+        assert not ENGINE.compiler(config).tuning.chosen
 
 
 def test_sums_over_rows_are_only_tuned_if_relaxed(kept):
@@ -169,7 +169,7 @@ def test_a_directory_that_others_can_write_is_not_used(kept):
 
 def test_nothing_chooses_where_nothing_was_tuned(kept):
     jitla.jit(softmax, compile="sync")(X)
-    assert GATE.compiler(jitla.config.current().with_changes({"compile": "sync"})).tuning is None
+    assert ENGINE.compiler(jitla.config.current().with_changes({"compile": "sync"})).tuning is None
 
 
 def test_arguments_are_not_written_to(kept):

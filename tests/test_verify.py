@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.verify import divergences
+from jitla.dispatch.verify_mode import divergences
 
 X = np.linspace(0.1, 2.0, 50)
 
@@ -23,10 +23,10 @@ class Wrong:
 
 
 def sabotage(monkeypatch):
-    from jitla.gate import GATE
+    from jitla.engine import ENGINE
 
-    bind = GATE.bind
-    monkeypatch.setattr(GATE, "bind", lambda *a: Wrong(bind(*a)))
+    bind = ENGINE.bind
+    monkeypatch.setattr(ENGINE, "bind", lambda *a: Wrong(bind(*a)))
 
 
 def test_what_agrees_is_returned():

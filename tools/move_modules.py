@@ -491,7 +491,7 @@ def main() -> None:
     docs = dict(line.split("\t", 1) for line in args.docs.read_text().split("\n") if line.strip())
     inside = args.package + "." if args.package else ""
     moves = Moves({old: new for old, new in table.items() if old.startswith(inside)})
-    order = order_of(args.package) if args.package else args.order.split()
+    order = args.order.split() or order_of(args.package)
     groups: dict[str, list[str]] = {}
     for old in sorted(moves.table, key=lambda name: order.index(name.rpartition(".")[2])):
         groups.setdefault(moves.table[old], []).append(old)

@@ -21,7 +21,7 @@ import jitla
 from bench.algorithms.cases import Case, cases, work
 from bench.algorithms.host import machine
 from bench.measure import Estimate, estimate, repeats, seconds, settle
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 
 PAIRS, LEAST = 15, 2e-3  # in each process, of batches that take at least so many seconds
 WARM, SETTLE = 2.5, 5.0  # seconds of calls before, and that what is compiled then is waited for at most
@@ -51,7 +51,7 @@ def measured(case: Case) -> dict[str, Any]:
     while time.perf_counter() - begun < WARM:
         fast(*made.arguments)
     begun = time.perf_counter()
-    while GATE.behind.busy and time.perf_counter() - begun < SETTLE:
+    while ENGINE.behind.busy and time.perf_counter() - begun < SETTLE:
         time.sleep(0.01)
     ways = [lambda: made.plain(*made.arguments), lambda: fast(*made.arguments)]
     times = [repeats(way, LEAST) for way in ways]

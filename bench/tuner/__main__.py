@@ -12,7 +12,7 @@ from bench.tuner.kernels import again
 from bench.tuner.kernels import fill as fill_kernel
 from bench.tuner.report import Summary, kept, write
 from bench.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
-from jitla.tuner import PLACE
+from jitla.tuner.model import PLACE
 
 PAST = 150  # points of every table that the library's own history is made of
 

@@ -17,7 +17,10 @@ from bench.tuner.tables import MACHINE, Table, tables
 from jitla.accel import HLS, IDEAL, Spec, Stage, measure, preset, to_tiling
 from jitla.accel.lowering import assemble
 from jitla.fusion import Point
-from jitla.tuner import Settings, search
+from jitla.tuner.search import (
+    Settings,
+    search,
+)
 
 CONFIRMED, SEEDS, TRIALS, BEST = (0, 1, 4, 16), 30, 32, 48
 SECOND = "vta-ultra96"  # a preset of which there are tables as well

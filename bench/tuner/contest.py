@@ -12,18 +12,20 @@ import numpy as np
 
 from bench.tuner.neural import Neural
 from bench.tuner.tables import Table
-from jitla.tuner import (
-    Found,
+from jitla.tuner.model import (
     History,
-    Settings,
-    Trees,
     accuracy,
-    annealing,
     features,
+)
+from jitla.tuner.search import (
+    Found,
+    Settings,
+    annealing,
     genetic,
     random_search,
     search,
 )
+from jitla.tuner.trees import Trees
 
 SHARE = 0.95  # of the best speed
 TRIALS, LEAST = 64, 32  # at most; at least, even if the best is near by then
@@ -85,7 +87,7 @@ def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], 
     if known:
         made["other sizes"] = lambda seed: model(seed, known)
     if find_spec("lightgbm"):  # the extra `tuner`
-        boosted = import_module("jitla.boosted").Boosted
+        boosted = import_module("jitla.tuner.lightgbm_model").Boosted
         made["lightgbm"] = lambda seed: model(seed, learner=boosted)
     return made | {
         "tuner": model,

@@ -14,11 +14,11 @@ from typing import Any
 import jitla
 from bench.tuner.functions import FUNCTIONS, RNG
 from bench.tuner.tables import KERNELS, Table
+from jitla.dispatch.tuning import Session
+from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values
-from jitla.gate import GATE
-from jitla.guarding import Guard
-from jitla.tuner import Timing
-from jitla.tuning import Session
+from jitla.tuner.measurement import Guard
+from jitla.tuner.stopwatch import Timing
 
 MOST = 640  # points of a table
 ROUNDS = 2  # turns of a point with the untuned one, each time
@@ -107,12 +107,12 @@ def largest(name: str) -> tuple[Guard, Space]:
     function, args, numerics = FUNCTIONS[name]
     session = Session()
     with jitla.options(numerics=numerics):
-        GATE.renew(session)
+        ENGINE.renew(session)
         try:
             for _ in range(2):
                 jitla.jit(function, compile="sync")(*args)
         finally:
-            GATE.renew()
+            ENGINE.renew()
         task = max(session.tasks.values(), key=lambda t: t.seconds)
         return Guard(task.job(jitla.config.current())), task.choice.space()
 

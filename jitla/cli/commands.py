@@ -28,13 +28,13 @@ import numpy as np
 from jitla.api import coverage, explain, jit, tune
 from jitla.cli.notebook import decorate, functions
 from jitla.config import cache_directory, current
-from jitla.disk import (
+from jitla.engine import ENGINE
+from jitla.errors import ConfigError, JitlaError
+from jitla.explanations.records import bytes_text, duration
+from jitla.runtime.disk_cache import (
     Disk,
     Unsafe,
 )
-from jitla.errors import ConfigError, JitlaError
-from jitla.explanations.records import bytes_text, duration
-from jitla.gate import GATE
 
 __all__ = [
     "Replay", "SIZES", "Trial", "bench_command", "cache_command", "explain_command", "info_command",
@@ -214,12 +214,12 @@ def _facts() -> Iterator[tuple[str, str]]:
     yield "Python", platform.python_version()
     for name in PACKAGES:
         yield name, importlib.metadata.version(name)
-    yield "processor", GATE.host()
-    sizes = GATE.room("calibration").cache_sizes()
+    yield "processor", ENGINE.host()
+    sizes = ENGINE.room("tuner.calibration").cache_sizes()
     yield "caches", f"{bytes_text(sizes.near)} for each core, {bytes_text(sizes.shared)} shared"
-    yield "memory", bytes_text(GATE.room("runtime").memory())
+    yield "memory", bytes_text(ENGINE.room("runtime").memory())
     yield "files", cache_directory(current())
-    found = GATE.measured(current())
+    found = ENGINE.measured(current())
     yield "constants", "measured" if found else "assumed; python -m jitla calibrate measures them"
     for name, value in found.record().items() if found else ():
         yield "", f"{name} = {value}"

@@ -7,7 +7,7 @@ code of it. `native` is the run time, `kernel_abi` says how kernels are called.
 
 from typing import TYPE_CHECKING
 
-from jitla.later import door
+from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.codegen.backend import (

@@ -51,7 +51,7 @@ from jitla.fusion import (
     structure_key,
 )
 from jitla.hops import Hop, Kind
-from jitla.later import later
+from jitla.process.loading import later
 from jitla.runtime import threads as runtime_threads
 
 if TYPE_CHECKING:

@@ -26,8 +26,11 @@ from jitla.concurrency import (
 )
 from jitla.config import __version__
 from jitla.errors import BackendError
-from jitla.headroom import foresee, foresee_mappings
-from jitla.stacks import deeply
+from jitla.process.resources import (
+    deeply,
+    foresee,
+    foresee_mappings,
+)
 
 __all__ = ["host_target", "lacking", "level_target"]
 

@@ -43,10 +43,10 @@ from jitla.explanations.records import (
 )
 from jitla.fusion import is_view
 from jitla.hops import topo
+from jitla.profiling.loop_detector import loops_back
 from jitla.recompile import chosen_text, sized, traced
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
-from jitla.turning import loops_back
 
 
 class _Lines:

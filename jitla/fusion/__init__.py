@@ -6,7 +6,7 @@ cost (`cost_model`); `partitions` and `enumeration` search among them; `planner`
 
 from typing import TYPE_CHECKING
 
-from jitla.later import door
+from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.fusion.cost_model import (

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from types import FunctionType
 from typing import TypeVar
 
-from jitla.frame_readers import looks_beyond
 from jitla.instrument.hook_nodes import PROXY, constant, hook, identity, name_line, placed
 from jitla.instrument.scope import (
     MISSING,
@@ -21,6 +20,7 @@ from jitla.instrument.scope import (
     rests_on,
     tame_names,
 )
+from jitla.introspection.frames import looks_beyond
 
 __all__ = ["ExpressionRewriter", "OperandRewriter", "ReadsFrame", "is_brief"]
 

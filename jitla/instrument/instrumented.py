@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
-from jitla.frame_readers import looks_at_frames
 from jitla.instrument.bytecode import PerCode
 from jitla.instrument.expressions import FRAME_ATTRIBUTES, FRAME_READERS, ReadsFrame
 from jitla.instrument.hook_nodes import CONSTANTS, HOOKS, PROXY
 from jitla.instrument.scope import MISSING, Assumptions, Statics, analyse, holds
 from jitla.instrument.source_lookup import Source, compile_inside, copied, find_source, owned
 from jitla.instrument.statements import rewrite
-from jitla.recursion import call_with_room
+from jitla.introspection.frames import looks_at_frames
+from jitla.introspection.recursion import call_with_room
 
 __all__ = ["Twins", "changed_code", "instrument", "is_twin", "tree_of"]
 

@@ -29,7 +29,7 @@ proven is refused, with the name of the reason.
 
 from typing import TYPE_CHECKING
 
-from jitla.later import door
+from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.loopir.analysis import (

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jitla.callables import is_decorated, is_installed, package_of
 from jitla.classes import dataclass
 from jitla.instrument import tree_of
+from jitla.introspection.callables import (
+    is_decorated,
+    is_installed,
+    package_of,
+)
 from jitla.loopjit.detect import EXPRESSIONS, check, computed
 from jitla.loopjit.types import Refused
 

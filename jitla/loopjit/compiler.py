@@ -21,7 +21,7 @@ from jitla.loopjit.policy import MISSING, Entry, Variant
 from jitla.loopjit.slice_loops import laned
 from jitla.loopjit.translator import kernel
 from jitla.loopjit.types import LARGE, Given, Refused
-from jitla.stacks import start
+from jitla.process.resources import start
 
 __all__ = ["Foreman", "Tools", "foresee", "make"]
 

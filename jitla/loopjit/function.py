@@ -17,13 +17,17 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from jitla.instrument import changed_code, tree_of
-from jitla.internal import hide_module
+from jitla.introspection.frames import hide_module
 from jitla.loopjit.arithmetic import callable_in_nests
 from jitla.loopjit.callees import Callee, Helpers, called, defined, handed
 from jitla.loopjit.deopt import CONSTANTS, asked, replace
 from jitla.loopjit.detect import Found, Nest, alone, computed, find, reduction
 from jitla.loopjit.policy import Entry, Variant
-from jitla.turning import DEEP, indexes_in_turn, reaches
+from jitla.profiling.loop_detector import (
+    DEEP,
+    indexes_in_turn,
+    reaches,
+)
 
 
 class Shelf(Protocol):

@@ -6,7 +6,7 @@ binds it to sizes and checks guards (`binding`, `row_binding`, `output_buffers`)
 
 from typing import TYPE_CHECKING
 
-from jitla.later import door
+from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.recompile.binding import Parcel

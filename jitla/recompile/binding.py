@@ -28,7 +28,7 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Kind, Shape, topo
-from jitla.later import later
+from jitla.process.loading import later
 from jitla.recompile.output_buffers import Order, delays, farthest
 from jitla.recompile.row_binding import RowBinding, WindowBinding
 from jitla.recompile.schedule_choices import (

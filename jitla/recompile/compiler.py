@@ -39,7 +39,7 @@ from jitla.fusion import (
     all_layouts,
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine, Unwritable, approximate, topo, words_of
-from jitla.later import later
+from jitla.process.loading import later
 from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.pipeline import Draft, Tools
 from jitla.recompile.plan_store import Kept, Shelf, numbers_of, read, written

@@ -7,7 +7,7 @@ contractions; `search` looks further, among `substitutions`, by predicted cost.
 
 from typing import TYPE_CHECKING
 
-from jitla.later import door
+from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.rewrites.engine import (

@@ -19,7 +19,7 @@ from jitla.concurrency import (
     resting,
     short_turns,
 )
-from jitla.stacks import start
+from jitla.process.resources import start
 
 Job = Callable[[], None]
 

@@ -20,7 +20,6 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.callables import ARRAYS, is_decorated, is_installed, package_of
 from jitla.instrument import (
     IMMUTABLE,
     MISSING,
@@ -30,6 +29,12 @@ from jitla.instrument import (
     Twins,
     is_twin,
     loops_in_python,
+)
+from jitla.introspection.callables import (
+    ARRAYS,
+    is_decorated,
+    is_installed,
+    package_of,
 )
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.frames import (

@@ -20,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from jitla.frame_readers import looks_at_frames
 from jitla.instrument import PerCode
-from jitla.internal import hidden
+from jitla.introspection.frames import hidden, looks_at_frames
 from jitla.tracing.frames import (
     INTERNAL,
     call_at,

@@ -18,7 +18,10 @@ from weakref import ref
 
 from numpy import ufunc
 
-from jitla.internal import MARK, hide
+from jitla.introspection.frames import (
+    MARK,
+    hide,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]

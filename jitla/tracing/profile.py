@@ -7,7 +7,7 @@ from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
-from jitla.call_classes import (
+from jitla.profiling.call_classes import (
     GRANT,
     Grow,
 )

@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 import numpy as np
 
-from jitla.call_classes import RUNNING
 from jitla.hops import Flagged
-from jitla.recursion import call_with_room
-from jitla.steps import StepTimes
+from jitla.introspection.recursion import call_with_room
+from jitla.profiling.call_classes import RUNNING
+from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
 from jitla.tracing.fallback import Allowance, put_back, settle_locals
 from jitla.tracing.force import BASE, EXIT, Store, TapeParts

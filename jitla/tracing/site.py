@@ -20,7 +20,10 @@ from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import log, moment
 from jitla.hops import Hop, by_numpy
-from jitla.loading import LACKING, Retry
+from jitla.process.loading import (
+    LACKING,
+    Retry,
+)
 from jitla.tracing.fallback import FORGOTTEN, MEANWHILE, Replay, Request, serve
 from jitla.tracing.fp_warnings import Effects, Sign
 from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame

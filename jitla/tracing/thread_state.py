@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from jitla.stacks import is_shallow
+from jitla.process.resources import is_shallow
 
 
 class ThreadState(threading.local):

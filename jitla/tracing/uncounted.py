@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.internal import hide_module
+from jitla.introspection.frames import hide_module
 from jitla.tracing import (
     callees,
     callers,

@@ -1,19 +1,110 @@
-"""Score of a schedule: the analytic estimate, corrected by earlier and current measurements."""
+"""Scores schedules: an analytic estimate, corrected by what was measured, here and for other kernels.
+
+Each schedule is a vector of features. Corrections are boosted trees or a Gaussian process on few samples;
+measurements of other kernels are the prior.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from jitla.classes import dataclass
-from jitla.fusion import Point, Space
-from jitla.tuner.features import features, prior
-from jitla.tuner.smooth import SPREAD, Smooth, distances
+from jitla.fusion import Point, Space, Value
+from jitla.tuner.records import Records
 from jitla.tuner.trees import Learner, Loss, Trees
 
+__all__ = ["PLACE", "built_in", "remembered"]
+
+
 Matrix = NDArray[np.float64]
+
+
+def features(space: Space, points: Sequence[Point], structural: bool = False) -> Matrix:
+    """Return a row of numbers for every point.
+
+    `structural` ones mean the same in every space of a kind: traits and the estimate. Else the choices
+    themselves come with them, which only this space has.
+    """
+    rows = []
+    for point in points:
+        values = space.values(point)
+        row = [*space.traits(values), _log(prior(space, [point])[0])]
+        rows.append(row if structural else [*row, *map(_number, values.values(), point)])
+    width = len(rows[0]) if rows else 0
+    return np.array(rows, float).reshape(len(rows), width)
+
+
+def facts(space: Space, points: Sequence[Point]) -> list[tuple[float, ...]]:
+    """Return the structural features of points, as records keep them."""
+    return [tuple(row) for row in features(space, points, structural=True).tolist()]
+
+
+def prior(space: Space, points: Sequence[Point]) -> Matrix:
+    """Return the estimated costs of points; all the same where nothing estimates."""
+    if space.estimate is None:
+        return np.ones(len(points))
+    return np.array([space.estimate(space.values(p)) for p in points], float)
+
+
+def _number(value: Value, position: int) -> float:
+    return float(position) if isinstance(value, str) else float(np.log2(value + 1.0))
+
+
+def _log(cost: float) -> float:
+    return float(np.log2(max(cost, 1e-12)))
+
+
+SCALES = (0.5, 1.0, 2.0, 4.0)  # how fast likeness falls with distance
+NOISE = (0.02, 0.1, 0.4)  # of measurements, as a share of what differs
+RATES, NOISES = np.repeat(SCALES, len(NOISE)), np.tile(NOISE, len(SCALES))
+SPREAD, SURE = 0.2, 2.0  # how far speeds are off, before any is known; samples that this counts as
+SLOPE = 0.3  # how far the slope of speeds along what is expected may be off
+FREE = 100.0  # how far all of them together
+
+
+class Smooth:
+    """Speeds are what is expected, by a slope that may be another one; what is left over is smooth."""
+
+    def __init__(self) -> None:
+        self.likely = 0.0  # the logarithm of how likely the samples are
+
+    def fit(self, x: Matrix, speeds: Matrix, expected: Matrix) -> Smooth:
+        """Learn how far speeds are from those expected."""
+        apart, slope, count = distances(x, x), expected * (SLOPE / SPREAD), len(x)
+        like = np.exp(-RATES[:, None, None] * apart) + NOISES[:, None, None] * np.eye(count)
+        lower = np.linalg.cholesky(like + FREE + np.outer(slope, slope))
+        left = np.broadcast_to((speeds - expected)[:, None], (len(RATES), count, 1))
+        whole = np.linalg.solve(lower, left)[..., 0]
+        spread = ((whole ** 2).sum(1) + 2 * SURE * SPREAD ** 2) / (count + 2 * SURE)
+        likely = -0.5 * (count + 2 * SURE) * np.log(spread) \
+            - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
+        best = int(likely.argmax())
+        self.likely, self._spread, self._rate = float(likely[best]), float(spread[best]), RATES[best]
+        self._lower, self._whole, self._x, self._slope = lower[best], whole[best], x, slope
+        return self
+
+    def told(self, x: Matrix, expected: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the speeds of other points, and the squares of how far these are unsure."""
+        slope = expected * (SLOPE / SPREAD)
+        like = np.exp(-self._rate * distances(self._x, x)) + FREE + np.outer(self._slope, slope)
+        known = np.linalg.solve(self._lower, like)
+        left = np.maximum(1.0 + FREE + slope ** 2 - (known ** 2).sum(0), 1e-9)
+        return expected + self._whole @ known, left * self._spread
+
+
+def distances(one: Matrix, other: Matrix) -> Matrix:
+    """Return how far the rows of two matrices are from each other."""
+    squares = (one * one).sum(1)[:, None] + (other * other).sum(1) - 2.0 * one @ other.T
+    found: Matrix = np.sqrt(np.maximum(squares, 0.0) + 1e-12)
+    return found
+
+
 WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)  # of the estimate's logarithm, of which the best is taken
 USUAL_WEIGHT = 4.0
 ENOUGH = 8  # own samples from which on they say what the estimate and the history are worth
@@ -202,3 +293,19 @@ def _loss(score: Matrix, cost: Matrix) -> float:
     less = cost[:, None] < cost[None, :] * 0.995
     apart = np.clip(score[:, None] - score[None, :], -50, 50)
     return float((np.log1p(np.exp(-apart)) * less).sum())
+
+
+PLACE = Path(__file__).parent / "past.json"  # ``python -m bench.tuner --past`` writes it
+
+
+@cache
+def built_in() -> History:
+    """Return what kernels of the tables in ``bench/tuner`` have taught."""
+    return History(Trees.parse(json.loads(PLACE.read_text())))
+
+
+def remembered(records: Records, target: str, space: Space) -> History | None:
+    """Return what is known of spaces whose traits mean the same as those of `space`."""
+    width = features(space, [space.default], structural=True).shape[1]
+    before = built_in() if built_in().width == width else None
+    return History.of(records.samples(width, target), before)

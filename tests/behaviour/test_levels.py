@@ -14,7 +14,7 @@ import pytest
 
 import jitla
 from jitla.codegen import LlvmBackend, lacking, level_target
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.recompile import Compiler
 from tests.behaviour.templates import Program, programs
 
@@ -87,14 +87,14 @@ def test_most_of_it_runs_in_kernels(reference: dict[str, list[np.ndarray]]) -> N
 def requests(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Any, ...]]]:
     """What the gate is asked to bind, in order."""
     seen: list[tuple[Any, ...]] = []
-    bind = type(GATE).bind
+    bind = type(ENGINE).bind
 
     def noting(gate: Any, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         request = make()
         seen.append((request.roots, dict(layouts), request.outs, request.aliases))
         return bind(gate, config, key, sizes, layouts, make)
 
-    monkeypatch.setattr(type(GATE), "bind", noting)
+    monkeypatch.setattr(type(ENGINE), "bind", noting)
     yield seen
 
 
@@ -105,7 +105,7 @@ def test_code_is_made_for_what_is_not_here(
     monkeypatch.setattr("jitla.recompile.compiler.difference", lambda *given: "")  # it cannot be run here
     backend = LlvmBackend(launch=lambda *_: 0, target=level_target(level))
     compiler = Compiler(backend)
-    layout = GATE.room("fusion").Layout
+    layout = ENGINE.room("fusion").Layout
     made = 0
     for program in PROGRAMS.values():
         results(jitla.jit(program.function), program)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.verify import divergences
+from jitla.dispatch.verify_mode import divergences
 from tests.behaviour.nineteen import ARGUMENTS, FUNCTIONS
 from tests.fuzz.compare import compare, outcome
 

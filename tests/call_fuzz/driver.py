@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 def prepare(variant: str) -> None:
     """Set jitla up so that small calls are traced soon, and as the variant says."""
     import jitla
-    from jitla import call_classes as cold
+    from jitla.profiling import call_classes as cold
     from tests.fuzz import load
 
     load.prepare()

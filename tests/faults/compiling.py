@@ -16,8 +16,8 @@ import jitla
 from jitla.codegen import jit as jit_file
 from jitla.codegen.backend import LlvmBackend
 from jitla.codegen.jit import Jit
+from jitla.engine import ENGINE
 from jitla.errors import BackendError
-from jitla.gate import GATE
 from jitla.recompile import pipeline
 from jitla.recompile.compiler import Compiler
 from jitla.recompile.program import Program
@@ -29,7 +29,7 @@ STEPS: dict[str, tuple[Any, str]] = {
     "emit": (Jit, "_emit"), "link": (Jit, "_link"), "load": (Jit, "load"), "key": (Jit, "key"),
     "start": (Jit, "_start"), "made": (Jit, "_made"), "kernel": (LlvmBackend, "compile"),
     "support": (LlvmBackend, "supports"), "build": (Compiler, "build"), "bind": (Program, "bind"),
-    "executable": (Compiler, "executable"), "gate": (type(GATE), "_make"),
+    "executable": (Compiler, "executable"), "gate": (type(ENGINE), "_make"),
 }
 ERRORS = (BackendError, RuntimeError, MemoryError, OSError, RecursionError, ValueError)
 
@@ -194,7 +194,7 @@ def storm(at: Path, seed: int) -> None:
 @fault(*range(1, 9))
 def no_memory(at: Path, number: int) -> None:
     """The n-th array that results are written into cannot be had: NumPy does that block."""
-    runtime = GATE.room("runtime.process")._PROCESS
+    runtime = ENGINE.room("runtime.process")._PROCESS
     f = check(at)
     make = runtime.empty
     calls: list[int] = []

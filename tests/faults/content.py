@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jitla.codegen.jit import Jit
-from jitla.disk import (
+from jitla.engine import ENGINE
+from jitla.runtime.disk_cache import (
     MAGIC,
     pack,
 )
-from jitla.gate import GATE
 from tests.faults.running import check, fault, files, fill
 
 Change = Callable[[bytes], bytes]
@@ -160,6 +160,6 @@ def other_processor(at: Path) -> None:
     fill(at)
     before = len(files(at))
     check(at, compile="sync")
-    GATE._backends.clear()
+    ENGINE._backends.clear()
     check(at)
     assert len(files(at)) == before

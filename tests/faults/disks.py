@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jitla.disk import Disk
+from jitla.runtime.disk_cache import Disk
 from tests.faults.running import (
     SECONDS,
     X,

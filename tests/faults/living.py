@@ -19,7 +19,7 @@ import jitla
 from jitla import concurrency as locks
 from jitla.codegen import jit as jit_file
 from jitla.codegen.jit import Jit
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.recompile.compiler import Compiler
 from tests.faults.running import (
     SECONDS,
@@ -40,8 +40,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HELD: dict[str, tuple[Any, str]] = {
     "emit": (Jit, "_emit"), "link": (Jit, "_link"), "start": (Jit, "_start"), "build": (Compiler, "build"),
-    "gate": (type(GATE), "_make"), "native": (type(GATE), "_native"), "key": (Jit, "key"),
-    "bind": (type(GATE), "bind"), "compile": (Compiler, "_compile"),
+    "gate": (type(ENGINE), "_make"), "native": (type(ENGINE), "_native"), "key": (Jit, "key"),
+    "bind": (type(ENGINE), "bind"), "compile": (Compiler, "_compile"),
 }
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 
 SECONDS = 120.0  # machines that do much else are slow
 FAULTS: dict[str, Callable[[Path], None]] = {}
@@ -56,7 +56,7 @@ def fault(*cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def load(filled: Path) -> None:
     """Load what every fault needs, and fill a cache to copy; nothing is compiled here, no thread started."""
     for name in ROOMS:
-        GATE.room(name)
+        ENGINE.room(name)
     assert not ended(in_child(lambda: check(filled)), SECONDS)
     assert files(filled), "nothing was kept"
     FILLED.append(filled)

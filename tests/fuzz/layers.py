@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from jitla.engine import ENGINE
 from jitla.fusion import InterpretedBackend
-from jitla.gate import GATE
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Effort
 from tests.fuzz.runner import run
@@ -32,7 +32,7 @@ LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
 def only(layer: str) -> Iterator[None]:
     """Run decorated functions that are new without the layers after this one."""
     options = LAYERS[layer]
-    kept = GATE._compilers, GATE._make
+    kept = ENGINE._compilers, ENGINE._make
     if options is not None:
         given = options()
 
@@ -40,11 +40,11 @@ def only(layer: str) -> Iterator[None]:
             return Compiler(
                 numerics=config.numerics, threads=config.num_threads, fusion=config.fusion, **given)
 
-        GATE._compilers, GATE._make = {}, make
+        ENGINE._compilers, ENGINE._make = {}, make
     try:
         yield
     finally:
-        GATE._compilers, GATE._make = kept
+        ENGINE._compilers, ENGINE._make = kept
 
 
 def guilty(source: str, name: str, kind: str) -> str:

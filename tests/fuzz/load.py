@@ -24,7 +24,7 @@ QUICK = False
 NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
           "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanations.explanation",
-        "jitla.explanations.collect", "jitla.machines")
+        "jitla.explanations.collect", "jitla.hops.machine_file")
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,9 +76,9 @@ def new_kernels() -> list[str]:
     """Return the names, made from their code, of the modules compiled since the last call."""
     if PLAIN:
         return []
-    from jitla.gate import GATE
+    from jitla.engine import ENGINE
 
-    made = [name for backend in GATE._backends.values() for name in backend.jit.objects]
+    made = [name for backend in ENGINE._backends.values() for name in backend.jit.objects]
     new = set(made) - _SEEN if len(made) != len(_SEEN) else set()
     _SEEN.update(new)
     return [name[:16] for name in new]
@@ -186,12 +186,8 @@ def split_all() -> None:
 
 def take_turns() -> None:
     """Let NumPy serve two calls after each that is traced, whichever is faster."""
-    from jitla import (
-        call_classes as cold,
-    )
-    from jitla import (
-        tiering as tiers,
-    )
+    from jitla.dispatch import tiering as tiers
+    from jitla.profiling import call_classes as cold
     from jitla.tracing import profile as payoff
 
     cold.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import count
 from typing import Any
 
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from tests.fuzz import load
 from tests.fuzz.compare import Outcome, look, outcome, perform
 
@@ -21,18 +21,18 @@ def failing(every: int) -> Iterator[None]:
     if not every or load.PLAIN:
         yield
         return
-    bind, numbers = GATE.bind, count(1)
+    bind, numbers = ENGINE.bind, count(1)
 
     def sometimes(*given: Any) -> Any:
         if next(numbers) % every == 0:
             raise MemoryError("no compiler")
         return bind(*given)
 
-    vars(GATE)["bind"] = sometimes
+    vars(ENGINE)["bind"] = sometimes
     try:
         yield
     finally:
-        del vars(GATE)["bind"]
+        del vars(ENGINE)["bind"]
 
 
 def outcomes(names: dict[str, Any], call: int, at_once: int, filename: str) -> list[Outcome]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+from jitla.engine import ENGINE
 from jitla.errors import ScheduleError
 from jitla.fusion import RowKernel
-from jitla.gate import GATE
 from jitla.loopir import scheduled
 from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
 from jitla.recompile.loop_schedules import nest_of
@@ -62,4 +62,4 @@ def _lines(choice: Choice, dice: random.Random) -> str:
 
 def pin_all() -> None:
     """Run all kernels of this process by random schedules."""
-    GATE.renew(Pinner())
+    ENGINE.renew(Pinner())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jitla.codegen.backend
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
 from tests.fuzz import layers, load
 
@@ -25,7 +25,7 @@ def state():
 
 @pytest.fixture(autouse=True)
 def own_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(ENGINE, "_compilers", {})
 
 
 def test_a_wrong_tracer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

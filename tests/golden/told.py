@@ -7,7 +7,7 @@ import sys
 
 import jitla
 from jitla.explanations.text import LEVELS
-from jitla.planned import Planned
+from jitla.runtime.disk_cache import Planned
 from tests.golden.programs import programs
 
 LEVEL = "x86-64-v3"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.frame_readers import stays_plain
 from jitla.instrument.instrumented import Twins
+from jitla.introspection.frames import stays_plain
 from tests.instrument.twin_kit import Hook
 
 TWINS = Twins(Hook(), lambda function: function in (np.sum, np.where, np.dot))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.loopjit import (
     Loops,
     worker,
@@ -33,6 +33,6 @@ class Foreman:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(GATE._adopted, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(ENGINE._adopted, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla import call_classes as outlook
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.loopjit import (
     Loops,
 )
@@ -25,6 +24,7 @@ from jitla.loopjit import (
     slice_loops as lane_shares,
 )
 from jitla.loopjit import writer as parts_module
+from jitla.profiling import call_classes as outlook
 from jitla.tracing import calm
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
@@ -241,7 +241,7 @@ def unwatched() -> bool:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link, GATE._loaded, at_once, lambda: unwatched)
+    loops = Loops(_link, ENGINE._loaded, at_once, lambda: unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import call_classes as outlook
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.loopjit import (
     Loops,
 )
@@ -27,7 +26,11 @@ from jitla.loopjit import (
     policy as entry,
 )
 from jitla.loopjit.detect import find
-from jitla.turning import computes_in_turn, indexes_in_turn
+from jitla.profiling import call_classes as outlook
+from jitla.profiling.loop_detector import (
+    computes_in_turn,
+    indexes_in_turn,
+)
 from tests.loopjit import emulated, programs, test_within
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,9 +39,9 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def at_once(eager, monkeypatch):
     """Let decorated functions compile their loops at once, without a compiler."""
-    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = emulated.Foreman()
-    monkeypatch.setattr(GATE, "_loops", loops)
+    monkeypatch.setattr(ENGINE, "_loops", loops)
 
 
 def test_what_has_loops_over_elements_is_told_from_the_instructions():
@@ -156,12 +159,12 @@ def test_loops_over_arrays_or_constants_are_not_over_elements():
 
 
 def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
-    room = GATE.rooms.pop("loopjit", None)
+    room = ENGINE.rooms.pop("loopjit", None)
     try:
         called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
-        assert "loopjit" not in GATE.rooms
+        assert "loopjit" not in ENGINE.rooms
     finally:
-        GATE.rooms.update({"loopjit": room} if room else {})
+        ENGINE.rooms.update({"loopjit": room} if room else {})
 
 
 def called(function, *args, times=6):
@@ -370,7 +373,7 @@ def test_what_is_kept_is_not_compiled_again(eager, monkeypatch):
     shelf = Shelf()
     for _ in range(2):
         loops = Loops(
-            emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched,
+            emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched,
             lambda: lambda: (shelf, "this processor"))
         loops._foreman = Foreman()
         fast = loops.version(programs.reversed_down)
@@ -428,9 +431,9 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
     monkeypatch.setattr(outlook, "SHORT", -1.0)
-    loops = Loops(emulated._link, GATE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
-    monkeypatch.setattr(GATE, "_loops", loops)
+    monkeypatch.setattr(ENGINE, "_loops", loops)
     fast = called(programs.reversed_down, np.ones(9), times=1)
     _wait(lambda: fast.stats().loops_refused)
     assert "has ended" in str(jitla.explain(fast))

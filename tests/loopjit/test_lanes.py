@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 import jitla
 from jitla.loopjit.detect import find
-from jitla.turning import indexes_in_turn
+from jitla.profiling.loop_detector import indexes_in_turn
 from tests.loopjit.fuzz import check, outcome
 from tests.loopjit.slices import Slices
 

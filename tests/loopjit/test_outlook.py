@@ -8,18 +8,14 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import (
-    call_classes as outlook,
-)
-from jitla import (
-    state,
-)
-from jitla.call_classes import (
+from jitla.dispatch import function_state as state
+from jitla.engine import ENGINE
+from jitla.profiling import call_classes as outlook
+from jitla.profiling.call_classes import (
     Brief,
     _known,
     reckoned,
 )
-from jitla.gate import GATE
 
 STEPS = 40
 
@@ -95,10 +91,10 @@ def test_of_objects_nothing_is_known():
 
 
 def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatch):
-    rooms = {name: room for name, room in GATE.rooms.items() if name != "tracing"}
-    monkeypatch.setattr(GATE, "rooms", rooms)
+    rooms = {name: room for name, room in ENGINE.rooms.items() if name != "tracing"}
+    monkeypatch.setattr(ENGINE, "rooms", rooms)
     asked = []
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, **how: asked.append(job))
+    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, **how: asked.append(job))
     monkeypatch.setattr(state, "Brief", lambda *given: brief.append(Brief(*given)) or brief[-1])
     brief = []
     fast = jitla.jit(added, compile="auto")

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import (
-    call_classes as outlook,
+from jitla.dispatch import function_state as state
+from jitla.engine import ENGINE
+from jitla.profiling import call_classes as outlook
+from jitla.profiling.loop_detector import (
+    indexes_in_turn,
+    reaches,
 )
-from jitla import (
-    state,
-)
-from jitla.gate import GATE
-from jitla.turning import indexes_in_turn, reaches
 from tests.loopjit import programs
 
 
@@ -121,7 +120,8 @@ def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager)
 
 
 def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
-    monkeypatch.setattr(GATE, "rooms", {name: room for name, room in GATE.rooms.items() if name != "tracing"})
+    loaded = {name: module for name, module in ENGINE.rooms.items() if name != "tracing"}
+    monkeypatch.setattr(ENGINE, "rooms", loaded)
     looked = []
     monkeypatch.setattr(outlook, "SHORT", -1.0)
     monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or reaches(*given))
@@ -130,7 +130,7 @@ def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypat
     once = len(looked)
     for _ in range(5):
         fast(np.arange(3.0), 0.5)
-    assert once and len(looked) == once and "tracing" not in GATE.rooms
+    assert once and len(looked) == once and "tracing" not in ENGINE.rooms
 
 
 def wrong(x):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.engine import ENGINE
 from jitla.fusion import Call, Layout, is_view
-from jitla.gate import GATE
 from jitla.hops import REFERENCE, Hop, substitute, topo
 from jitla.recompile.pipeline import (
     Appraisals,
@@ -140,7 +140,7 @@ def test_the_way_there_leads_uphill(name: str):
 
 def last_program(**options):
     with jitla.options(**options) as config:
-        return GATE.compiler(config).programs()[-1]
+        return ENGINE.compiler(config).programs()[-1]
 
 
 def hessian(X, w, v):
@@ -269,7 +269,7 @@ def test_sizes_of_another_shape_get_an_order_of_their_own():
         given = [rng.random(s) for s in zip(lengths, lengths[1:], strict=False)]
         with jitla.options() as config:
             assert np.allclose(fast(*given), chain(*given))
-            first = GATE.compiler(config).programs()[-1]
+            first = ENGINE.compiler(config).programs()[-1]
         programs = [first, *[variant for variant, _ in first._variants]]
         last = [next(h for h in reversed(topo(p.plan.outputs)) if h.op.name == "matmul") for p in programs]
         return [product.inputs[0].op.name == "leaf" for product in last]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.recompile import UNTUNED
 
 RNG = np.random.default_rng(1)
@@ -77,11 +77,11 @@ class Trying:
     ids=["cells", "floats turned", "strided", "softmax", "laps", "dot", "dot of floats", "largest"])
 def test_choices_leave_results_as_they_are(function, args, knobs):
     trying = Trying(12)
-    GATE.renew(trying)
+    ENGINE.renew(trying)
     try:
         jitla.jit(function, compile="sync")(*args)
     finally:
-        GATE.renew()
+        ENGINE.renew()
     assert len(trying.tried) >= 8 and knobs <= set(trying.tried[-1][0])
     assert any(not exact for _, exact in trying.tried) == (function is dot)
 
@@ -94,15 +94,15 @@ def test_memory_is_asked_for_as_early_as_chosen_and_vectors_are_as_wide():
             for values in ({"ahead": 1024}, {"vector": "half"}, {}):
                 choice.make({**choice.space().values(choice.space().default), **values})
 
-    GATE.renew(Reading(0))
+    ENGINE.renew(Reading(0))
     try:
         f = jitla.jit(cells, compile="sync")
         f(X, X)
-        (program,) = GATE.compiler(jitla.config.current()).programs()
+        (program,) = ENGINE.compiler(jitla.config.current()).programs()
         loop = program._loops[0]
         texts = {schedule: executable.text for (_, schedule), (executable, _) in loop.variants.items()}
     finally:
-        GATE.renew()
+        ENGINE.renew()
     early = [s for s, text in texts.items() if "llvm.prefetch" in text]
     assert [s.ahead for s in early] == [1024] and "i64 1024" in texts[early[0]]
     lanes = {s.part: max(int(w.split(" x double>")[0]) for w in text.split("<") if " x double>" in w)

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from tests.fuzz.arrays import Box, array
 from tests.fuzz.compare import Fault, Outcome, compare, outcome
 from tests.fuzz.load import plain_jit
@@ -57,11 +57,11 @@ def no_compiler() -> Iterator[None]:
     def broken(*given: Any) -> Any:
         raise MemoryError("no compiler")
 
-    vars(GATE)["bind"] = broken
+    vars(ENGINE)["bind"] = broken
     try:
         yield
     finally:
-        del vars(GATE)["bind"]
+        del vars(ENGINE)["bind"]
 
 
 def compare_warnings(plain: Outcome, jitted: Outcome) -> list[Fault]:

@@ -204,10 +204,10 @@ def f(other, x):
 
 
 KEYS = """
-class Gate(type):
+class Engine(type):
     def __instancecheck__(cls, obj): cls.w[:] = 5.0; return True
     def __subclasscheck__(cls, obj): cls.w[:] = 6.0; return True
-class Kind(metaclass=Gate): pass
+class Kind(metaclass=Engine): pass
 class Key:
     def __init__(s, w): s.w = w
     def __hash__(s): s.w[:] = 9.0; return 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.rewrites import RULES
 
 SPECIAL = np.array([[0.0, -0.0, np.nan, np.inf, -np.inf, 1.0], [-1.5, 5e-324, -1e-310, 1.7e308, 3.0, -7.0]])
@@ -70,7 +70,7 @@ FIRES = {
 def fired() -> tuple[str, ...]:
     """Return the rules that fired in the program compiled last."""
     with jitla.options() as config:
-        return GATE.compiler(config).programs()[-1].fired
+        return ENGINE.compiler(config).programs()[-1].fired
 
 
 def same(x: np.ndarray, y: np.ndarray) -> bool:
@@ -153,7 +153,7 @@ def test_without_rewrites_there_are_none():
         fast = jitla.jit(times_one, compile="sync")
         assert same(fast(x), times_one(x))
     with jitla.options(rewrites=False) as config:
-        assert GATE.compiler(config).programs()[-1].fired == ()
+        assert ENGINE.compiler(config).programs()[-1].fired == ()
 
 
 def test_numbers_that_rules_ask_for():

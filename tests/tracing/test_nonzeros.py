@@ -183,7 +183,7 @@ def test_a_form_is_made_when_products_have_lost_what_it_takes(monkeypatch: pytes
 
 def test_matrices_of_scipy_are_loaded_first(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("jitla.gate.load", loaded.append)
+    monkeypatch.setattr("jitla.engine.load", loaded.append)
     fast = jitla.jit(product)
     for _ in range(4):
         same(fast, drawn(), V)

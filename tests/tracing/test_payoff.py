@@ -18,13 +18,9 @@ import scipy.sparse as sp
 from numpy.lib.stride_tricks import sliding_window_view
 
 import jitla
-from jitla import (
-    call_classes as cold,
-)
-from jitla import (
-    tiering as tiers,
-)
-from jitla.call_classes import (
+from jitla.dispatch import tiering as tiers
+from jitla.profiling import call_classes as cold
+from jitla.profiling.call_classes import (
     FEW,
     MOST_KINDS,
     USUAL,
@@ -32,6 +28,7 @@ from jitla.call_classes import (
     Payoff,
     patience,
 )
+from jitla.profiling.loop_detector import runs_once
 from jitla.tracing import profile as payoff
 from jitla.tracing.force import Closed
 from jitla.tracing.profile import (
@@ -49,7 +46,6 @@ from jitla.tracing.site import (
     Site,
 )
 from jitla.tracing.thread_state import LOCAL
-from jitla.turning import runs_once
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.gate import GATE
+from jitla.engine import ENGINE
 from jitla.hops import evaluate
 from jitla.tracing.fallback import (
     Replay,
@@ -26,8 +26,8 @@ def tapes(function, *arguments):
 
     f = jitla.jit(function, compile="background")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(GATE, "_compilers", {})
-        patch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: None)
+        patch.setattr(ENGINE, "_compilers", {})
+        patch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: None)
         patch.setattr(Replay, "run", noted)
         f(*arguments)
     return found

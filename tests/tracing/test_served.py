@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla import (
-    call_classes as cold,
-)
-from jitla import (
-    tiering as tiers,
-)
-from jitla.gate import GATE
+from jitla.dispatch import tiering as tiers
+from jitla.engine import ENGINE
+from jitla.profiling import call_classes as cold
 
 
 def totals(x: np.ndarray, sizes: tuple[int, ...]) -> list[float]:
@@ -24,9 +20,9 @@ def totals(x: np.ndarray, sizes: tuple[int, ...]) -> list[float]:
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     jobs: list[Callable[[], None]] = []
-    monkeypatch.setattr(GATE, "_compilers", {})
+    monkeypatch.setattr(ENGINE, "_compilers", {})
     monkeypatch.setattr(cold, "SOME", cold.FEW)  # the first call is traced, though what it does is done once
-    monkeypatch.setattr(GATE.behind, "ask", lambda job, soon=False, share=1.0: jobs.append(job))
+    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: jobs.append(job))
     monkeypatch.setattr(tiers, "TIMES", float("inf"))
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: False)
     f, x = jitla.jit(totals, compile="auto"), np.ones(400_000)
@@ -40,7 +36,7 @@ def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch,
     assert len(jobs) == 1 and other.asked
     with monkeypatch.context() as broken:
         if fails:
-            broken.setattr(GATE, "bind", lambda *given: 1 / 0)
+            broken.setattr(ENGINE, "bind", lambda *given: 1 / 0)
         jobs[0]()
     assert not site.standbys and first.alike.there is not fails and first.alike.given_up is fails
     assert (first.made is None) is fails and other.made is None

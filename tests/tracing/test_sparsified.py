@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.analysis import analysed_rows
 from jitla.tracing import (
     Sparsified,
     pays,
 )
-from jitla.tracing.sparse import (
-    sparsify as sparsified,
-)
+from jitla.tracing.sparse import sparsify as sparsified
 from jitla.tracing.sparse import (
     zero_skipping as skipping,
 )
-from jitla.tracing.sparse.sparsify import array_of
+from jitla.tracing.sparse.sparsify import analysed_rows, array_of
 
 M, N = 90, 70
 

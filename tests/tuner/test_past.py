@@ -5,25 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 import jitla
+from jitla.dispatch.tuning import Session
+from jitla.engine import ENGINE
 from jitla.fusion import Knob, Space
-from jitla.gate import GATE
 from jitla.recompile.schedule_choices import (
     Rows,
     row_space,
 )
-from jitla.tuner import (
+from jitla.tuner.model import (
     History,
     Model,
-    Record,
-    Records,
     Smooth,
-    Trees,
     accuracy,
     built_in,
     features,
     remembered,
 )
-from jitla.tuning import Session
+from jitla.tuner.records import Record, Records
+from jitla.tuner.trees import Trees
 
 X = np.random.default_rng(1).random((60, 3))
 COSTS = 1.0 + (X[:, 0] - 0.3) ** 2 + 0.2 * X[:, 1]
@@ -45,12 +44,12 @@ def test_trees_are_read_as_they_were_written():
 
 def test_what_comes_with_the_library_fits_kernels_as_they_are():
     session = Session()
-    GATE.renew(session)
+    ENGINE.renew(session)
     try:
         jitla.jit(unit, compile="sync")(np.ones((4000, 16)))
         jitla.jit(root, compile="sync")(np.ones((400, 16)))
     finally:
-        GATE.renew()
+        ENGINE.renew()
     spaces = [t.choice.space() for t in session.tasks.values()]
     assert len(spaces) == 2
     for space in spaces:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.tuner import Record, Records
+from jitla.tuner.records import Record, Records
 
 
 def record(seconds=0.5, **given):

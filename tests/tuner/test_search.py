@@ -6,17 +6,19 @@ import numpy as np
 import pytest
 
 from jitla.fusion import Knob, Space
-from jitla.tuner import (
+from jitla.tuner.model import (
     History,
-    Settings,
     accuracy,
-    annealing,
     features,
+)
+from jitla.tuner.search import (
+    Settings,
+    annealing,
+    candidates,
     genetic,
     random_search,
     search,
 )
-from jitla.tuner.proposing import candidates
 from tests.tuner.spaces import bowl, cost
 
 

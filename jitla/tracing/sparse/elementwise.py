@@ -9,7 +9,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.call_classes import kinds
+from jitla.profiling.call_classes import kinds
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.mutation import lazy_array
 from jitla.tracing.sparse.lazy_sparse import (

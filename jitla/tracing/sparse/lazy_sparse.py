@@ -12,8 +12,8 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.call_classes import kinds
 from jitla.events import stored
+from jitla.profiling.call_classes import kinds
 from jitla.tracing.lazy import LazyArray
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.call_classes import kinds
+from jitla.profiling.call_classes import kinds
 from jitla.tracing.lazy import LazyArray
 from jitla.tracing.sparse import elementwise as entries
 from jitla.tracing.sparse import elementwise as merging

@@ -5,6 +5,7 @@ finite and so small that no sum can overflow, for then NumPy says nothing and ad
 element with numbers if 0.0 gives 0.0, which is tried out.
 """
 
+
 from __future__ import annotations
 
 import operator
@@ -13,15 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.frames import (
-    call_at,
-    place_of,
-    user_frame,
-)
-from jitla.tracing.lazy import (
-    LAZY,
-    LazyArray,
-)
+from jitla.errors import TraceError
+from jitla.process.loading import load
+from jitla.tracing.frames import call_at, place_of, user_frame
+from jitla.tracing.lazy import LAZY, LazyArray
 from jitla.tracing.sparse.products import recorded
 from jitla.tracing.sparse.zero_skipping import (
     Factor,
@@ -292,3 +288,41 @@ def _install() -> None:
 
 
 _install()
+
+
+_BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
+SMALL = 1 << 16  # elements: a product with fewer takes as long as deciding how to do it
+NARROW = 1 << 31  # elements that indices of four bytes can number
+
+
+def sparsify(x: Any) -> Any:
+    """Return what stands for a copy of `x` if a product with a vector is faster without its zeros."""
+    if type(x) is Sparsified:
+        return x
+    if not isinstance(x, np.ndarray):
+        raise TraceError(f"sparsify needs an ndarray, not {type(x).__name__}")
+    if type(x) is not np.ndarray or x.ndim != 2 or x.dtype not in _BITS or x.size < SMALL:
+        return x
+    if x.flags.f_contiguous:
+        found = _sparse_rows(x.T)
+        return x if found is None else found.T
+    found = _sparse_rows(x)
+    return x if found is None else found
+
+
+def _sparse_rows(x: np.ndarray) -> Sparsified | None:
+    """Return what stands for a copy of `x`, None if too much is other than 0.0 or not finite."""
+    bits = x.view(_BITS[x.dtype])  # -0.0 is stored
+    if not pays(x.size, int(np.count_nonzero(bits)), 1, loops=True):
+        return None
+    at = np.nonzero(bits)
+    data = x[at]
+    if not np.isfinite(data).all():
+        return None
+    if x.size < NARROW:  # such indices are read faster
+        at = tuple(each.astype(np.int32) for each in at)
+    rows = load("scipy.sparse").csr_array((data, at), shape=x.shape)
+    copy = np.zeros(x.shape, x.dtype)  # pages without elements take no memory
+    copy[at] = data
+    copy.flags.writeable = False
+    return Sparsified(rows, copy.view())  # a view of read-only memory stays read-only

@@ -19,8 +19,8 @@ import pytest
 
 import jitla
 from jitla.codegen import LlvmBackend
+from jitla.engine import ENGINE
 from jitla.fusion import plan, show, structure
-from jitla.gate import GATE
 
 _RNG = np.random.default_rng(0)
 VALUES: dict[str, Any] = {
@@ -78,7 +78,7 @@ def planned(jitted: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("body, returned, wanted", list(fixtures()))
 def test_program(body, returned, wanted, monkeypatch):
-    monkeypatch.setattr(GATE, "_compilers", {})  # programs found there were planned for other sizes
+    monkeypatch.setattr(ENGINE, "_compilers", {})  # programs found there were planned for other sizes
     plain, args = function(body, returned)
     jitted = jitla.jit(plain)
     got = jitted(*args)

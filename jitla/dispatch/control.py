@@ -1,0 +1,244 @@
+"""What users see and say of recompilation: the table of what was compiled and why, warming up, off and on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from copy import deepcopy
+from dataclasses import field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jitla.classes import dataclass
+from jitla.config import Config, options
+from jitla.dispatch.function_state import State
+from jitla.engine import ENGINE
+from jitla.errors import ConfigError, TraceError
+from jitla.events import (
+    Watch,
+    watching,
+)
+from jitla.introspection.callables import (
+    behind,
+    check_arguments,
+    is_decorated,
+)
+
+if TYPE_CHECKING:
+    from jitla.tracing import Recompilation
+
+__all__ = ["Recompilations", "Spec", "call_traced", "finish", "recompilation", "recompilations", "spec",
+           "state_of", "warm_up"]
+
+SEED = 1  # of the numbers that arguments are made of
+MANY = 100  # values that a generator is asked for, if it is called to be explained
+PATIENCE = 60.0  # seconds that are waited for programs at most
+
+
+class Recompilations(tuple[Any, ...]):
+    """Records, the oldest first, as a tuple; ``str()`` is a table of them.
+
+    Each has the `guard` that failed (`name`, `where`, `expected`, `seen`), the `tier` ("now", "behind", or
+    "none": NumPy ran), the number of `plans` made, of kernels `compiled` and `reused`, `nbytes`, `seconds`,
+    when (`at`), and the user's `line`.
+    """
+
+    def __str__(self) -> str:
+        rows: list[tuple[str, ...]] = [
+            ("time", "line", "guard: expected -> seen", "tier", "plans", "compiled", "reused", "ms")]
+        rows += [_row(record) for record in self]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        return "\n".join(lines if self else ["nothing was compiled"]) + "\n"
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        page: str = ENGINE.room("explanations.html").preformatted("recompilations", str(self))
+        return page
+
+
+def _row(record: Recompilation) -> tuple[str, ...]:
+    when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
+    place = ENGINE.room("explanations.records").SourceLine(*record.line).place if record.line else ""
+    return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
+            str(record.reused), f"{record.seconds * 1e3:.2f}")
+
+
+def recompilations(function: Any, /) -> Recompilations:
+    """Return what was planned and compiled for a decorated function, and which guard had failed.
+
+    Parameters
+    ----------
+    function : callable
+        A decorated function.
+
+    Returns
+    -------
+    Recompilations
+        A tuple of records, the last some hundred; printed, it is a table.
+    """
+    state = state_of(function)
+    return Recompilations(state.journal.records if state.tracing else ())
+
+
+@contextmanager
+def recompilation(on: bool = True) -> Iterator[Config]:
+    """Let plans and kernels be made in the ``with`` block, or not: then NumPy does what has none.
+
+    Parameters
+    ----------
+    on : bool
+        Whether they may be made; the same as ``jitla.options(recompile=on)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> with jitla.recompilation(False):
+    ...     print(jitla.jit(lambda x: x + 1.0)(np.ones(2)))
+    [2. 2.]
+    """
+    with options(recompile=on) as config:
+        yield config
+
+
+@dataclass(frozen=True)
+class Spec:
+    """An argument as far as plans depend on it; `make` gives one."""
+
+    shape: tuple[int, ...]
+    dtype: Any = "float64"
+    order: str = "C"
+    density: float = 1.0
+    kind: Any = field(default=None)
+
+    def make(self) -> Any:
+        """Return an argument like this, filled with numbers from 0.5 to 1.5, the same every time."""
+        rng = np.random.default_rng(SEED)
+        if self.kind is not None:
+            entries = max(1, round(self.density * self.shape[0] * self.shape[1]))
+            row, column = (rng.integers(0, n, entries) for n in self.shape)
+            data = (rng.random(entries) + 0.5).astype(self.dtype)
+            return self.kind((data, (row, column)), shape=self.shape)
+        values = (rng.random(self.shape) + 0.5).astype(self.dtype)
+        if self.density < 1.0:
+            values = values * (rng.random(self.shape) < self.density).astype(values.dtype)
+        return np.asarray(values, order=self.order)  # type: ignore[call-overload]
+
+
+def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float = 1.0,
+         kind: Any = None) -> Spec:
+    """Describe an array that ``f.compile`` is to make ready for, or ``explain`` to make up.
+
+    Parameters
+    ----------
+    *shape : int
+        The sizes.
+    dtype : dtype, optional
+        The dtype of its elements.
+    order : {"C", "F"}, optional
+        How it lies in memory.
+    density : float, optional
+        The part of the elements that is other than 0.
+    kind : type, optional
+        A class of SciPy's sparse matrices, such as ``scipy.sparse.csr_matrix``; without, an ndarray.
+
+    Raises
+    ------
+    ConfigError
+        If there can be no such array.
+
+    Examples
+    --------
+    >>> jitla.spec(1000, 20, dtype="float32").make().shape
+    (1000, 20)
+    """
+    sizes: tuple[Any, ...] = shape
+    if not all(isinstance(n, (int, np.integer)) and n >= 0 for n in sizes):
+        raise ConfigError(f"spec{shape} is not possible; use sizes, such as spec(1000, 20)")
+    if order not in ("C", "F") or not 0.0 <= density <= 1.0:
+        raise ConfigError(f"order={order!r}, density={density!r} is not possible; use 'C' or 'F', and 0 to 1")
+    if kind is not None and (len(shape) != 2 or not callable(kind)):
+        raise ConfigError(f"kind={kind!r} is not possible; use a class of SciPy's for a matrix of two sizes")
+    return Spec(shape, np.dtype(dtype), order, density, kind)
+
+
+def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch:
+    """Call a decorated function; its calls are traced, and wait for programs, whatever pays.
+
+    What a `Spec` describes is made. Return how long everything in the call took.
+    """
+    args = tuple(a.make() if isinstance(a, Spec) else a for a in args)
+    kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
+    check_arguments(state.function, args, kwargs)
+    finish(state)  # what NumPy runs so far is not what is to be timed
+    clocks = ENGINE.room("explanations.collect").clocks_of(state.all_sites())
+    with ENGINE.room("dispatch.tiering").waiting(), watching(clocks) as watch:
+        decorated = is_decorated(function) and _is_plain(state.function)
+        tracing: Any = (state.tracing or state.start()) if decorated else None
+        site = state.site() if tracing and state.twin else None
+        looping = state.looping if site is not None and site.payoff is not None else None
+        if looping is not None and not looping.entries:
+            looping.alone(args, kwargs)
+        with nullcontext() if site is None else site.noting_lines():
+            if site is None or site.payoff is None:
+                _run(function, args, kwargs)
+            elif looping is not None and not looping.traced:
+                tracing.looped(site, args, kwargs)
+                ENGINE.room("loopjit.compiler").foresee(looping.entries)
+            else:
+                tracing.run(site, state.twin, args, kwargs)
+    return watch
+
+
+def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Call `function`; ask what is a generator for some values, and end it."""
+    result = function(*args, **kwargs)
+    if inspect.isgenerator(result):
+        for _ in zip(range(MANY), result, strict=False):
+            pass
+        result.close()
+
+
+def _is_plain(function: Any) -> bool:
+    """Tell whether a call runs the body at once."""
+    return not inspect.isgeneratorfunction(function) and not inspect.iscoroutinefunction(function)
+
+
+def finish(state: State) -> None:
+    """Wait until blocks that NumPy runs have their programs."""
+    sites = state.all_sites()
+    if any(site.standbys for site in sites) and state.allows():
+        with ENGINE.room("dispatch.tiering").hurrying():
+            for site in sites:
+                site.hurry(again=False)
+        ENGINE.behind.wait(PATIENCE)
+
+
+def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Compile what `function` needs for arguments like these, by calls on arrays that are made for it."""
+    tracing = state.tracing or state.start()
+    site, twin = state.site(), state.twin
+    check_arguments(function, args, kwargs)
+    if site is None or twin is None:
+        return
+    with ENGINE.room("dispatch.tiering").waiting():
+        for _ in range(2):  # the second may find values that stay the same
+            given = [_made(a) for a in args]
+            tracing.run(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})
+
+
+def _made(value: Any) -> Any:
+    """Return an argument for one call, which may write into it."""
+    return value.make() if isinstance(value, Spec) else deepcopy(value)
+
+
+def state_of(function: Any) -> State:
+    """Return what belongs to a decorated function."""
+    state = getattr(behind(function)[0], "__jitla_state__", None)
+    if not isinstance(state, State):
+        raise TraceError(f"{function!r} is not decorated by jitla.jit")
+    return state

@@ -1,0 +1,203 @@
+"""What is called instead of a decorated function: it goes to the plain function, or is traced."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Awaitable, Callable, Generator
+from types import FunctionType
+from typing import Any
+
+from jitla.config import PROCESS, current, local
+from jitla.dispatch.function_state import State
+from jitla.dispatch.wrapper_code import (
+    Link,
+    Shortcut,
+    called_by,
+    code_of,
+)
+from jitla.engine import ENGINE
+from jitla.introspection.frames import hide_module, stays_plain
+from jitla.introspection.recursion import (
+    DEEP,
+    LEVELS,
+    OPEN,
+    is_deep,
+)
+
+__all__ = ["called_instead"]
+
+
+def called_instead(function: Any, state: State) -> Callable[..., Any]:
+    """Return the function that users call instead of `function`."""
+    does: Callable[..., Any] = called
+    if type(function) is FunctionType:
+        if not state.changes.get("strict", current().strict):
+            state.bare = stays_plain(function)
+            if state.bare:  # no frame more than the plain function takes
+                return called_by(function, function.__code__)
+        flags = function.__code__.co_flags
+        if flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+            does = generated if flags & inspect.CO_GENERATOR else awaited
+    code = state.shortcut.code = code_of(function, Link(state, does))
+    return called_by(function, code)
+
+
+def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Do a call of a decorated function."""
+    LEVELS.nested += 1
+    deep = None
+    try:
+        state = link.state()
+        function, shortcut, tracing = state.function, state.shortcut, state.tracing
+        if LEVELS.nested > DEEP and is_deep(called.__code__) and (body := _body_of(state)) is not None:
+            OPEN.append(state)
+            deep = state.wrapper()
+            deep.__code__ = body
+        if tracing is None:
+            early = state.early(args, kwargs)
+            if early is not None:
+                kind = state.kind_of(early, args, kwargs)
+                if kind is None or kind.bypassed:
+                    return _left(function, shortcut, state, None, kind, args, kwargs)
+            elif (looping := state.before_tracing()) is not None:
+                return looping.call(args, kwargs)
+            tracing = state.begin(args, kwargs)
+            if tracing is None:
+                return function(*args, **kwargs)
+        session = tracing.LOCAL.session
+        site = kind = None
+        if session is None:
+            if state.traceable:
+                try:  # `state.site()`, without a step
+                    site = state.sites[(local() or PROCESS[0]).epoch]
+                except KeyError:  # under these options no call has been looked at
+                    site = state.first_site(args, kwargs)
+            if site is None:
+                if not state.traceable:
+                    state.refuse()
+                return function(*args, **kwargs)
+            if site.looping is not None and not site.looping.traced:
+                return tracing.looped(site, args, kwargs)
+            if site.payoff is not None:
+                kind = site.payoff.of(args, kwargs)
+                if kind.bypassed:
+                    return _left(function, shortcut, state, site, kind, args, kwargs)
+        elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
+            return function(*args, **kwargs)
+        twin = state.twin and tracing.TWINS.of(function)  # its globals may have changed
+        if twin is None:
+            return function(*args, **kwargs) if session is None else session.outside(function, args, kwargs)
+        if kind is not None:
+            return kind.weigh(site, function, twin, args, kwargs)
+        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
+            site = site or state.first_site()
+            if site is None:
+                return function(*args, **kwargs)
+            return _run(tracing, site, function, twin, args, kwargs)
+        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
+            return session.outside(state.looping.call, (args, kwargs), {})
+        # Called by traced code: the caller's session goes on through the body.
+        return twin(*map(session.argument, args), **{k: session.argument(v) for k, v in kwargs.items()})
+    finally:
+        LEVELS.nested -= 1
+        if deep is not None:
+            deep.__code__ = shortcut.code
+            OPEN.remove(state)
+
+
+def _body_of(state: State) -> Any:
+    """Return the code of the plain function if what users call may have it in a recursion, else None."""
+    wrapper: Any = state.wrapper()
+    function: Any = state.function
+    if wrapper is None or type(function) is not FunctionType \
+            or wrapper.__closure__ is not function.__closure__ \
+            or wrapper.__defaults__ is not function.__defaults__ \
+            or wrapper.__kwdefaults__ is not function.__kwdefaults__:
+        return None
+    return state.plain_body().__code__
+
+
+def _left(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any,
+    args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> Any:
+    """Leave a call to the plain function, and the next of its kind to what tests for them."""
+    if kind is None:
+        return function(*args, **kwargs)
+    try:
+        return kind.bypass(site, function, args, kwargs)
+    finally:
+        if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
+            _shorten(function, shortcut, state, kind, args, kwargs)
+
+
+def _shorten(
+    function: Callable[..., Any], shortcut: Shortcut, state: State, kind: Any, args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    wrapper = state.wrapper()
+    try:
+        if wrapper is not None:
+            shortcut.admit(wrapper, kind, args, kwargs)
+    except RecursionError:
+        kind.short = None  # the next call tries it again, where there may be more room
+    except Exception as error:  # the call was done: others take longer, that is all
+        ENGINE.room("events").log.warning("%r cannot be given shorter code: %r", function, error)
+
+
+def _run(
+    tracing: Any, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: Any, kwargs: Any,
+) -> Any:
+    """Trace a call; where it is to be verified, run the plain function, too."""
+    if site.checks is None:
+        return tracing.run(site, twin, args, kwargs)
+    return ENGINE.room("dispatch.verify_mode").checked_call(
+        site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
+
+
+def generated(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
+    """Return the generator of a decorated function."""
+    made: Generator[Any, Any, Any] = _steps(link.state(), args, kwargs)
+    return made
+
+
+def awaited(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+    """Return what a decorated coroutine function waits for."""
+    made = _steps(link.state(), args, kwargs)
+    return made if isinstance(made, Awaitable) else _Driven(made)
+
+
+def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Return a generator of the steps of a call that may be suspended, or the plain function's coroutine."""
+    times = state.step_times(args, kwargs)
+    if times is not None and not times.is_next_traced(state.has_waiting_blocks):
+        made = state.function(*args, **kwargs)
+        return times.run_plain(made) if times.is_timed() else made
+    site, twin = _suspended(state)
+    if site is None:
+        return state.function(*args, **kwargs)
+    return state.tracing.drive(site, twin, args, kwargs, times if times and times.is_timed() else None)
+
+
+def _suspended(state: State) -> tuple[Any, Any]:
+    """Return the site for a call that may be suspended, and the twin; no site: the plain function's call."""
+    tracing = state.tracing or state.begin()
+    twin = state.twin and tracing.TWINS.of(state.function)
+    site = state.first_site() if twin else None
+    if site is None and tracing is not None and not twin:
+        state.refuse()
+    return site, twin
+
+
+class _Driven(Awaitable[Any]):
+    """Makes the steps of a driven coroutine awaitable."""
+
+    def __init__(self, steps: Any) -> None:
+        self._steps = steps
+
+    def __await__(self) -> Any:
+        return self._steps
+
+
+hide_module(__name__)

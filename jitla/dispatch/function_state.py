@@ -1,0 +1,460 @@
+"""What belongs to one decorated function: its twin, a site per configuration, what its calls took."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from jitla.config import Config, current
+from jitla.dispatch.wrapper_code import (
+    Shortcut,
+    called_by,
+    link_in,
+)
+from jitla.engine import ENGINE
+from jitla.errors import UnsupportedError
+from jitla.introspection.callables import (
+    foreign,
+    kind_note,
+)
+from jitla.introspection.frames import looks_at_frames
+from jitla.introspection.recursion import call_with_room
+from jitla.process.loading import (
+    LACKING,
+    is_waiting,
+)
+from jitla.process.resources import is_shallow
+from jitla.profiling.call_classes import (
+    FEW,
+    Brief,
+    Payoff,
+    bits_of,
+)
+from jitla.profiling.loop_detector import (
+    computes_in_turn,
+    indexes_in_turn,
+    reaches,
+    runs_once,
+)
+from jitla.profiling.step_times import StepTimes
+
+if TYPE_CHECKING:
+    from jitla.tracing import Request, Site
+
+MOST_FAILURES = 100  # that are kept
+MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
+# Frames of files that begin so are not the user's.
+_OWN = __file__[: -len("dispatch/function_state.py")]
+
+
+def _waits(own: Config) -> bool:
+    """Say whether calls wait for the compiler whatever pays."""
+    return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
+
+
+# What was not asked yet.
+_UNKNOWN: Any = object()
+
+
+def _ways() -> tuple[Any, Any]:
+    tracing = ENGINE.room("tracing")
+    return tracing.Rising, tracing.Kind
+
+
+def _arrived(function: Any, changes: dict[str, Any], file: str) -> State:
+    """Return the state of a function that came from another process, where its source was in `file`.
+
+    Some versions of cloudpickle take the name of the file out of code.
+    """
+    if type(function) is FunctionType and function.__code__.co_filename != file:
+        function.__code__ = _in_file(function.__code__, file)
+    return State(function, changes)
+
+
+def _in_file(code: CodeType, file: str) -> CodeType:
+    inside = tuple([_in_file(each, file) if isinstance(each, CodeType) else each for each in code.co_consts])
+    return code.replace(co_filename=file, co_consts=inside)
+
+
+class State:
+    """What belongs to one decorated function: its twin, and a site per configuration."""
+
+    def __init__(self, function: Callable[..., Any], changes: dict[str, Any]) -> None:
+        self.function = function
+        self.changes = changes
+        self.sites: dict[int, Site | None] = {}
+        self.payoffs: dict[int, tuple[Config, Payoff]] = {}
+        self.tracing: Any = None
+        self.begun: dict[int, tuple[Config, int]] = {}  # calls, by options, before one needed the tracer
+        self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
+        self.briefs: dict[int, tuple[Config, Brief]] = {}  # those that were short before it was known
+        # Whether calls need more than the plain function; the twin is made when one is traced.
+        self.traceable = False
+        self._twin: Any = _UNKNOWN
+        self._looping: Any = _UNKNOWN
+        self.shortcut = Shortcut(function)  # past everything, to the plain function
+        self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
+        self.failures: list[str] = []  # of calls before there was a site for them
+        self._journal: Any = None
+        self.bare = ""  # why users call a copy of the plain function
+        self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
+        ENGINE.states.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        code = getattr(self.function, "__code__", None)
+        # What was learnt stays.
+        return _arrived, (self.function, self.changes, getattr(code, "co_filename", ""))
+
+    def belongs_to(self, function: FunctionType) -> bool:
+        """Say whether `function` is what users call, and not one that has its attributes, too."""
+        owner = self.wrapper()
+        if owner is function:
+            return True
+        link = link_in(function.__code__)
+        if link is None or link.state() is not self:
+            return False
+        if owner is None:  # it has come from another process, or the other one is gone
+            self.shortcut.code, self.wrapper = function.__code__, ref(function)
+        return True
+
+    def entrance(self, wrapper: FunctionType) -> FunctionType:
+        """Return what traced code calls where that is not the twin; like `wrapper`, it decides about calls.
+
+        `wrapper` itself does not in a deep recursion.
+        """
+        made = called_by(wrapper, self.shortcut.code)
+        made.__dict__["__jitla_state__"] = self  # which is to live as long
+        return made
+
+    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | Brief | None:
+        """Return what calls are judged by before there is a twin; None: it is needed at once."""
+        tracing = ENGINE.rooms.get("tracing")
+        if tracing is not None and tracing.LOCAL.session is not None:
+            return None
+        config = current()
+        if config.epoch in self.begun:
+            return None
+        try:
+            return self.payoffs[config.epoch][1]
+        except KeyError:
+            pass
+        function: Any = self.function
+        if not self._is_usual(config):
+            return None
+        if self._looping is _UNKNOWN and (brief := self._brief(config, function)).has(args, kwargs):
+            return brief
+        # of loops over elements that Python has to keep nothing can be had in a hurry
+        looping = self.looping if reaches(function, indexes_in_turn) and (
+            bits_of(args, kwargs) > FEW or reaches(function, computes_in_turn)) else None
+        kept = looping is not None and looping.alone(args, kwargs)
+        if looping is not None and not kept and not looping.traced:
+            return None
+        return self.payoff(config, kept)
+
+    def kind_of(self, early: Payoff | Brief, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
+        try:
+            return early.of(args, kwargs)
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def plain_body(self) -> Any:
+        """Return the function whose code does calls that are not traced: it, or one with compiled loops."""
+        looping = self._looping
+        if looping is _UNKNOWN or looping is None or looping.traced or not looping.is_current() \
+                or current().with_changes(self.changes).compile == "off":
+            return self.function
+        return looping.version
+
+    def _prepare(self) -> None:
+        ENGINE.behind.ask(lambda: self.looping and None, soon=True)
+
+    def _brief(self, config: Config, function: FunctionType) -> Brief:
+        """Return what calls are that are short; the loops are looked for behind the program."""
+        if config.epoch not in self.briefs:
+            counts = reaches(function, indexes_in_turn) and reaches(function, computes_in_turn)
+            self.briefs[config.epoch] = config, Brief(function, counts, self._prepare)
+        return self.briefs[config.epoch][1]
+
+    def _is_usual(self, config: Config) -> bool:
+        """Say whether nothing in the options asks for the tracer at once."""
+        own = config.with_changes(self.changes)
+        return own.compile == "auto" and not (_waits(own) or own.cpu or own.without_rules) \
+            and type(self.function) is FunctionType
+
+    def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
+        """Return what decides about generators that are given as much; None: all are traced."""
+        config = current()
+        tracing = ENGINE.rooms.get("tracing")
+        if not self._is_usual(config) or tracing is not None and tracing.LOCAL.session is not None:
+            return None
+        key = config.epoch, bits_of(args, kwargs)
+        if key not in self.steps:
+            if len(self.steps) >= MAX_STEP_TIMES:
+                self.steps.clear()
+            self.steps[key] = StepTimes()
+        return self.steps[key]
+
+    def has_waiting_blocks(self) -> bool:
+        """Say whether blocks of traced calls wait for their programs."""
+        return any(site is not None and site.standbys for site in self.sites.values())
+
+    def before_tracing(self) -> Any:
+        """Return the function where its loops over elements count, if nothing has needed the tracer yet.
+
+        What that takes to load would be a large part of the first call.
+        """
+        if "tracing" in ENGINE.rooms:
+            return None
+        config = current()
+        begun = self.begun.get(config.epoch)
+        if begun is None:
+            if not self._is_usual(config):
+                return None
+            begun = config, 0
+        looping = self.looping
+        if looping is None or looping.traced:
+            return None
+        self.begun[config.epoch] = config, begun[1] + 1
+        return looping
+
+    def insist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
+        function = self.function
+        if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
+                or not indexes_in_turn(function.__code__):
+            return
+        if self.looping and self.looping.alone(args, kwargs):
+            line, reason = self.looping.refused[0]
+            raise UnsupportedError(
+                f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "
+                "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
+
+    def refuse(self) -> None:
+        """Raise `UnsupportedError` where ``strict=True`` and nothing of the function can be traced."""
+        config = current()
+        if self.changes.get("strict", config.strict) and not config.disable \
+                and type(self.function) is FunctionType:
+            code, name = self.function.__code__, self.function.__qualname__
+            reason = self._reason()
+            cure = "define it in a file or a cell of a notebook, not by exec," if "source" in reason \
+                else "do that outside of it,"
+            raise UnsupportedError(
+                f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: {reason}\n"
+                f"{cure} or drop strict=True")
+
+    def _reason(self) -> str:
+        """Say why nothing of a function of Python is traced."""
+        function: Any = self.function
+        if looks := looks_at_frames(function):
+            return f"it looks at frames of the stack, by {looks}"
+        made: str = self.tracing.TWINS.reason(function)
+        return made
+
+    @property
+    def looping(self) -> Any:
+        """The function where its loops over elements count; None if it has none."""
+        if self._looping is _UNKNOWN:
+            function: Any = self.function
+            try:
+                made = ENGINE.looping(function) if type(function) is FunctionType else None
+            except LACKING as error:
+                self.fail(error)
+                return None  # for this call it has none
+            if self._looping is _UNKNOWN:  # else another thread was faster
+                self._looping = made
+        return self._looping
+
+    @property
+    def twin(self) -> Callable[..., Any] | None:
+        """What is called to be traced; None: NumPy runs the body."""
+        made: Callable[..., Any] | None = self._twin
+        if made is _UNKNOWN:
+            made = None if self.tracing is None else self._find_twin(self.tracing)
+        return made
+
+    def _find_twin(self, tracing: Any) -> Any:
+        if self._twin is _UNKNOWN:
+            plain = type(self.function) is FunctionType
+            self._twin = tracing.TWINS.of(self.function, decorated=True) if plain else None
+        return self._twin
+
+    def payoff(self, config: Config, kept: bool = False) -> Payoff:
+        """Return what is known of the kinds of calls under these options."""
+        code = self.function.__code__
+        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code),
+                      type(self.function) is FunctionType and runs_once(self.function))
+        return self.payoffs.setdefault(config.epoch, (config, made))[1]
+
+    def start(self) -> Any:
+        """Load the tracer; make the twin, unless loops over elements may be all that matters."""
+        return call_with_room(self._start)
+
+    def _start(self) -> Any:
+        tracing = ENGINE.room("tracing")
+        if self.failures:
+            ENGINE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
+        looping = self.looping
+        self.traceable = bool(looping and looping.entries or self._find_twin(tracing))
+        self.tracing = tracing  # last: an interrupt or a fork before leaves what begins anew
+        return tracing
+
+    def begin(self, *given: Any) -> Any:
+        """Return the tracer for a first call; None: it cannot be had now, the call is the plain function's.
+
+        `given` are the arguments, if loops over elements matter.
+        """
+        if is_shallow() or is_waiting():
+            return None
+        try:
+            if given:
+                self.insist(*given)
+            return self.start()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def first_site(self, *given: Any) -> Site | None:
+        """Return the site for a first call under the options in force; None: it is the plain function's."""
+        if is_waiting():
+            return None
+        try:
+            if given:
+                self.insist(*given)
+            return self.site()
+        except LACKING as error:
+            self.fail(error)
+            return None
+
+    def fail(self, error: Exception) -> None:
+        """Note that a call was left to the plain function, as the process lacks what tracing needs."""
+        text = f"{type(error).__name__}: {error}"
+        if len(self.failures) < MOST_FAILURES:
+            self.failures.append(text)
+        ENGINE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), text)
+
+    def traceback(self, error: BaseException) -> TracebackType | None:
+        """Return the traceback of `error` without frames of jitla."""
+        found = error.__traceback__
+        if "tracing" in ENGINE.rooms:
+            made: TracebackType | None = ENGINE.room("tracing").user_traceback(found)
+            return made
+        while found is not None and found.tb_frame.f_code.co_filename.startswith(_OWN):
+            found = found.tb_next
+        return found or error.__traceback__  # a function of ours that is shown
+
+    @property
+    def journal(self) -> Any:
+        """What was planned and compiled for the function, whatever the options were."""
+        if self._journal is None:
+            self._journal = ENGINE.room("tracing").Journal()
+        return self._journal
+
+    @property
+    def note(self) -> str:
+        """Why calls are not traced, as far as that is known; else nothing."""
+        if current().disable:
+            return "runs in NumPy: the option disable is on"
+        sites = self.all_sites()
+        if told := kind_note(self.function):
+            return told
+        if self.bare or self.tracing and self.twin is None:
+            return f"runs in NumPy: {self.bare or self._reason()}"
+        if None in self.sites.values():
+            return "runs in NumPy: compile=\"off\""
+        few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
+        return "runs in NumPy: calls have not taken long enough to be traced" if few else ""
+
+    @property
+    def foreign(self) -> str:
+        """The class of tables among the arguments of calls, as far as that is known."""
+        return next((name for _, p in list(self.payoffs.values()) if (name := foreign(p.classes))), "")
+
+    def site(self) -> Site | None:
+        """Return the site for the configuration in force; None if nothing is to be compiled."""
+        config = current()
+        try:
+            return self.sites[config.epoch]
+        except KeyError:
+            pass
+        return self._new_site(config)
+
+    def _new_site(self, config: Config) -> Site | None:
+        own = config.with_changes(self.changes)
+        if own.compile == "off":
+            return self.sites.setdefault(config.epoch, None)
+        if own.cpu:
+            ENGINE.check_cpu(own.cpu)
+        if own.without_rules:
+            ENGINE.rules(own.without_rules)
+        ENGINE.devices(own.accelerator)
+        if own.schedules:
+            ENGINE.room("tuner.schedule_store").read(own.schedules)
+        # of such loops compiled code waits for nobody
+        sliced = own.compile == "sync" and not (_waits(own) or own.without_rules or own.schedules)
+        if _waits(own):
+            own = own.with_changes({"compile": "sync"})
+        site = self._made(own)
+        site.epoch = config.epoch
+        if sliced and self.looping is not None and self.looping.sliced:
+            site.looping = self.looping
+        if own.compile == "auto":
+            site.payoff = self.payoff(config)
+            site.calls = site.payoff.calls - site.payoff.skipped
+            site.looping = self.looping
+            site.calls += self.begun.pop(config.epoch, (config, 0))[1]
+            site.calls += sum(brief.calls for of, brief in self.briefs.values() if of is config)
+        return self.sites.setdefault(config.epoch, site)
+
+    def _made(self, own: Config) -> Site:
+        """Return a new site for the options `own`."""
+        checks = ENGINE.room("dispatch.verify_mode").Checks(own.numerics == "strict") if own.verify else None
+        told: set[Any] = set()
+
+        def finish(bound: Any, make: Callable[[], Request]) -> Any:
+            if own.memory_limit:
+                ENGINE.check_memory(bound, own.memory_limit, told)
+            return bound if checks is None else checks.bound(bound, make())
+
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        site: Site = self.tracing.Site(
+            name, None, own.strict, lambda: ENGINE.indexed(own, site.scattered), ENGINE.keeper(own),
+            ENGINE.asked(own))
+        tiers = ENGINE.room("dispatch.tiering")
+        site.compile = tiers.Tiers(site, own, self.allows, finish).compile
+        site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
+        site.unrolls = ENGINE.unrolled(own)
+        site.bitwise = own.numerics == "strict"
+        if checks is not None:
+            site.checks = checks
+            site.note_lines()
+        return site
+
+    def allows(self) -> bool:
+        """Say whether anything may be planned and compiled for this function here and now."""
+        return current().recompile and getattr(self.wrapper(), "recompile", True)
+
+    def all_sites(self) -> tuple[Site, ...]:
+        """Return the sites of all configurations so far, also of calls that needed no tracer."""
+        for config, _ in [*self.payoffs.values(), *self.begun.values(), *self.briefs.values()]:
+            if self.tracing is None:
+                self.start()
+            if self.traceable and config.epoch not in self.sites:
+                self._new_site(config)
+        return tuple(site for site in self.sites.values() if site is not None)
+
+    def clear(self) -> None:
+        """Forget what was learnt in earlier calls."""
+        self.failures.clear()
+        self.steps.clear()
+        if self.shortcut is not None:
+            self.shortcut.forget()
+        for _, payoff in list(self.payoffs.values()):
+            payoff.clear()
+        for site in self.all_sites():
+            site.clear()
+        if self.looping is not None:
+            self.looping.clear()

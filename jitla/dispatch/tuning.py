@@ -1,0 +1,168 @@
+"""Tuning a function: its kernels are run with other schedules, on the arrays of one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import partial
+from threading import get_ident
+from time import perf_counter
+from typing import Any
+
+from jitla.classes import dataclass
+from jitla.config import Config, current
+from jitla.dispatch.control import (
+    Spec,
+    call_traced,
+)
+from jitla.dispatch.function_state import State
+from jitla.engine import ENGINE
+from jitla.errors import ConfigError
+from jitla.explanations.records import duration
+from jitla.fusion import Space, Values
+from jitla.recompile import UNTUNED, Choice, Key, Made
+from jitla.tuner.kernel_search import (
+    Trial,
+    Tuned,
+    alone,
+)
+from jitla.tuner.records import Records
+from jitla.tuner.search import Settings
+from jitla.tuner.transport import (
+    Job,
+    Memory,
+    Unsendable,
+)
+from jitla.tuner.trees import Learner, Trees
+
+__all__ = ["Tuned", "Tuning", "tune"]
+
+TRIALS, SECONDS = 64, 30.0
+BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
+LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
+
+
+class Tuning(tuple[Tuned, ...]):
+    """What was found for every kernel, the one that took longest first; ``str()`` is a table."""
+
+    def __str__(self) -> str:
+        lines = [f"{'kernel':10}  {'untuned':>9}  {'tuned':>9}  {'of':>6}  schedule"]
+        for t in self:
+            how = ", ".join(f"{k}={v}" for k, v in t.chosen.items() if v != "") or "as untuned"
+            how += f"   # {t.note}" if t.note else ""
+            lines.append(f"{t.key.kernel[:10]}  {duration(t.untuned):>9}  {duration(t.seconds):>9}  "
+                         f"{f'{t.trials}/{t.points}':>6}  {how}")
+        return "\n".join(lines if self else ["no kernel ran"]) + "\n"
+
+    __repr__ = __str__
+
+
+@dataclass(slots=True)
+class Task:
+    """A kernel of the call: what may be chosen of it, what it was run on, how long that took."""
+
+    choice: Choice
+    space: Space
+    operands: tuple[Any, ...] = ()
+    seconds: float = 0.0
+    runs: int = 0
+
+    def job(self, config: Config) -> Job:
+        """Return it as other processes run it; raise `Unsendable` if none can."""
+        return Job(self.choice.parcel(), Memory.of(self.operands, self.choice.outputs), self.choice.outputs,
+                   alone(config))
+
+
+class Session:
+    """Runs the kernels of the thread that tunes untuned, and remembers what they were run on."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[Key, Task] = {}
+        self.owner = get_ident()
+        self.chosen: dict[Key, Values] = {}
+        self.said: dict[Key, str] = {}
+
+    def block(self, choice: Choice) -> Made:
+        """Return the untuned block of a kernel, and what runs and times it."""
+        block, launch = choice.make(UNTUNED)
+        if get_ident() != self.owner:
+            return block, launch
+        key = choice.key
+        if key not in self.tasks:
+            self.tasks[key] = Task(choice, choice.space())
+        return block, partial(self._run, self.tasks[key], launch)
+
+    def _run(self, task: Task, launch: Callable[..., int], block: bytes, *operands: Any) -> int:
+        start = perf_counter()
+        flags = launch(block, *operands)
+        task.seconds += perf_counter() - start
+        task.runs += 1
+        if not task.operands and len(task.space.points) > 1:
+            task.operands = operands
+        return flags
+
+
+def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
+         seconds: float, learner: str = "smooth") -> Tuning:
+    """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
+    settings = Settings(trials=trials, learner=_learner(learner))
+    config = current().with_changes(state.changes)
+    session = Session()
+    args, kwargs = tuple(map(_own, args)), {k: _own(v) for k, v in kwargs.items()}
+    ENGINE.renew(session)
+    state.clear()
+    try:
+        call_traced(state, function, args, kwargs)
+        records = ENGINE.records(config, new=True)
+        end = perf_counter() + seconds
+        layers = [t for device in ENGINE.compiler(config).devices if device.layers
+                  for t in ENGINE.room("tuner.accel_layers").tuned_layers(
+                      device, records, settings, end, config.numerics == "relaxed")]
+        return Tuning((*layers, *_searched(session, records, config, settings, end - perf_counter())))
+    finally:
+        ENGINE.renew()
+        state.clear()  # what was bound meanwhile knows nothing of what was found
+
+
+def _learner(name: str) -> Callable[..., Learner] | None:
+    """Return what learns scores; raise `ConfigError` if there is no such thing here."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    if name != "lightgbm":
+        there = ", ".join(map(repr, BUILT_IN))
+        raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
+    try:
+        found: Callable[..., Learner] = ENGINE.room("tuner.lightgbm_model").Boosted
+    except ImportError as error:
+        raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
+    return found
+
+
+def _own(value: Any) -> Any:
+    """Return an argument that the call may write into."""
+    return value.make() if isinstance(value, Spec) else deepcopy(value)
+
+
+def _searched(session: Session, records: Records, config: Config, settings: Settings,
+              seconds: float) -> Iterator[Tuned]:
+    """Tune kernel by kernel; each may take the share of the time that it has of the call."""
+    tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
+    worth = [t for t in tasks if t.operands and t.seconds / t.runs >= LEAST]
+    total = sum(t.seconds for t in worth)
+    going = True
+    for task in tasks:
+        each = task.seconds / max(task.runs, 1)
+        space = task.space if config.numerics == "relaxed" else task.space.exact()
+        try:
+            why = "stopped" if not going else "nothing to choose" if len(space.points) < 2 else \
+                "too short" if task not in worth else ""
+            job = None if why else task.job(config)
+        except Unsendable as error:
+            why, job = str(error), None
+        if job is None:
+            yield Tuned(task.choice.key, {}, each, each, 0, len(space.points), 0, why)
+            continue
+        trial = Trial(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total)
+        with trial:
+            yield trial.run(settings, records)
+        going = not trial.interrupted

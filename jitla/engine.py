@@ -1,0 +1,445 @@
+"""Builds compilers, stores and background services from the options in force; loads packages on first use."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from math import prod
+from os.path import exists
+from threading import Thread
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from jitla.compile_stats import MAKING, NothingNew
+from jitla.concurrency import (
+    hurry,
+    lull,
+    relock,
+    short_turns,
+)
+from jitla.config import Config, cache_directory, current
+from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
+from jitla.process.loading import (
+    LACKING,
+    load,
+)
+from jitla.process.resources import foresee, start
+from jitla.profiling.loop_detector import (
+    indexes_in_turn,
+    reaches,
+)
+
+if TYPE_CHECKING:
+    from jitla.runtime.disk_cache import Disk
+    from jitla.tracing import Request
+
+SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
+SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
+KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
+UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
+LIBRARY = 256 << 20  # bytes of address space that the compiler's library takes, and more
+LULL = 0.2  # seconds that the first loop of a process waits for its compiler: short calls are over by then
+LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
+
+WORTH_LOADING = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
+
+
+class Engine:
+    """The packages loaded so far, and one compiler per configuration."""
+
+    def __init__(self) -> None:
+        self._recorder: Any = None
+        self.states: WeakSet[Any] = WeakSet()  # of decorated functions
+        self._lock = relock()
+        self.rooms: dict[str, Any] = {}  # that are loaded
+        self._compilers: dict[tuple[Any, ...], Any] = {}
+        self._indexed: dict[tuple[str, int, bool], Any] = {}
+        self._backends: dict[str, Any] = {}
+        self._machine: Any = None
+        self._disks: dict[tuple[str, int], Disk] = {}
+        self._planned: dict[tuple[Any, ...], Any] = {}
+        self._loops: Any = None
+        self._behind: Any = None
+        self._records: dict[str, Any] = {}
+        self.session: Any = None  # that tunes
+
+    def __reduce__(self) -> str:
+        return "ENGINE"  # a pickled function refers to the engine of the process that loads it
+
+    def room(self, name: str) -> Any:
+        """Return the front door of room or file `name`."""
+        found = self.rooms.get(name)
+        if found is None:
+            found = self.rooms[name] = load(f"jitla.{name}")
+        return found
+
+    @property
+    def recorder(self) -> Any:
+        """The memory of events."""
+        if self._recorder is None:
+            with self._lock:
+                if self._recorder is None:
+                    self._recorder = self.room("events").Recorder(current().events)
+        return self._recorder
+
+    @property
+    def behind(self) -> Any:
+        """What compiles behind the program."""
+        if self._behind is None:
+            with self._lock:
+                if self._behind is None:
+                    self._behind = self.room("runtime").Behind()
+        return self._behind
+
+    @property
+    def compiles(self) -> bool:
+        """Whether there is a compiler already."""
+        return bool(self._compilers)
+
+    @property
+    def assumes(self) -> bool:
+        """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
+        return self._machine is None or self._machine is self.room("hops").REFERENCE
+
+    @staticmethod
+    def _key(config: Config) -> tuple[Any, ...]:
+        """Return what compilers depend on."""
+        return (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
+               config.without_rules, config.rewrites, config.search_bound, config.search_steps,
+               config.search_ms, config.search_from_us, config.accelerator, config.placement,
+               config.schedules, config.tune_after_ms)
+
+    def compiler(self, config: Config) -> Any:
+        """Return the compiler for `config`."""
+        key = self._key(config)
+        found = self._compilers.get(key)
+        if found is None:
+            if not MAKING.now.allowed:
+                raise NothingNew
+            with self._lock, hurry():  # others may wait for the lock
+                found = self._compilers.get(key) or self._make(config)
+                self._compilers[key] = found
+        return found
+
+    def _make(self, config: Config) -> Any:
+        recompile, runtime = map(self.room, ("recompile", "runtime"))
+        backend = self._native(config.cpu)
+        if self._machine is None:
+            self._machine = self.measured(config) or self.room("hops").REFERENCE
+        backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
+        runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
+        runtime.reserve_threads(config.num_threads)
+        threads = config.num_threads or runtime.threads()
+        effort = self.room("rewrites").Effort(
+            config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
+        return recompile.Compiler(
+            backend, effort=effort,
+            rules=(lambda: self.rules(config.without_rules)) if config.rewrites else None,
+            numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
+            memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
+            observe=self.room("dispatch.tiering").observe, placement=config.placement,
+            tuning=self._tuning(config),
+            devices=self.devices(config.accelerator, config.numerics == "strict", config),
+            shelf=self.planned(config), here=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
+
+    def planned(self, config: Config) -> Any:
+        """Return what keeps plans from process to process."""
+        key = self._key(config)
+        if key not in self._planned:
+            self._planned[key] = self.room("runtime.disk_cache").Planned(self.disk, key)
+        return self._planned[key]
+
+    def records(self, config: Config, new: bool = False) -> Any:
+        """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
+        place = cache_directory(config)
+        if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
+            self._records[place] = self.room("tuner.schedule_store").load(place if config.disk_cache else "")
+        return self._records.get(place)
+
+    def _tuning(self, config: Config) -> Any:
+        """Return what chooses knobs; None: nobody, as nothing was tuned."""
+        found = self.records(config, new=config.tune_after_ms > 0)
+        if self.session is not None or found is None and not config.schedules:
+            return self.session
+        tuned = self.room("tuner.schedule_store")
+        made = tuned.Tuned(found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        if config.tune_after_ms:
+            made.watch = self.room("tuner.background").Hot(config, found, made.block, self.behind).watched
+        return made
+
+    def renew(self, session: Any = None) -> None:
+        """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
+        with self._lock:
+            self.session = session
+            self._compilers.clear()
+
+    def forget(self, config: Config) -> None:
+        """Drop the compiler for `config`: what was pinned there is pinned otherwise now."""
+        with self._lock:
+            self._compilers.pop(self._key(config), None)
+
+    def unrolled(self, config: Config, always: bool = False) -> int:
+        """Return up to how many operations turns of loops stay together."""
+        return UNROLLED if config.accelerator or always else 0
+
+    def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Any, ...]:
+        """Return the machines called `names`; raise `ConfigError` for a name that none has.
+
+        If products have to be NumPy's to the bit, none that add up floats. Tiles are those that were tuned by
+        the records of a config.
+        """
+        if not names:
+            return ()
+        accel = self.room("accel")
+        found = (accel.preset(name) for name in names.split(","))
+        records = None if config is None or self.session is not None else self.records(config)
+        how = {} if config is None or records is None else {
+            "tiles": self.room("tuner.accel_layers").chooser(records, config.numerics == "relaxed")}
+        return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
+
+    def rules(self, without: str) -> Any:
+        """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""
+        rules = self.room("rewrites").RULES
+        names = without.split(",") if without else []
+        unknown = sorted(set(names) - {rule.name for rule in rules})
+        if unknown:
+            raise ConfigError(
+                f"without_rules: no rewrite is called {', '.join(unknown)}; docs/rules.md names all")
+        return rules.without(*names) if names else rules
+
+    def asked(self, config: Config) -> Mapping[str, Collection[Any]]:
+        """Return which values of literals rewrites ask for, by operator."""
+        if not config.rewrites:
+            return {}
+        # Of all rules it is known beforehand: no call waits until rewrites are loaded.
+        found: Mapping[str, Collection[Any]] = self.rules(config.without_rules).at(config.numerics).asked \
+            if config.without_rules else self.room("tracing").ASKED[config.numerics]
+        return found
+
+    def _native(self, cpu: str = "") -> Any:
+        """Return the backend for a level of processors, empty for this one; its run time is loaded."""
+        found = self._backends.get(cpu)
+        if found is None:
+            if "codegen" not in self.rooms:
+                foresee(LIBRARY)
+            codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
+            target = codegen.level_target(cpu) if cpu else None
+            found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk,
+                                        writers=self._writers)
+            found.launch  # noqa: B018  (loads the native run time)
+            tracing.SIGHT.use(*runtime.layouts())
+            tracing.quicken(runtime.methods())
+            self._backends[cpu] = found
+        return found
+
+    def _writers(self) -> str:
+        """Say what writes the texts that machine code is made of."""
+        found: str = self.room("runtime.disk_cache").planner()
+        return found
+
+    def disk(self) -> Disk | None:
+        """Return what keeps machine code from process to process, by the configuration in force; or None."""
+        config = current()
+        return self._disk_of(config) if config.disk_cache else None
+
+    def _disk_of(self, config: Config) -> Disk:
+        key = cache_directory(config), config.disk_cache_limit
+        if key not in self._disks:
+            disk = self.room("runtime.disk_cache").Disk
+            made = disk(*key, refuse=self._refuse, observe=self.recorder.record)
+            self._disks.setdefault(key, made)
+        return self._disks[key]
+
+    def _refuse(self, reason: str) -> None:
+        text = f"{reason}: machine code is not kept; see the options cache_dir and disk_cache"
+        try:
+            self.room("tracing").call_here(warnings.warn, text, CacheWarning)
+        except CacheWarning:  # where warnings are errors: the program must not end for it
+            self.room("events").log.warning("%s", text)
+
+    def tell_failure(self, name: str, text: str) -> None:
+        """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
+        with suppress(*LACKING):  # there may be no memory, and no logging module, to tell it with
+            self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
+
+    def check_cpu(self, cpu: str) -> None:
+        """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
+        codegen = self.room("codegen")
+        missing = codegen.lacking(codegen.level_target(cpu))
+        if missing:
+            raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
+
+    def indexed(self, config: Config, seen: int = WORTH_LOADING) -> Any:
+        """Return the loops that read and add up where indices say; a site has `seen` so many of those.
+
+        For few, NumPy is done before what makes such loops is loaded.
+        """
+        if config.compile == "auto" and not self._backends and seen < WORTH_LOADING:
+            raise NothingNew
+        ordered = config.numerics == "strict"
+        key = config.cpu, config.num_threads, ordered
+        found = self._indexed.get(key)
+        if found is None:
+            with self._lock:
+                self.room("runtime").reserve_threads(config.num_threads)
+                made = self._native(config.cpu).indexed(config.num_threads, ordered)
+                found = self._indexed.setdefault(key, made)
+        return found
+
+    def looping(self, function: FunctionType) -> Any:
+        """Return `function` as it is called where its loops over elements count; None if it has none."""
+        if not reaches(function, indexes_in_turn):
+            return None
+        with self._lock:
+            self._loops = self._loops or self.room("loopjit").Loops(
+                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm, self._keeps)
+        return self._loops.version(function)
+
+    def _making(self, then: Callable[[Any], None]) -> None:
+        """Call `then` with what compiles loops; what that needs is loaded behind the program."""
+        if (made := self.rooms.get("loopjit.compiler")) is not None:
+            then(made)
+        else:
+            try:
+                start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
+            except RuntimeError:  # no more threads: later, perhaps
+                self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
+
+    def _load_later(self, then: Callable[[Any], None]) -> None:
+        lull(LULL)
+        with short_turns():
+            self.room("runtime")
+        self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
+
+    def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
+        """Load what the compiler of loops has made; return what keeps it, and its address."""
+        with self._lock, hurry():  # others may wait for the lock
+            jit, asked = self._native().jit, b"jitla_share" in data
+            made = jit.adopt(data, name, {
+                "jitla_share": self.room("runtime").share(current().num_threads)} if asked else {})
+        return made, made.addresses[name]
+
+    def _loaded(self, text: str, name: str) -> tuple[Any, int]:
+        """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
+        with self._lock, hurry():
+            made = self._native().jit.load(text, (name,))
+        return made, made.addresses[name]
+
+    def _keeps(self) -> Any:
+        """Return what tells, later and in any thread, what keeps machine code by the options in force now."""
+        config = current()
+        return (lambda: (self._disk_of(config), self._native().jit.maker)) if config.disk_cache else None
+
+    def measured(self, config: Config) -> Any:
+        """Return the constants of this machine that an earlier process measured, or None."""
+        return self.room("hops.machine_file").load(cache_directory(config), self.host())
+
+    def host(self) -> str:
+        """Say what constants depend on besides the program: the processor, how many threads."""
+        target = self._native().jit.target
+        return f"{target.cpu}, {target.vector_bytes} bytes, {self.room('runtime').threads()} threads"
+
+    def calibrate(self, config: Config) -> Any:
+        """Measure the machine, keep what was found, and plan with it from now on."""
+        with self._lock:
+            self._machine = self.room("tuner.calibration").measure(self._native())
+            self.room("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
+            self._compilers.clear()  # their plans were made for other constants
+            return self._machine
+
+    def bind(
+        self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
+    ) -> Any:
+        """Return the bound program of a block, building the program of its class if it is new.
+
+        Which plan is best depends on the sizes: blocks of another magnitude are another class.
+        """
+        def recipe() -> tuple[Any, ...]:
+            request = make()
+            return request.roots, request.layouts, request.outs, request.aliases
+
+        compiler, size = self.compiler(config), magnitude(layouts)
+        MAKING.now.why = next(
+            (("magnitude", magnitude_text(n), magnitude_text(size)) for n in range(6)
+             if compiler.has((key, n)) and not compiler.has((key, size))), None)
+        program = compiler.program((key, size), recipe)
+        if program.sizes is None:
+            program.sizes = sizes
+        return self._bound(program, sizes, layouts)
+
+    def has_plan(self, config: Config, request: Request) -> bool:
+        """Tell whether an earlier process has planned a block: then its machine code is there, too."""
+        planned, hops = self.planned(config), self.room("hops")
+        try:
+            return bool(planned.has(hops.words_of(*request[:4])))
+        except hops.Unwritable:
+            return False
+
+    def near(
+        self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    ) -> Any:
+        """Return a block bound to its program for another magnitude; None if there is none, or none fits."""
+        size, compiler = magnitude(layouts), self._compilers.get(self._key(config))
+        first = size - size % 3  # with long rows as here, or without
+        for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
+            found = compiler.known((key, other)) if compiler is not None else None
+            if found is not None and found.sizes is not None:
+                with suppress(NothingNew):
+                    return self._bound(found, sizes, layouts)
+        return None
+
+    def _bound(
+        self, program: Any, sizes: tuple[int, ...],
+        layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
+    ) -> Any:
+        layout = self.room("fusion").Layout
+        places = {slot: layout(*place) for slot, place in layouts.items()}
+        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        bound.alert = True
+        return bound
+
+    def keeper(self, config: Config) -> Any:
+        """Return what decides which values are kept from run to run of a block; None: none are."""
+        if config.invariants == "none" or config.memory_limit:
+            return None
+        room = int(KEEP_SHARE * self.room("runtime").memory())
+        room = min(room, config.invariants_limit) if config.invariants_limit else room
+        every = config.invariants == "all"
+
+        def choose(request: Request, same: Collection[int], named: tuple[Any, ...]) -> Any:
+            recipe = request.roots, request.layouts, request.outs, request.aliases
+            return self.compiler(config).invariants(recipe, same, named, room, every)
+
+        ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
+        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watched, ready)
+
+    def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
+        """Say once, at the user's line, that even the plan which takes least memory takes too much."""
+        taken = bound.peak()
+        if taken > limit and bound.program not in told:
+            told.add(bound.program)
+            text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
+                    "predicted for the one that is run")
+            self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
+
+
+def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:
+    """Return whether the largest array is small, in the caches, or beyond: 0, 1, 2; with long rows 3 more.
+
+    Blocks of rows that are too long do not stay in a thread's cache.
+    """
+    elements = max((prod(shape) for shape, _ in layouts.values()), default=0)
+    longest = max((shape[-1] for shape, _ in layouts.values() if len(shape) > 1), default=0)
+    return (elements >= SMALL) + (elements >= LARGE) + 3 * (longest >= LONG)
+
+
+def magnitude_text(number: int) -> str:
+    """Return the words for a magnitude."""
+    return ("small", "in the caches", "beyond the caches")[number % 3] + ", long rows" * (number >= 3)
+
+
+ENGINE = Engine()
