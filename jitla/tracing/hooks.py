@@ -301,7 +301,11 @@ class Lifting:
 
 
 def _stepped(iterable: Iterable[Any], session: LiftingSession) -> Iterator[Any]:
-    steps = Foreign(iter, session)(iterable)
+    # Asked for its iterator now, as a loop does: an error is one of the line that the loop is at.
+    return _steps_of(Foreign(iter, session)(iterable), session)
+
+
+def _steps_of(steps: Iterator[Any], session: LiftingSession) -> Iterator[Any]:
     while True:
         session.hand_over()
         LOCAL.session = None

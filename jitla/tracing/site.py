@@ -279,7 +279,9 @@ class Site:
             places = self.tapes[tape]
             block = block._replace(places=places, lines={i: place[:2] for i, place in places.items()})
         fixed = self.literals.get(tape)
-        if fixed and all(is_same(block.scalars[number], value) for number, value in fixed.items()):
+        # The same operations may have other operands now, and fewer scalars: `x > s.limit`.
+        if fixed and max(fixed) < len(block.scalars) and all(
+                is_same(block.scalars[number], value) for number, value in fixed.items()):
             return block._replace(fixed=fixed)
         return block
 

@@ -138,3 +138,16 @@ def test_large_foreign_arrays_are_not_copied(where: str) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 4_000_000
+
+
+def test_an_attribute_that_was_a_number_is_an_array_later() -> None:
+    box = Holder()
+
+    @jitla.jit(compile="sync")
+    def f(x):
+        return x > box.limit, x * 1.0  # 1.0 is a literal that rewrites ask for
+
+    for limit in (1.5, 1.5, X, X, 2.5, X, 1.5):
+        box.limit = limit
+        above, same = f(X)
+        assert np.array_equal(above, X > limit) and np.array_equal(same, X)

@@ -29,7 +29,7 @@ LOG = []
 OUT = io.StringIO()
 TABLE = {}
 LAST = HELD = None
-LOCK = threading.RLock()
+LOCK = threading.Semaphore(100)  # threads inside one another do not wait for each other
 RANGE = np.arange(SIZE).astype("KIND")
 
 
