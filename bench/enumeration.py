@@ -17,7 +17,7 @@ import numpy as np
 import jitla
 from jitla.config import current
 from jitla.engine import ENGINE
-from jitla.fusion import Layout, Prices, all_layouts, plan
+from jitla.fusion import CostModel, Layout, all_layouts, plan
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
     BUDGET,
@@ -27,7 +27,7 @@ from jitla.fusion.enumeration import (
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import partitions
 from jitla.fusion.planner import (
-    Recall,
+    PartitionCache,
     search_all,
 )
 from jitla.fusion.templates import Facts
@@ -151,7 +151,7 @@ def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: A
     """Search the partitions of a block."""
     facts = Facts(supports, all_layouts(roots, layouts))
     memo = Memo(roots, facts)
-    kernels = Candidates(memo, Prices(machine, facts.layouts))
+    kernels = Candidates(memo, CostModel(machine, facts.layouts))
     return [Search(p, memo, kernels, budget=BUDGET).run() for p in partitions(memo, kernels)]
 
 
@@ -159,12 +159,12 @@ def remembered(
     roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any, rounds: int,
 ) -> list[float]:
     """Return the milliseconds that the search of a block takes whose partitions are all known."""
-    recall = Recall()
+    recall = PartitionCache()
     taken = []
     for turn in range(rounds + 1):
         facts = Facts(supports, all_layouts(roots, layouts))
         memo = Memo(roots, facts)
-        kernels = Candidates(memo, Prices(machine, facts.layouts))
+        kernels = Candidates(memo, CostModel(machine, facts.layouts))
         parts = [p for p in partitions(memo, kernels) if p.points]
         start = time.process_time()
         search_all(parts, memo, kernels, BUDGET, recall)

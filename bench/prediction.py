@@ -1,6 +1,6 @@
 """Predicted against measured seconds: is the cost model true where the machine's constants are?
 
-The doors used: `ENGINE` of jitla, whose blocks are noted as they are bound, `Prices` of jitla.fusion.
+The doors used: `ENGINE` of jitla, whose blocks are noted as they are bound, `CostModel` of jitla.fusion.
 Times are least of many rounds over all cases in turn: what else runs on the machine only adds time.
 """
 
@@ -22,7 +22,7 @@ from bench.peers import cells as memory_bound
 from bench.peers import chains
 from jitla.config import current
 from jitla.engine import ENGINE
-from jitla.fusion import Cost, Layout, Prices, all_layouts
+from jitla.fusion import Cost, CostModel, Layout, all_layouts
 from jitla.hops import Machine
 
 Array = np.ndarray
@@ -85,7 +85,7 @@ class Case:
         """Predict every step of a program."""
         places = {
             k: Layout(x.shape, x.strides) for k, x in enumerate(leaves) if isinstance(x, Array)}
-        prices = Prices(machine, all_layouts(program.plan.outputs, places), self.threads)
+        prices = CostModel(machine, all_layouts(program.plan.outputs, places), self.threads)
         return [prices.step(step) for step in program.plan.steps]
 
     def measure(self) -> None:

@@ -19,7 +19,7 @@ import jitla
 from jitla.config import current
 from jitla.engine import ENGINE
 from jitla.fusion import (
-    Recall,
+    PartitionCache,
     all_layouts,
     planner,
 )
@@ -139,7 +139,7 @@ class Plans:
 
     def _search(
         self, parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float,
-        recall: Recall | None,
+        recall: PartitionCache | None,
     ) -> list[Found]:
         if kernels.near:
             return search_all(parts, memo, kernels, budget)

@@ -38,14 +38,14 @@ from jitla.codegen.kernels.tally import RING_WORDS
 from jitla.codegen.matmul.packing import pack_product
 from jitla.codegen.native.loader import load_native
 from jitla.fusion import (
+    Blocking,
     Combine,
-    Cut,
-    Entries,
     Form,
     Geometry,
     Kernel,
     Pairs,
     Schedule,
+    SparseProduct,
     Stage,
     Tile,
     structure_key,
@@ -317,7 +317,7 @@ class LlvmBackend:
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
-    ) -> Callable[[Entries], bytes]:
+    ) -> Callable[[SparseProduct], bytes]:
         """Return what makes the argument block of a product over compressed rows with some `columns`."""
         name = form if columns < 2 else f"{form}s"
         how = name, dtype, index
@@ -328,7 +328,7 @@ class LlvmBackend:
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
-        combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
+        combines: Sequence[Combine], cut: Blocking, threads: int, nanoseconds: float,
     ) -> bytes:
         """Return the argument block that runs `stages` on blocks of rows; `scalars`: their dtypes among
         the operands, None for arrays.

@@ -30,7 +30,7 @@ from jitla.codegen.vecmath.library import (
     supports,
 )
 from jitla.errors import BackendError
-from jitla.fusion import COMPRESSED, Form, Kernel
+from jitla.fusion import COMPRESSED_FORMS, Form, Kernel
 from jitla.hops import Hop, Kind, may_raise
 
 __all__ = ["reason_of"]
@@ -234,7 +234,7 @@ def _skeleton(loop: Loop, math: MathCall) -> str:
 
 def _is_product(hop: Hop) -> bool:
     """Tell whether `hop` is a product there are loops for: of a matrix of floats, or of stacks."""
-    if hop.op.name in COMPRESSED:
+    if hop.op.name in COMPRESSED_FORMS:
         data, columns, starts, x = (i.meta.dtype for i in hop.inputs)
         return data == x and data.char in "fd" and columns == starts and columns.char in "il"
     if hop.op.name == "cumsum":  # the running sums of every row

@@ -1,7 +1,13 @@
-"""The fusion optimizer: which hops share a loop, how values are laid out in memory, and what that costs.
+"""Fusion optimizer: which operators share a loop, the memory layout of every value, and the predicted cost.
 
-`templates` say which operators fuse; `memo` holds partial plans; `candidates` are legal kernels and their
-cost (`cost_model`); `partitions` and `enumeration` search among them; `planner` builds the plan (`kernel`).
+`plan` turns a DAG of hops into a `Plan`: kernels and NumPy calls in execution order. `templates` say which
+operators a loop may fuse; `memo` records the partial fusion plans of a DAG; `candidates` enumerates legal
+kernels and their cost (`cost_model`); `partitions` and `enumeration` search for the cheapest set of kernels;
+`planner` writes it as steps (`kernel`). `explain_plan` reports why a plan was chosen, `layout` predicts
+strides as NumPy would choose them, `interpreter` runs kernels without machine code, `placement` assigns parts
+of a program to devices, `schedule_space` describes the tunable parameters of a kernel.
+
+Above `jitla.hops`, below code generation and `jitla.recompile`, which compile and run plans.
 """
 
 from typing import TYPE_CHECKING
@@ -10,17 +16,17 @@ from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.fusion.cost_model import (
-        PACK,
+        PACK_OPERATIONS,
         Cost,
-        Prices,
-        peak,
-        window_row,
+        CostModel,
+        peak_bytes,
+        window_row_bytes,
     )
     from jitla.fusion.explain_plan import (
+        PlanExplanation,
         RunnerUp,
-        Verdict,
-        forecast,
-        weigh,
+        explain_choice,
+        plan_with_seconds,
     )
     from jitla.fusion.interpreter import (
         Interpreted,
@@ -34,73 +40,78 @@ if TYPE_CHECKING:
         walk,
     )
     from jitla.fusion.kernel import (
-        ALONE,
-        ALWAYS,
-        BEFORE,
-        COMPRESSED,
-        EXTREMES,
-        NARROW,
-        OPENING,
+        ARG_REDUCTIONS,
+        BEFORE_BLOCKS,
+        COLUMNWISE_PREFIX,
+        COMPRESSED_FORMS,
+        EVERY_BLOCK,
+        FIRST_BLOCK,
+        FROM_PANELS,
+        MAX_NARROW_COLUMNS,
+        MIN_STREAMED_BYTES,
         OPERAND,
-        PACKED,
-        PACKS,
+        PACK_ONLY,
         PAIRS,
         PARTIAL,
-        ROOM,
+        ROWWISE_FORMS,
+        SCRATCH,
         SHARED,
-        STREAMED,
-        UPRIGHT,
         Backend,
+        Blocking,
         Call,
         Combine,
-        Cut,
-        Entries,
+        EntryShares,
         Executable,
         Form,
         Geometry,
         Kernel,
         Pairs,
-        Place,
         Plan,
         Product,
         RowKernel,
         Schedule,
-        Shares,
+        SparseProduct,
         Stage,
+        StageOperand,
         Step,
         Tile,
         WindowKernel,
         block_height,
         blocks_per_unit,
-        crosswise,
+        crosswise_limit,
         data_inputs,
-        over_rows,
-        packs_once,
-        panels_bytes,
-        show,
+        format_plan,
+        gather_tables,
+        is_packed_once,
+        panel_bytes,
+        reduces_rows,
         structure,
         structure_key,
-        tables,
         window_height,
     )
     from jitla.fusion.layout import (
         Layout,
-        alike,
         all_layouts,
         contiguous,
-        is_certain,
+        has_exact_layout,
+        hop_layout,
         is_view,
-        result_of,
-        seen_operands,
+        layout_like,
+        layout_operands,
     )
-    from jitla.fusion.memo import TEMPLATES
+    from jitla.fusion.memo import (
+        TEMPLATES,
+    )
     from jitla.fusion.placement import (
         HOST,
-        Work,
-        assigned,
-        seconds_of,
+        PlacementTask,
+        assign_places,
+        assignment_seconds,
     )
-    from jitla.fusion.planner import Recall, plan
+    from jitla.fusion.planner import (
+        PartitionCache,
+        plan,
+    )
     from jitla.fusion.schedule_space import (
         Knob,
         Point,
@@ -109,52 +120,59 @@ if TYPE_CHECKING:
         Values,
     )
     from jitla.fusion.template_window import (
-        Spelling,
-        Way,
-        holds,
-        spelled,
+        Expansion,
+        ReductionOrder,
+        expand_aggregates,
+        is_expansion_valid,
     )
     from jitla.fusion.templates import (
         CELL,
         MAGG,
         Facts,
         Template,
-        pairs_in,
+        pair_strides,
     )
 else:
     __getattr__ = door(
         __name__,
-        cost_model="Cost PACK Prices peak window_row",
-        explain_plan="RunnerUp Verdict forecast weigh",
+        cost_model="Cost CostModel PACK_OPERATIONS peak_bytes window_row_bytes",
+        explain_plan="PlanExplanation RunnerUp explain_choice plan_with_seconds",
         interpreter="Interpreted InterpretedBackend run_kernel",
         iteration="Operands geometry operands walk",
         kernel=(
-            "ALONE ALWAYS BEFORE Backend COMPRESSED Call Combine Cut EXTREMES Entries "
-            "Executable Form Geometry Kernel NARROW OPENING OPERAND PACKED PACKS PAIRS "
-            "PARTIAL Pairs Place Plan Product ROOM RowKernel SHARED STREAMED Schedule Shares "
-            "Stage Step Tile UPRIGHT WindowKernel block_height blocks_per_unit crosswise "
-            "data_inputs over_rows packs_once panels_bytes show structure structure_key "
-            "tables window_height"
+            "ARG_REDUCTIONS BEFORE_BLOCKS Backend Blocking COLUMNWISE_PREFIX COMPRESSED_FORMS Call "
+            "Combine EVERY_BLOCK EntryShares Executable FIRST_BLOCK FROM_PANELS Form Geometry "
+            "Kernel MAX_NARROW_COLUMNS MIN_STREAMED_BYTES OPERAND PACK_ONLY PAIRS PARTIAL Pairs "
+            "Plan Product ROWWISE_FORMS RowKernel SCRATCH SHARED Schedule SparseProduct Stage "
+            "StageOperand Step Tile WindowKernel block_height blocks_per_unit crosswise_limit "
+            "data_inputs format_plan gather_tables is_packed_once panel_bytes reduces_rows "
+            "structure structure_key window_height"
         ),
-        layout="Layout alike all_layouts contiguous is_certain is_view result_of seen_operands",
+        layout=(
+            "Layout all_layouts contiguous has_exact_layout hop_layout is_view layout_like "
+            "layout_operands"
+        ),
         memo="TEMPLATES",
-        placement="HOST Work assigned seconds_of",
-        planner="Recall plan",
+        placement="HOST PlacementTask assign_places assignment_seconds",
+        planner="PartitionCache plan",
         schedule_space="Knob Point Space Value Values",
-        template_window="Spelling Way holds spelled",
-        templates="CELL Facts MAGG Template pairs_in",
+        template_window="Expansion ReductionOrder expand_aggregates is_expansion_valid",
+        templates="CELL Facts MAGG Template pair_strides",
     )
 
 __all__ = [
-    "ALONE", "ALWAYS", "BEFORE", "Backend", "CELL", "COMPRESSED", "Call", "Combine", "Cost", "Cut",
-    "EXTREMES", "Entries", "Executable", "Facts", "Form", "Geometry", "HOST", "Interpreted",
-    "InterpretedBackend", "Kernel", "Knob", "Layout", "MAGG", "NARROW", "OPENING", "OPERAND", "Operands",
-    "PACK", "PACKED", "PACKS", "PAIRS", "PARTIAL", "Pairs", "Place", "Plan", "Point", "Prices", "Product",
-    "ROOM", "Recall", "RowKernel", "RunnerUp", "SHARED", "STREAMED", "Schedule", "Shares", "Space",
-    "Spelling", "Stage", "Step", "TEMPLATES", "Template", "Tile", "UPRIGHT", "Value", "Values", "Verdict",
-    "Way", "WindowKernel", "Work", "alike", "all_layouts", "assigned", "block_height", "blocks_per_unit",
-    "contiguous", "crosswise", "data_inputs", "forecast", "geometry", "holds", "is_certain", "is_view",
-    "operands", "over_rows", "packs_once", "pairs_in", "panels_bytes", "peak", "plan", "result_of",
-    "run_kernel", "seconds_of", "seen_operands", "show", "spelled", "structure", "structure_key", "tables",
-    "walk", "weigh", "window_height", "window_row",
+    "ARG_REDUCTIONS", "BEFORE_BLOCKS", "Backend", "Blocking", "CELL", "COLUMNWISE_PREFIX",
+    "COMPRESSED_FORMS", "Call", "Combine", "Cost", "CostModel", "EVERY_BLOCK", "EntryShares",
+    "Executable", "Expansion", "FIRST_BLOCK", "FROM_PANELS", "Facts", "Form", "Geometry", "HOST",
+    "Interpreted", "InterpretedBackend", "Kernel", "Knob", "Layout", "MAGG", "MAX_NARROW_COLUMNS",
+    "MIN_STREAMED_BYTES", "OPERAND", "Operands", "PACK_ONLY", "PACK_OPERATIONS", "PAIRS", "PARTIAL",
+    "Pairs", "PartitionCache", "PlacementTask", "Plan", "PlanExplanation", "Point", "Product",
+    "ROWWISE_FORMS", "ReductionOrder", "RowKernel", "RunnerUp", "SCRATCH", "SHARED", "Schedule",
+    "Space", "SparseProduct", "Stage", "StageOperand", "Step", "TEMPLATES", "Template", "Tile", "Value",
+    "Values", "WindowKernel", "all_layouts", "assign_places", "assignment_seconds", "block_height",
+    "blocks_per_unit", "contiguous", "crosswise_limit", "data_inputs", "expand_aggregates",
+    "explain_choice", "format_plan", "gather_tables", "geometry", "has_exact_layout", "hop_layout",
+    "is_expansion_valid", "is_packed_once", "is_view", "layout_like", "layout_operands", "operands",
+    "pair_strides", "panel_bytes", "peak_bytes", "plan", "plan_with_seconds", "reduces_rows",
+    "run_kernel", "structure", "structure_key", "walk", "window_height", "window_row_bytes",
 ]

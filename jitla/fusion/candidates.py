@@ -8,7 +8,7 @@ from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.concurrency import rest
-from jitla.fusion.cost_model import Cost, Prices
+from jitla.fusion.cost_model import Cost, CostModel
 from jitla.fusion.iteration import ended, ends_rows, iteration
 from jitla.fusion.kernel import LEAST_HEIGHT, Kernel
 from jitla.fusion.memo import Cones, Links, Mates, Memo, members
@@ -32,7 +32,7 @@ class Passed(NamedTuple):
 class Stages:
     """What the stages of row kernels take beside what every one of them reads, writes and computes."""
 
-    def __init__(self, memo: Memo, prices: Prices, mates: Mates) -> None:
+    def __init__(self, memo: Memo, prices: CostModel, mates: Mates) -> None:
         self._memo, self._prices, self._mates = memo, prices, mates
         self.wide = memo.set(h for h in memo.values if memo.row[memo.number[h]] is not None
                               and memo.is_wide(memo.number[h])) if mates.by_rows else 0
@@ -176,7 +176,7 @@ class Candidates:
     `near`: they are stages of a row kernel, whose values are passed on in the cache.
     """
 
-    def __init__(self, memo: Memo, prices: Prices, rows: bool = True, near: bool = False) -> None:
+    def __init__(self, memo: Memo, prices: CostModel, rows: bool = True, near: bool = False) -> None:
         self.memo = memo
         self.prices = prices
         self.rows = rows

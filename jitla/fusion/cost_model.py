@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 from jitla.fusion.iteration import BEGIN, Ends
 from jitla.fusion.kernel import (
-    EXTREMES,
-    NARROW,
-    STREAMED,
+    ARG_REDUCTIONS,
+    MAX_NARROW_COLUMNS,
+    MIN_STREAMED_BYTES,
     Call,
     Kernel,
     Product,
@@ -21,9 +21,9 @@ from jitla.fusion.kernel import (
     block_height,
     blocks_per_unit,
     data_inputs,
-    over_rows,
-    packs_once,
-    panels_bytes,
+    is_packed_once,
+    panel_bytes,
+    reduces_rows,
     window_height,
 )
 from jitla.fusion.layout import Layout, is_view
@@ -32,7 +32,7 @@ from jitla.hops import Hop, Kind, Machine, Meta, Shape, bytes_of, flops
 Resize = Callable[[Shape], Shape]
 
 
-def peak(
+def peak_bytes(
     steps: Sequence[Step], outputs: Sequence[Hop], threads: int = 1, stored: Collection[Hop] = (),
     resize: Resize = lambda shape: shape, waiting: Mapping[Hop, int] | None = None,
 ) -> int:
@@ -82,8 +82,8 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     each = row_bytes(step, resize)
     wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
     matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
-    panels = sum(panels_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
-    if not packs_once(rows, panels):
+    panels = sum(panel_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
+    if not is_packed_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
     height = block_height(each, rows, bool(wide), bool(step.in_turn), packed, step.columnwise)
@@ -100,10 +100,10 @@ def _windows(step: WindowKernel, threads: int, resize: Resize) -> int:
     """Return the bytes of what all threads keep between the stages of a window that slides."""
     rows, ahead, rate = resize(step.shape)[0], step.ahead(resize), step.rate
     each = sum(rate[h] * _row(h, 0, resize) for h in step.inner)
-    return threads * each * (window_height(window_row(step, resize), rows, ahead) + ahead)
+    return threads * each * (window_height(window_row_bytes(step, resize), rows, ahead) + ahead)
 
 
-def window_row(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
+def window_row_bytes(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
     """Return the bytes of all that one row of the results is computed from, through and to."""
     given, rate = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0), kernel.rate
     return sum(rate[h] * _row(h, 0, resize) for h in (*given, *kernel.inner, *kernel.outputs))
@@ -112,7 +112,7 @@ def window_row(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> in
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
     """Return the bytes of one row of every value that a row kernel reads or makes by rows."""
     sums = {s.hop for s in kernel.stages if isinstance(s, Product) and s.form == "sum"}
-    axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums and not over_rows(h)}
+    axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums and not reduces_rows(h)}
     axes |= {h: a for h, a in zip(kernel.inputs, kernel.axes, strict=True) if a is not None}
     entries = dict.fromkeys(
         h for s in kernel.stages if isinstance(s, Product) and s.compressed for h in s.inputs[:2])
@@ -129,7 +129,7 @@ def _row(hop: Hop, axis: int, resize: Resize) -> int:
 LINE = 64  # bytes that memory moves at a time
 KEPT = 256 << 20  # larger ones are given back to the system, and got anew
 # Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
-ALONG, PACK = 1.0, 8.0
+ALONG, PACK_OPERATIONS = 1.0, 8.0
 SCAN = 5.0  # of an element in running sums of several rows at once
 SEEN, FOUND = 2.5, 50.0  # of an element that is compared with its row's extreme, of finding that in the row
 APART = 8.0  # of an element that is copied into a row of its own
@@ -153,7 +153,7 @@ class Cost(NamedTuple):
     total: float
 
 
-class Prices:
+class CostModel:
     """Predicted seconds on `machine` of what is computed from the leaves in `layouts`."""
 
     def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
@@ -195,7 +195,7 @@ class Prices:
             return self._along(hop)
         if hop.op.name == "cumsum":
             return SCAN * hop.meta.size * self._element(hop)
-        if hop.op.name in EXTREMES:
+        if hop.op.name in ARG_REDUCTIONS:
             matrix = hop.inputs[0]
             return SEEN * matrix.meta.size * self._element(matrix) + FOUND * hop.meta.size * self._unit
         if hop.op.name in ("concatenate", "stack"):
@@ -205,7 +205,7 @@ class Prices:
     def _along(self, hop: Hop) -> float:
         """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
         m, k, n = _sides(hop)
-        if n <= NARROW:
+        if n <= MAX_NARROW_COLUMNS:
             return ALONG * m * k * n * self._element(hop)
         left, size = self.layouts.get(hop.inputs[0]), hop.meta.dtype.itemsize
         arithmetic = 2.0 * m * k * n * size / 8 / self.machine.product
@@ -215,7 +215,7 @@ class Prices:
             return part * arithmetic * (PANELS + REPACK / max(m, 1)) * busy
         # rows of the matrix and of results; of others, made of these, nothing is known here
         height = block_height((k + n) * size, m, wide=True)
-        if left is not None and left.strides[-1] == size and packs_once(m, panels_bytes((k, n), size)):
+        if left is not None and left.strides[-1] == size and is_packed_once(m, panel_bytes((k, n), size)):
             height = m  # each row meets panels that are made once
         return part * arithmetic * (PANELS + REPACK / max(height, 1))
 
@@ -258,7 +258,7 @@ class Prices:
 
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
-        if nbytes >= STREAMED:
+        if nbytes >= MIN_STREAMED_BYTES:
             seconds = nbytes / self.machine.stream.at(self.machine.at_once)
             return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
         return nbytes * self._per_byte(True, self.footprint + nbytes)
@@ -326,7 +326,7 @@ class Prices:
     def _windows(self, kernel: WindowKernel) -> Cost:
         """Stages one after the other on blocks of rows, which begin with the last rows of another."""
         ahead = kernel.ahead()
-        height = window_height(window_row(kernel), kernel.rows, ahead)
+        height = window_height(window_row_bytes(kernel), kernel.rows, ahead)
         inside = {*kernel.views, *kernel.inner}
         read = sum(self.reads(h) for h in kernel.inputs)
         read += sum(self.again(h) for s in kernel.stages for h in s.inputs if h in inside)
@@ -391,7 +391,7 @@ class Prices:
         if _with_itself(hop):
             arithmetic *= TRIANGLE
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
-        return arithmetic + 2.0 * moved + PACK * packed * self._element(hop)
+        return arithmetic + 2.0 * moved + PACK_OPERATIONS * packed * self._element(hop)
 
     def _pairs(self, hop: Hop, count: int) -> float:
         """NumPy's product of stacks: one pair after the other, on one thread."""

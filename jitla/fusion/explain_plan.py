@@ -9,8 +9,8 @@ from math import nan, prod
 from jitla.classes import dataclass
 from jitla.fusion.cost_model import (
     Cost,
-    Prices,
-    peak,
+    CostModel,
+    peak_bytes,
 )
 from jitla.fusion.enumeration import (
     BUDGET,
@@ -26,7 +26,7 @@ from jitla.fusion.partitions import MANY
 from jitla.fusion.planner import (
     RULES,
     Chosen,
-    Recall,
+    PartitionCache,
     choose,
 )
 from jitla.hops import Hop, Machine
@@ -45,7 +45,7 @@ class RunnerUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PlanExplanation:
     """How a plan was found. Counts are choices of values to keep in memory; `points` of them are open.
 
     `costs` are those of the plan's steps. `shares` are the parts of a step's time that its operators take, in
@@ -79,11 +79,11 @@ class Verdict:
         return sum(c.total for c in self.costs)
 
 
-def weigh(
+def explain_choice(
     plan: Plan, layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
     stored: Collection[Hop] = (),
-) -> Verdict:
+) -> PlanExplanation:
     """Return how `plan` was found from the same arguments, and what there was beside it."""
 
     def other(rule: str) -> Chosen:
@@ -94,13 +94,13 @@ def weigh(
     beside = ("cost", *RULES) if chosen.kernels.memo.computed.bit_count() <= MANY else ()
     rules = {r: _seconds(other(r).plan, prices) for r in beside if r != fusion}
     costs = tuple(prices.step(s) for s in plan.steps)
-    taken = peak(plan.steps, plan.outputs, machine.threads, stored)
+    taken = peak_bytes(plan.steps, plan.outputs, machine.threads, stored)
     found = chosen.found
     choices = [1 << len(f.partition.points) for f in found]
     free = choose(plan.outputs, layouts, backend_supports, machine, templates, fusion).plan if limit else plan
-    free_peak = peak(free.steps, free.outputs, machine.threads, stored)
+    free_peak = peak_bytes(free.steps, free.outputs, machine.threads, stored)
     limited = free_peak > taken
-    return Verdict(
+    return PlanExplanation(
         costs, tuple(_shares(s, prices) for s in plan.steps), rules,
         min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
         partitions=len(found),
@@ -116,17 +116,17 @@ def weigh(
         open={} if limited else _turned(chosen))
 
 
-def forecast(
+def plan_with_seconds(
     roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
-    stored: Collection[Hop] = (), recall: Recall | None = None,
+    stored: Collection[Hop] = (), recall: PartitionCache | None = None,
 ) -> tuple[Plan, float]:
     """Return the plan of `roots`, see `plan`, and the seconds that it is predicted to take."""
     chosen = choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall)
     return chosen.plan, _seconds(chosen.plan, chosen.kernels.prices)
 
 
-def _shares(step: Step, prices: Prices) -> tuple[float, ...]:
+def _shares(step: Step, prices: CostModel) -> tuple[float, ...]:
     """Return what part of the time of a step each of its operators takes, by what is predicted of each."""
     if isinstance(step, Call):
         return (1.0,)
@@ -141,7 +141,7 @@ def _shares(step: Step, prices: Prices) -> tuple[float, ...]:
     return tuple(taken[h] / whole if whole else 1.0 / len(body) for h in body)
 
 
-def _seconds(plan: Plan, prices: Prices) -> float:
+def _seconds(plan: Plan, prices: CostModel) -> float:
     return sum(prices.step(s).total for s in plan.steps)
 
 

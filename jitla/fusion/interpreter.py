@@ -13,7 +13,7 @@ from jitla.fusion.kernel import (
     Geometry,
     Kernel,
     Schedule,
-    tables,
+    gather_tables,
 )
 from jitla.hops import Hop, Kind, const_value, heard, hush, listen
 
@@ -70,7 +70,7 @@ class Interpreted:
             if hop.meta.shape == ():
                 _expect_scalar(hop, operand)
                 known[hop] = hop.meta.dtype.type(operand)
-            elif hop in tables(self.kernel.body):
+            elif hop in gather_tables(self.kernel.body):
                 known[hop], _ = operand, next(strides)
             else:
                 known[hop] = _walked(hop, operand, geometry.dims, next(strides))

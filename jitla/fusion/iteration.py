@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.kernel import Form, Geometry, Kernel, tables
+from jitla.fusion.kernel import Form, Geometry, Kernel, gather_tables
 from jitla.fusion.layout import Layout, Strides, axis_order, contiguous, spread
 from jitla.hops import Hop, Kind, Shape, flops
 
@@ -15,7 +15,7 @@ class Operands(NamedTuple):
     """What the walk of a kernel depends on besides layouts: its array operands, in launch order.
 
     `axis` is None without aggregates; `keepdims` has one entry per output, None for cells;
-    `reduced` are the values that are aggregated, `tables` the inputs that are not walked. With
+    `reduced` are the values that are aggregated, `gather_tables` the inputs that are not walked. With
     `tallies` results are tables.
     """
 
@@ -25,7 +25,7 @@ class Operands(NamedTuple):
     axis: tuple[int, ...] | None
     keepdims: tuple[bool | None, ...]
     reduced: tuple[Hop, ...]
-    tables: frozenset[Hop]
+    gather_tables: frozenset[Hop]
     tallies: bool
 
 
@@ -40,7 +40,7 @@ def operands(kernel: Kernel) -> Operands:
         aggregates[0].attr("axis") if aggregates else None,
         tuple(h.attr("keepdims") if h.op.kind is Kind.AGG else None for h in kernel.outputs),
         tuple(dict.fromkeys(h.inputs[0] for h in aggregates)),
-        tables(kernel.body),
+        gather_tables(kernel.body),
         any(h.op.kind is Kind.TALLY for h in kernel.outputs),
     )
 
@@ -59,13 +59,13 @@ def walk(
     ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
 ) -> tuple[Form, Geometry] | None:
     """Like `geometry`; outputs in `stored` are written into memory that lies differently."""
-    if ops.axis is None and not stored and not ops.tables and _all_in_order(ops, shape, layouts):
+    if ops.axis is None and not stored and not ops.gather_tables and _all_in_order(ops, shape, layouts):
         flat = Geometry((prod(shape),), tuple((size,) for size in ops.sizes))
         return Form("cell", 1, "c" * len(ops.sizes)), flat
     if ops.tallies:
         return _tallied(ops, shape, layouts)
     fixed = (0,) * len(shape)
-    strides = [fixed if h in ops.tables else spread(shape, layouts[h]) for h in ops.inputs]
+    strides = [fixed if h in ops.gather_tables else spread(shape, layouts[h]) for h in ops.inputs]
     for hop, keepdims in zip(ops.outputs, ops.keepdims, strict=True):
         own = stored.get(hop) or layouts[hop]
         if keepdims is False and ops.axis is not None:
@@ -77,7 +77,7 @@ def walk(
         dims, merged = _merge(shape, strides, outer_first)
         return _form("cell", dims, merged, ops), Geometry(dims, merged)
     found = _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
-    return None if ops.tables and found is not None and found[0].mode != "full" else found
+    return None if ops.gather_tables and found is not None and found[0].mode != "full" else found
 
 
 def _tallied(
@@ -85,11 +85,11 @@ def _tallied(
 ) -> tuple[Form, Geometry] | None:
     """Walk arrays that lie in one run; for results, tables of so many elements, these are the strides."""
     for hop, size in zip(ops.inputs, ops.sizes, strict=False):
-        if hop not in ops.tables and layouts[hop] != contiguous(shape, size):
+        if hop not in ops.gather_tables and layouts[hop] != contiguous(shape, size):
             return None
-    letters = "".join("t" if h in ops.tables else "c" for h in ops.inputs) + "t" * len(ops.outputs)
+    letters = "".join("t" if h in ops.gather_tables else "c" for h in ops.inputs) + "t" * len(ops.outputs)
     strides: list[tuple[int, ...]] = [
-        (0,) if h in ops.tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
+        (0,) if h in ops.gather_tables else (n,) for h, n in zip(ops.inputs, ops.sizes, strict=False)]
     strides += [layouts[h].shape for h in ops.outputs]
     return Form("tally", 1, letters), Geometry(shape, tuple(strides))
 
@@ -131,7 +131,7 @@ def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> 
     inner = ""
     for i, (own, size) in enumerate(zip(strides, ops.sizes, strict=True)):
         aggregate = i >= len(ops.inputs) and ops.keepdims[i - len(ops.inputs)] is not None
-        if i < len(ops.inputs) and ops.inputs[i] in ops.tables:
+        if i < len(ops.inputs) and ops.inputs[i] in ops.gather_tables:
             inner += "t"
         elif own[-1] == size or dims == (1,) and not aggregate:
             inner += "c"

@@ -32,26 +32,26 @@ WINDOW_BYTES = 512 << 10  # of all rows of a block with a window that slides: th
 MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
 UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
 SHARE = 8  # and so many times what a unit adds up or copies before it begins
-STREAMED = 32 << 20  # results this large are written around the caches
+MIN_STREAMED_BYTES = 32 << 20  # results this large are written around the caches
 
 #: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
-#: block of rows (scalars and what all rows read move 0), from byte `other` on; `ROOM`, `value` bytes
+#: block of rows (scalars and what all rows read move 0), from byte `other` on; `SCRATCH`, `value` bytes
 #: into the thread's memory; `PARTIAL`, what the unit has added up of result number `value`, at `other`
 #: of its partial results; `SHARED`, `value` bytes into memory that all threads read.
-OPERAND, ROOM, PARTIAL, SHARED = range(4)
+OPERAND, SCRATCH, PARTIAL, SHARED = range(4)
 #: When a stage is run: on every block of rows, on the first one of every unit, once by one of the threads,
 #: before all others.
-ALWAYS, OPENING, BEFORE = range(3)
-PACKED, PACKS = 1, 2  # what is done with panels
+EVERY_BLOCK, FIRST_BLOCK, BEFORE_BLOCKS = range(3)
+FROM_PANELS, PACK_ONLY = 1, 2  # what is done with panels
 
 
-def panels_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
+def panel_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
     """Return the bytes that a matrix takes in panels at most, the last of which may not be full."""
     depth, columns = matrix
     return depth * (columns * itemsize + PANEL_BYTES) + 2 * PANEL_BYTES
 
 
-def packs_once(rows: int, nbytes: int) -> bool:
+def is_packed_once(rows: int, nbytes: int) -> bool:
     """Tell whether matrices that all of `rows` rows meet are copied into panels, of so many bytes, once."""
     return 0 < nbytes <= MAX_PANELS and rows >= PACKED_ROWS
 
@@ -105,7 +105,7 @@ def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:
     return -(-blocks // units)
 
 
-class Place(NamedTuple):
+class StageOperand(NamedTuple):
     """Where a stage finds one of its operands."""
 
     kind: int
@@ -123,8 +123,8 @@ class Stage(NamedTuple):
 
     whole: bytes
     last: bytes
-    places: tuple[Place, ...]
-    once: int = ALWAYS
+    places: tuple[StageOperand, ...]
+    once: int = EVERY_BLOCK
     first: bytes = b""
 
 
@@ -143,7 +143,7 @@ class Combine(NamedTuple):
     itemsize: int = 8
 
 
-class Shares(NamedTuple):
+class EntryShares(NamedTuple):
     """Operand number `starts` - 1, of so many bytes each, says where the entries of `rows` rows begin.
 
     Units of blocks of `height` rows have about as many entries; 0 if there are none.
@@ -155,7 +155,7 @@ class Shares(NamedTuple):
     rows: int = 0
 
 
-class Cut(NamedTuple):
+class Blocking(NamedTuple):
     """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
 
     `spare` is where in a slot the stages' own scratch memory begins. All threads have `shared` bytes.
@@ -168,7 +168,7 @@ class Cut(NamedTuple):
     spare: int
     part: int
     shared: int = 0
-    shares: Shares = Shares()
+    shares: EntryShares = EntryShares()
 
     @property
     def units(self) -> int:
@@ -181,9 +181,9 @@ class Tile(NamedTuple):
 
     Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
     whose columns lie in one run. With `adds` results are added to what is there; with `upper` those far
-    below the diagonal are left out. If `panels` is `PACKED`, the columns of the matrix lie in panels, one
-    behind the other; if it is `PACKS`, only these are made, where the results would lie. A `cold` matrix
-    lies in memory, not in the cache.
+    below the diagonal are left out. If `panels` is `FROM_PANELS`, the columns of the matrix lie in
+    panels, one behind the other; if it is `PACK_ONLY`, only these are made, where the results would lie.
+    A `cold` matrix lies in memory, not in the cache.
     """
 
     rows: int
@@ -200,7 +200,7 @@ class Tile(NamedTuple):
     cold: int = 0
 
 
-class Entries(NamedTuple):
+class SparseProduct(NamedTuple):
     """A product of compressed rows: how many, their columns, `total` entries, `depth` vectors at once."""
 
     rows: int
@@ -223,17 +223,17 @@ class Pairs(NamedTuple):
     right: tuple[int, int, int, int]
 
 
-NARROW = 63  # vectors that rows are multiplied with at once; more are met in panels
+MAX_NARROW_COLUMNS = 63  # vectors that rows are multiplied with at once; more are met in panels
 
 # Elements of rows that share vectors with rows beside them: of sums, cells that call functions, others.
 SHORT, SHORT_OF_FUNCTIONS, SHORT_OF_CELLS = 7, 31, 3
-EXTREMES = ("argmin", "argmax")  # forms of products that find where rows have their extremes
+ARG_REDUCTIONS = ("argmin", "argmax")  # forms of products that find where rows have their extremes
 PAIRS = "pairs"  # the form of products of stacks of small matrices
 #: Products of compressed rows and their forms; operands: entries, columns, where rows begin, vector.
-COMPRESSED = {"csr_vector": "dot", "csr_product": "dot", "csr_transposed_vector": "sum",
+COMPRESSED_FORMS = {"csr_vector": "dot", "csr_product": "dot", "csr_transposed_vector": "sum",
               "csr_transposed_product": "sum"}
-UPRIGHT = "upright-"  # in front of the forms of products of, or with, rows that lie column by column
-ALONE = ("scan", "join", *EXTREMES)  # those that make rows of rows, without a vector
+COLUMNWISE_PREFIX = "upright-"  # prefix of the forms of products whose rows are stored column by column
+ROWWISE_FORMS = ("scan", "join", *ARG_REDUCTIONS)  # those that make rows of rows, without a vector
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,8 +241,8 @@ class Kernel:
     """A loop over `shape` that reads `inputs`, evaluates `body` in order and stores `outputs`.
 
     `body` holds cell hops of exactly `shape` and aggregates of them; aggregates are outputs and are
-    not read inside the kernel. `inputs` are broadcast to `shape`, except `tables`. `template` is "Cell"
-    when no output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
+    not read inside the kernel. `inputs` are broadcast to `shape`, except `gather_tables`. `template` is
+    "Cell" when no output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
     """
 
     template: str
@@ -252,7 +252,7 @@ class Kernel:
     outputs: tuple[Hop, ...]
 
 
-def tables(body: Iterable[Hop]) -> frozenset[Hop]:
+def gather_tables(body: Iterable[Hop]) -> frozenset[Hop]:
     """Return the operands of `body` that are no arrays over its space: elements anywhere may be read."""
     return frozenset(h.inputs[0] for h in body if h.op.kind is Kind.TAKE)
 
@@ -262,7 +262,7 @@ def data_inputs(hop: Hop) -> tuple[Hop, ...]:
     return () if hop.op.name == "count" else hop.inputs
 
 
-def over_rows(hop: Hop) -> bool:
+def reduces_rows(hop: Hop) -> bool:
     """Tell whether `hop` is an aggregate in which rows meet."""
     return hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
 
@@ -311,25 +311,25 @@ class Product:
     @property
     def inputs(self) -> tuple[Hop, ...]:
         """Values the loop reads."""
-        if self.form in ALONE:
+        if self.form in ROWWISE_FORMS:
             return tuple(dict.fromkeys(self.hop.inputs))
         return self.hop.inputs if self.compressed else (self.matrix, self.vector)
 
     @property
     def compressed(self) -> bool:
         """Whether only some elements of the matrix are there, row by row."""
-        return self.hop.op.name in COMPRESSED
+        return self.hop.op.name in COMPRESSED_FORMS
 
     @property
     def columns(self) -> int:
         """With how many vectors rows are multiplied."""
-        shape = self.vector.meta.shape if self.form not in (*ALONE, PAIRS) else ()
+        shape = self.vector.meta.shape if self.form not in (*ROWWISE_FORMS, PAIRS) else ()
         return shape[1] if len(shape) > 1 else 1
 
     @property
     def wide(self) -> bool:
         """Whether rows meet the vectors in panels, as these do not stay in the cache."""
-        return self.columns > NARROW and not self.compressed
+        return self.columns > MAX_NARROW_COLUMNS and not self.compressed
 
     @property
     def outputs(self) -> tuple[Hop, ...]:
@@ -370,7 +370,7 @@ class RowKernel:
 
         Beside a wide product they are sums of every block's, and totals always are.
         """
-        found = tuple(h for h in self.outputs if over_rows(h) and h.meta.size > 1)
+        found = tuple(h for h in self.outputs if reduces_rows(h) and h.meta.size > 1)
         return () if self.template == "Outer" else found
 
     @property
@@ -496,7 +496,7 @@ class Form:
     inner: str
 
 
-def crosswise(kernel: Kernel, form: Form) -> int:
+def crosswise_limit(kernel: Kernel, form: Form) -> int:
     """Return up to how many elements of a row are computed together with those of the rows beside it.
 
     So many fill no vector, or leave a part of one over: that costs most where functions take long.
@@ -590,7 +590,7 @@ class Backend(Protocol):
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
-    ) -> Callable[[Entries], bytes]:
+    ) -> Callable[[SparseProduct], bytes]:
         """Return what makes the argument block of a product over compressed rows with so many `columns`."""
         ...
 
@@ -600,7 +600,7 @@ class Backend(Protocol):
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
-        combines: Sequence[Combine], cut: Cut, threads: int, nanoseconds: float,
+        combines: Sequence[Combine], cut: Blocking, threads: int, nanoseconds: float,
     ) -> bytes:
         """Argument block for `launch` that runs stages on blocks of rows.
 
@@ -640,7 +640,7 @@ def structure_key(kernel: Kernel) -> Key:
     return tuple(words)
 
 
-def show(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     """Write `plan` down: one line per step, the body of each kernel indented below it."""
     inside = {h for s in plan.steps for h in (s.outputs if isinstance(s, Call) else s.body)}
     names: dict[Hop, str] = {}

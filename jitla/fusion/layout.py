@@ -39,7 +39,7 @@ def ordered(shape: Shape, itemsize: int, inner_first: Sequence[int]) -> Layout:
     return Layout(shape, tuple(strides))
 
 
-def alike(shape: Shape, itemsize: int, strides: Strides) -> Layout:
+def layout_like(shape: Shape, itemsize: int, strides: Strides) -> Layout:
     """Layout of a fresh array whose axes lie in the order of one with these strides."""
     return ordered(shape, itemsize, axis_order([strides], len(shape)))
 
@@ -177,24 +177,24 @@ def is_view(hop: Hop) -> bool:
     return hop.op.name in VIEWS or is_turn(hop)
 
 
-def is_certain(hop: Hop) -> bool:
-    """Tell whether `result_of` is exact for `hop`."""
+def has_exact_layout(hop: Hop) -> bool:
+    """Tell whether `hop_layout` is exact for `hop`."""
     return hop.op.kind is not Kind.CALL or is_view(hop) or len(hop.meta.shape) < 2
 
 
-def seen_operands(hop: Hop) -> tuple[Hop, ...]:
+def layout_operands(hop: Hop) -> tuple[Hop, ...]:
     """Return the operands whose layouts NumPy looks at: ufuncs and reductions cast while they read."""
     if hop.op.kind not in (Kind.CELL, Kind.AGG) or hop.op.name == "cast":
         return hop.inputs
     return tuple(i.inputs[0] if i.op.name == "cast" else i for i in hop.inputs)
 
 
-def result_of(
+def hop_layout(
     hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]
 ) -> Layout:
-    """Return the layout of `hop`, bound to `shape` and `attrs`; its `seen_operands` lie as `sources`."""
+    """Return the layout of `hop`, bound to `shape` and `attrs`; its `layout_operands` lie as `sources`."""
     size = hop.meta.dtype.itemsize
-    sizes = [h.meta.dtype.itemsize for h in seen_operands(hop)]
+    sizes = [h.meta.dtype.itemsize for h in layout_operands(hop)]
     name = hop.op.name
     if name == "ring":
         return _ring(shape, size, attrs["widths"], sources[0])
@@ -294,5 +294,5 @@ def all_layouts(roots: Sequence[Hop], leaves: Mapping[int, Layout]) -> dict[Hop,
             given = leaves.get(hop.attr("slot"))
             found[hop] = given or contiguous(shape, hop.meta.dtype.itemsize)
         else:
-            found[hop] = result_of(hop, shape, dict(hop.attrs), [found[i] for i in seen_operands(hop)])
+            found[hop] = hop_layout(hop, shape, dict(hop.attrs), [found[i] for i in layout_operands(hop)])
     return found

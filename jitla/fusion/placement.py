@@ -12,7 +12,7 @@ Move = Callable[[int, int, int], float]  # (value, from, to) -> seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class PlacementTask:
     """What reads values and makes one, by number; `seconds` are those at every place, the host's first."""
 
     seconds: tuple[float, ...]
@@ -20,7 +20,9 @@ class Work:
     makes: int
 
 
-def assigned(parts: Sequence[Work], wanted: Iterable[int], move: Move) -> tuple[float, tuple[int, ...]]:
+def assign_places(
+    parts: Sequence[PlacementTask], wanted: Iterable[int], move: Move,
+) -> tuple[float, tuple[int, ...]]:
     """Return the least seconds, and the place of each part that leads to them.
 
     Values no part makes lie on the host, where those `wanted` are to be in the end. A value is moved once to
@@ -49,14 +51,16 @@ def assigned(parts: Sequence[Work], wanted: Iterable[int], move: Move) -> tuple[
     return best
 
 
-def seconds_of(parts: Sequence[Work], places: Sequence[int], wanted: Iterable[int], move: Move) -> float:
+def assignment_seconds(
+    parts: Sequence[PlacementTask], places: Sequence[int], wanted: Iterable[int], move: Move,
+) -> float:
     """Return what an assignment takes."""
     kept = frozenset(wanted)
     return sum(_more(parts, tuple(places[:i]), places[i], kept, move) for i in range(len(parts)))
 
 
 def _more(
-    parts: Sequence[Work], places: tuple[int, ...], place: int, wanted: frozenset[int], move: Move,
+    parts: Sequence[PlacementTask], places: tuple[int, ...], place: int, wanted: frozenset[int], move: Move,
 ) -> float:
     """Return what the next part adds at a place: its time, and values that come there or go to the host."""
     at = len(places)

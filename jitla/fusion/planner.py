@@ -12,11 +12,11 @@ from typing import Any
 from jitla.classes import dataclass
 from jitla.fusion.bounds import cyclic
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
-from jitla.fusion.cost_model import Prices, peak
+from jitla.fusion.cost_model import CostModel, peak_bytes
 from jitla.fusion.enumeration import BUDGET, INSIDE, Found, Search
 from jitla.fusion.kernel import (
-    ALONE,
     PAIRS,
+    ROWWISE_FORMS,
     Call,
     Kernel,
     Plan,
@@ -28,7 +28,7 @@ from jitla.fusion.kernel import (
 from jitla.fusion.layout import Layout, all_layouts, contiguous
 from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.partitions import Partition, keep_apart, partitions
-from jitla.fusion.template_window import windowed
+from jitla.fusion.template_window import fuse_windows
 from jitla.fusion.templates import CELL, MAGG, ROW, Facts, by_pairs, is_row_view, product_at
 from jitla.hops import REFERENCE, Hop, Kind, Machine
 
@@ -44,7 +44,7 @@ class _Plan:
     spent: bool
 
 
-class Recall:
+class PartitionCache:
     """The plans of the partitions searched last, of programs of one machine and one set of options."""
 
     def __init__(self, limit: int = MAX_KNOWN) -> None:
@@ -134,7 +134,7 @@ def _place(hop: Hop, memo: Memo, dims: dict[int, int]) -> Hashable:
 
 def search_all(
     parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float = inf,
-    recall: Recall | None = None,
+    recall: PartitionCache | None = None,
 ) -> list[Found]:
     """Search every partition; those whose kernels would wait for each other are searched as one."""
     def search(part: Partition) -> Found:
@@ -207,7 +207,7 @@ def _axis(
     """
     found: set[int | None] = set()
     for stage in stages:
-        if isinstance(stage, Product) and stage.form in ALONE:
+        if isinstance(stage, Product) and stage.form in ROWWISE_FORMS:
             found |= {0} if value in stage.inputs else set()
         elif isinstance(stage, Product) and stage.form == PAIRS:
             if value in stage.inputs:
@@ -289,7 +289,7 @@ class Limit:
     threads: int = 1
     stored: frozenset[Hop] = frozenset()
 
-    def peak(self, steps: Sequence[Step]) -> float:
+    def peak_bytes(self, steps: Sequence[Step]) -> float:
         """Return what a plan of `steps` takes; infinity if they wait for each other."""
         order = in_turn(steps, self.roots)
         made = {h for s in steps for h in s.outputs}
@@ -298,7 +298,7 @@ class Limit:
             if any(h in made and h not in known for h in step.inputs):
                 return inf
             known.update(step.outputs)
-        return peak(order, self.roots, self.threads, self.stored)
+        return peak_bytes(order, self.roots, self.threads, self.stored)
 
 
 def within(
@@ -312,7 +312,7 @@ def within(
 
     def look(at: Sequence[int]) -> tuple[float, list[Step] | None]:
         steps = write([c for some, i in zip(choices, at, strict=True) for c in some.kernels(i)])
-        return (inf, None) if steps is None else (limit.peak(steps), steps)
+        return (inf, None) if steps is None else (limit.peak_bytes(steps), steps)
 
     least, best = look([c.sparing for c in choices])
     start = (0,) * len(choices)
@@ -443,7 +443,7 @@ def plan(
     fusion: str = "cost",
     limit: int = 0,
     stored: Collection[Hop] = (),
-    recall: Recall | None = None,
+    recall: PartitionCache | None = None,
 ) -> Plan:
     """Choose which hops share a loop; `layouts` are those of the array leaves, by slot.
 
@@ -457,24 +457,24 @@ def plan(
 def choose(
     roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
-    stored: Collection[Hop] = (), recall: Recall | None = None,
+    stored: Collection[Hop] = (), recall: PartitionCache | None = None,
 ) -> Chosen:
     """Return what `plan` does, with all that led to it."""
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
-    prices = Prices(machine, facts.layouts)
+    prices = CostModel(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
     most = Limit(limit, roots, machine.threads, frozenset(stored)) if limit and fusion == "cost" else None
     steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most, recall=recall)
     order = in_turn(steps, roots)
     if fusion == "cost" and ROW.name in templates and not limit:
-        order = windowed(order, roots, prices)
+        order = fuse_windows(order, roots, prices)
     return Chosen(Plan(tuple(order), roots), found, kernels)
 
 
 def _plan(
-    memo: Memo, prices: Prices, budget: float, near: bool = False, fusion: str = "cost",
-    limit: Limit | None = None, recall: Recall | None = None,
+    memo: Memo, prices: CostModel, budget: float, near: bool = False, fusion: str = "cost",
+    limit: Limit | None = None, recall: PartitionCache | None = None,
 ) -> tuple[list[Step], list[Found], Candidates]:
     """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
     kernels = Candidates(memo, prices, near=near)
@@ -498,7 +498,7 @@ def _plan(
             found = search_all(partitions(memo, kernels), memo, kernels, budget, recall)
         every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
         steps = write(every)
-        if steps is not None and limit is not None and limit.peak(steps) > limit.nbytes:
+        if steps is not None and limit is not None and limit.peak_bytes(steps) > limit.nbytes:
             steps = within(limit, [f.partition for f in found], memo, kernels, write)
         if steps is not None:
             return steps, found, kernels

@@ -9,10 +9,10 @@ from math import prod
 from typing import NamedTuple
 
 from jitla.classes import dataclass
-from jitla.fusion.cost_model import Prices, window_row
+from jitla.fusion.cost_model import CostModel, window_row_bytes
 from jitla.fusion.iteration import geometry
-from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, has_windows, tables
-from jitla.fusion.layout import Layout, all_layouts, axis_order, is_certain
+from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, gather_tables, has_windows
+from jitla.fusion.layout import Layout, all_layouts, axis_order, has_exact_layout
 from jitla.fusion.templates import CELL
 from jitla.hops import (
     WHOLE,
@@ -37,7 +37,7 @@ class _Chain:
     views: list[Call]
 
 
-def windowed(steps: Sequence[Step], roots: Sequence[Hop], prices: Prices) -> list[Step]:
+def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], prices: CostModel) -> list[Step]:
     """Return the steps of a plan, in running order, with chains of stencils as one where that is cheaper."""
     found = list(steps)
     tried: set[int] = set()
@@ -61,7 +61,7 @@ def _is_near(kernel: WindowKernel) -> bool:
     """Tell whether what lies between the stages stays near, and there is something to share out."""
     rate = kernel.rate
     kept = sum(rate[h] * (h.meta.nbytes // h.meta.shape[0]) for h in kernel.inner)
-    return has_windows(window_row(kernel), kept, kernel.rows, kernel.ahead())
+    return has_windows(window_row_bytes(kernel), kept, kernel.rows, kernel.ahead())
 
 
 def _shorter(chain: _Chain) -> _Chain | None:
@@ -72,7 +72,7 @@ def _shorter(chain: _Chain) -> _Chain | None:
     return _Chain(stages, views) if views else None
 
 
-def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: Prices) -> _Chain | None:
+def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: CostModel) -> _Chain | None:
     """Return the kernels that only make what `last` reads, by way of slices or as it is; None if none do."""
     readers: dict[Hop, list[Step]] = {}
     for step in steps:
@@ -113,9 +113,9 @@ def _whole(hop: Hop, readers: dict[Hop, list[Step]]) -> bool:
                for s in readers[hop])
 
 
-def _fits(kernel: Kernel, prices: Prices) -> bool:
+def _fits(kernel: Kernel, prices: CostModel) -> bool:
     """Tell whether a kernel is cells over rows that lie one after the other."""
-    if kernel.template != CELL.name or len(kernel.shape) < 2 or tables(kernel.body):
+    if kernel.template != CELL.name or len(kernel.shape) < 2 or gather_tables(kernel.body):
         return False
     if min(kernel.shape) < 2 or any(h.op.kind is not Kind.CELL for h in kernel.body):
         return False
@@ -321,7 +321,7 @@ CELLS = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum", "
 _FLOATS = ("f4", "f8")
 
 
-class Way(NamedTuple):
+class ReductionOrder(NamedTuple):
     """How NumPy takes the elements of an aggregate: its axes longer than 1, innermost first, and lengths.
 
     Those of the first `run` axes meet before they are added to what is there.
@@ -333,17 +333,19 @@ class Way(NamedTuple):
 
 
 #: What was looked at, and for every aggregate in it the way that was spelled out; None: not that one.
-Spelling = tuple[tuple[Hop, ...], tuple[Way | None, ...]]
+Expansion = tuple[tuple[Hop, ...], tuple[ReductionOrder | None, ...]]
 
 
-def spelled(roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> tuple[tuple[Hop, ...], Spelling | None]:
+def expand_aggregates(
+    roots: tuple[Hop, ...], leaves: Mapping[int, Layout],
+) -> tuple[tuple[Hop, ...], Expansion | None]:
     """Return `roots` with aggregates spelled out where no loop, or a slower one, makes them otherwise."""
     if not any(map(_is_local, _aggregates(roots))) and not any(map(is_windows, topo(roots))):
         return roots, None
     layouts = all_layouts(roots, leaves)
     users = uses(roots)
     after: dict[Hop, Hop] = {}
-    found: list[Way | None] = []
+    found: list[ReductionOrder | None] = []
     for hop in _aggregates(roots):
         way = _way(hop, layouts) if _fits_spelling(hop, users, roots) else None
         made = None
@@ -357,7 +359,7 @@ def spelled(roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> tuple[tuple
     return (substitute(roots, after), (roots, tuple(found))) if after else (roots, None)
 
 
-def holds(spelling: Spelling, roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> bool:
+def is_expansion_valid(spelling: Expansion, roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> bool:
     """Tell whether what was spelled out means the same for `roots`, the same ones of other sizes."""
     layouts = all_layouts(roots, leaves)
     now = [_way(hop, layouts) for hop in _aggregates(roots)]
@@ -383,7 +385,7 @@ def _fits_spelling(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence
                for c in inside)
 
 
-def _way(hop: Hop, layouts: Mapping[Hop, Layout]) -> Way | None:
+def _way(hop: Hop, layouts: Mapping[Hop, Layout]) -> ReductionOrder | None:
     """Return how NumPy takes the elements of `hop`; None if that is not known."""
     source = hop.inputs[0]
     shape, strides = layouts[source]
@@ -392,8 +394,8 @@ def _way(hop: Hop, layouts: Mapping[Hop, Layout]) -> Way | None:
     if not inside:
         return None
     if hop.op.name not in ("sum", "prod") or hop.meta.dtype.kind not in "fc":
-        return Way(tuple(reversed(inside)), tuple(shape[a] for a in reversed(inside)), 0)
-    if any(strides[a] <= 0 for a in long) or not all(map(is_certain, topo((source,)))):
+        return ReductionOrder(tuple(reversed(inside)), tuple(shape[a] for a in reversed(inside)), 0)
+    if any(strides[a] <= 0 for a in long) or not all(map(has_exact_layout, topo((source,)))):
         return None
     order = [a for a in axis_order([strides], len(shape)) if shape[a] != 1]
     inside = [a for a in order if a in inside]
@@ -401,7 +403,7 @@ def _way(hop: Hop, layouts: Mapping[Hop, Layout]) -> Way | None:
     while run < len(inside) and order[run] == inside[run] and (
             run == 0 or strides[order[run]] == strides[order[run - 1]] * shape[order[run - 1]]):
         run += 1
-    return Way(tuple(inside), tuple(shape[a] for a in inside), run if hop.op.name == "sum" else 0)
+    return ReductionOrder(tuple(inside), tuple(shape[a] for a in inside), run if hop.op.name == "sum" else 0)
 
 
 def _is_local(hop: Hop) -> bool:
@@ -420,7 +422,7 @@ def _gains(hop: Hop, layouts: Mapping[Hop, Layout]) -> bool:
     return _is_local(hop) and geometry(loop, source.meta.shape, layouts) is None
 
 
-def _written(hop: Hop, way: Way) -> Hop | None:
+def _written(hop: Hop, way: ReductionOrder) -> Hop | None:
     """Return `hop` spelled out; None if that takes too many operators."""
     found = _by_axes(hop, way) or _term_by_term(hop, way)
     if found is not None and hop.op.name == "sum" and hop.meta.dtype.kind == "f":
@@ -429,7 +431,7 @@ def _written(hop: Hop, way: Way) -> Hop | None:
     return found
 
 
-def _by_axes(hop: Hop, way: Way) -> Hop | None:
+def _by_axes(hop: Hop, way: ReductionOrder) -> Hop | None:
     """Build the aggregate of whole windows axis by axis: the first ones are read by several of the next."""
     found = _windows(hop.inputs[0])
     if found is None or len(way.axes) == 1 and way.lengths[0] > MOST_TERMS or \
@@ -458,7 +460,7 @@ def _windows(source: Hop) -> Hop | None:
     return source if is_windows(source) else None
 
 
-def _term_by_term(hop: Hop, way: Way) -> Hop | None:
+def _term_by_term(hop: Hop, way: ReductionOrder) -> Hop | None:
     count = prod(way.lengths)
     if count > MOST_TERMS or count * (1 + len(Picker().cells(hop.inputs[0]) or ())) > MOST_CELLS:
         return None

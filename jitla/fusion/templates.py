@@ -10,16 +10,16 @@ from math import prod
 from jitla.classes import dataclass
 from jitla.fusion.iteration import geometry, iteration
 from jitla.fusion.kernel import (
-    COMPRESSED,
-    EXTREMES,
-    NARROW,
+    ARG_REDUCTIONS,
+    COMPRESSED_FORMS,
+    MAX_NARROW_COLUMNS,
     PAIRS,
     Form,
     Geometry,
     Kernel,
     Pairs,
     Product,
-    over_rows,
+    reduces_rows,
 )
 from jitla.fusion.layout import Layout, Strides, contiguous, spread
 from jitla.hops import Hop, Kind, Shape, topo
@@ -191,7 +191,7 @@ def pairs_of(hop: Hop, facts: Facts) -> Product | None:
     if not (0 < k <= most and n <= most and m <= MAX_ROWS):
         return None
     places = facts.layouts
-    found = pairs_in(places[left], places[right], places[hop], hop.meta.dtype.itemsize)
+    found = pair_strides(places[left], places[right], places[hop], hop.meta.dtype.itemsize)
     return Product(PAIRS, hop, left, False, right) if found else None
 
 
@@ -206,7 +206,7 @@ def sizes(left: Shape, right: Shape) -> tuple[int, int, int]:
     return left[-2] if len(left) > 1 else 1, left[-1], right[-1] if len(right) > 1 else 1
 
 
-def pairs_in(left: Layout, right: Layout, result: Layout, itemsize: int) -> Pairs | None:
+def pair_strides(left: Layout, right: Layout, result: Layout, itemsize: int) -> Pairs | None:
     """Return how stacks of pairs lie; None if a loop over the first axis and one more do not reach all."""
     batch = result.shape[:max(len(left.shape), len(right.shape)) - 2]
     if result != contiguous(result.shape, itemsize):
@@ -249,15 +249,16 @@ SHARE = 4  # entries for an element of a sum, at least: every unit has a sum of 
 def compressed_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over compressed rows, if its operands lie in one run each."""
     data, _, starts, x = hop.inputs
-    found = Product(COMPRESSED[hop.op.name], hop, data, False, x)
+    found = Product(COMPRESSED_FORMS[hop.op.name], hop, data, False, x)
     runs = all(facts.layouts[i] == contiguous(i.meta.shape, i.meta.dtype.itemsize) for i in hop.inputs)
-    if not runs or data.meta.nbytes < COMPRESSED_MIN_BYTES or starts.meta.size < 3 or found.columns > NARROW:
+    if not runs or data.meta.nbytes < COMPRESSED_MIN_BYTES or starts.meta.size < 3 or \
+            found.columns > MAX_NARROW_COLUMNS:
         return None
     pays = found.form == "dot" or hop.meta.size * SHARE <= data.meta.size * found.columns
     return found if pays else None
 
 
-PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *EXTREMES, *COMPRESSED))
+PRODUCTS = frozenset(("matmul", "dot", "cumsum", "concatenate", "stack", *ARG_REDUCTIONS, *COMPRESSED_FORMS))
 ROWS_MIN_BYTES = 1 << 16  # of a matrix: smaller ones stay in the cache anyway
 MIN_SEARCHED = 1 << 13  # the same if its rows are searched, which takes NumPy far longer than reading them
 MIN_TURNS = 1 << 18  # of a matrix that aggregates of several directions share
@@ -280,13 +281,13 @@ def product_of(hop: Hop, facts: Facts) -> Product | None:
     """Return `hop` as a product over the rows of a matrix that lies row by row, if it is one."""
     if hop.op.name not in PRODUCTS or not facts.is_product(hop):
         return None
-    if hop.op.name in COMPRESSED:
+    if hop.op.name in COMPRESSED_FORMS:
         return compressed_of(hop, facts)
     if hop.op.name in ("concatenate", "stack"):
         return _side_by_side(hop, facts)
     if hop.op.name == "cumsum":
         return _along_rows("scan", hop, facts)
-    if hop.op.name in EXTREMES:
+    if hop.op.name in ARG_REDUCTIONS:
         return _along_rows(hop.op.name, hop, facts)
     found = _of_rows(hop, facts) if _is_of_rows(hop) else None
     return found or pairs_of(hop, facts)
@@ -352,7 +353,7 @@ def _is_given(vector: Hop) -> bool:
 def _along_rows(form: str, hop: Hop, facts: Facts) -> Product | None:
     """Return what is made of each row alone as a loop over rows, if these lie one after the other."""
     matrix = hop.inputs[0]
-    least = MIN_SEARCHED if form in EXTREMES else ROWS_MIN_BYTES
+    least = MIN_SEARCHED if form in ARG_REDUCTIONS else ROWS_MIN_BYTES
     fits = matrix.meta.nbytes >= least and _is_stack(matrix, facts) and _runs_along(matrix, -1, facts)
     return Product(form, hop, matrix, False, matrix) if fits else None
 
@@ -401,7 +402,7 @@ def _runs_along(matrix: Hop, axis: int, facts: Facts) -> bool:
 def _is_narrow(product: Product, facts: Facts) -> bool:
     """Tell whether rows meet a vector, or so few that these stay in the cache; weights lie by rows."""
     columns, vector = product.vector.meta.shape[1:], product.vector
-    few = not columns or product.hop.meta.ndim > 1 and 1 <= columns[0] <= NARROW and \
+    few = not columns or product.hop.meta.ndim > 1 and 1 <= columns[0] <= MAX_NARROW_COLUMNS and \
         _length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_BESIDE
     apart = facts.layouts[vector].strides[-1 if columns and columns[0] > 1 else 0]
     return few and (product.form == "dot" or apart == vector.meta.dtype.itemsize)
@@ -430,7 +431,7 @@ def _rows_of(hop: Hop, facts: Facts) -> int:
         return hop.meta.shape[0]
     if hop.op.kind in (Kind.TAKE, Kind.TALLY) or facts.reason(hop):
         return 0
-    if over_rows(hop) and not (is_in_turn(hop, facts) or is_total(hop, facts)):
+    if reduces_rows(hop) and not (is_in_turn(hop, facts) or is_total(hop, facts)):
         return 0
     space = iteration(hop)
     along = hop.inputs[0] if hop.op.kind is Kind.AGG else hop
@@ -472,7 +473,7 @@ def _opens_rows(hop: Hop, facts: Facts) -> bool:
 def is_in_turn(hop: Hop, facts: Facts) -> bool:
     """Tell whether rows meet in `hop` that are made block by block, and go on from those before them."""
     matrix = hop.inputs[0]
-    return over_rows(hop) and not facts.wide.get(matrix, False) and matrix.meta.nbytes >= MIN_TURNS
+    return reduces_rows(hop) and not facts.wide.get(matrix, False) and matrix.meta.nbytes >= MIN_TURNS
 
 
 def is_total(hop: Hop, facts: Facts) -> bool:
@@ -480,7 +481,7 @@ def is_total(hop: Hop, facts: Facts) -> bool:
 
     The order of such a sum is not NumPy's, as that of the product is not.
     """
-    return over_rows(hop) and hop.op.name == "sum" and hop.meta.dtype.kind == "f" and \
+    return reduces_rows(hop) and hop.op.name == "sum" and hop.meta.dtype.kind == "f" and \
         facts.wide.get(hop.inputs[0], False)
 
 
@@ -497,7 +498,7 @@ def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
 def _closes(hop: Hop, facts: Facts) -> bool:
     """A sum over rows is there only after the last one."""
     product = product_at(hop, facts)
-    return product is not None and product.form == "sum" or over_rows(hop)
+    return product is not None and product.form == "sum" or reduces_rows(hop)
 
 
 ROW = Template(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jitla.classes import dataclass
 from jitla.compile_stats import MAKING
 from jitla.fusion import (
-    STREAMED,
+    MIN_STREAMED_BYTES,
     Executable,
     Form,
     Geometry,
@@ -66,7 +66,7 @@ def streams(
         return False
     outputs = operands.outputs
     return max(prod(places[outputs[i]].shape) * outputs[i].meta.dtype.itemsize
-               for i in _cells(operands)) >= STREAMED
+               for i in _cells(operands)) >= MIN_STREAMED_BYTES
 
 
 def _cells(operands: Operands) -> list[int]:

@@ -21,9 +21,8 @@ from jitla.errors import BackendError
 from jitla.events import Event, log
 from jitla.fusion import (
     Backend,
+    Blocking,
     Combine,
-    Cut,
-    Entries,
     Executable,
     Form,
     Geometry,
@@ -34,6 +33,7 @@ from jitla.fusion import (
     Pairs,
     Plan,
     Schedule,
+    SparseProduct,
     Stage,
     Tile,
     all_layouts,
@@ -372,7 +372,7 @@ class Compiler:
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
-            cache(lambda: planning.Recall()),
+            cache(lambda: planning.PartitionCache()),
             cache(lambda: rewrites.SUBSTITUTIONS.at(numerics)) if searches else None, effort or Effort(),
             devices, placement)
         self._remembered = Remembered(self._tools, None if devices else shelf, here)
@@ -544,13 +544,13 @@ class Compiler:
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
-    ) -> Callable[[Entries], bytes]:
+    ) -> Callable[[SparseProduct], bytes]:
         """Return what makes argument blocks of products over compressed rows."""
         return self.backend.compressed(form, dtype, index, columns)
 
     def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
-        nanoseconds: float,
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
+        cut: Blocking, nanoseconds: float,
     ) -> Made:
         """Return the argument block of a row kernel and what runs it."""
         return self.backend.rows(scalars, stages, combines, cut, self.threads, nanoseconds), self._launch

@@ -7,7 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from jitla.classes import dataclass
-from jitla.fusion import Call, Kernel, Layout, Plan, Product, RowKernel, Verdict, WindowKernel
+from jitla.fusion import (
+    Call,
+    Kernel,
+    Layout,
+    Plan,
+    PlanExplanation,
+    Product,
+    RowKernel,
+    WindowKernel,
+)
 from jitla.hops import Hop, Kind, Meta, Shape, topo
 from jitla.recompile.pipeline import (
     Draft,
@@ -33,7 +42,7 @@ class Sized:
     stages: tuple[Trace, ...]
     chosen: Mapping[Any, Chosen]
     peak: int
-    weigh: Callable[[], Verdict]
+    weigh: Callable[[], PlanExplanation]
 
 
 def sized(program: Program, bound: Bound | None, line: Callable[[Hop], Any]) -> Sized:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from jitla.fusion import Prices, all_layouts, is_view
+from jitla.fusion import CostModel, all_layouts, is_view
 from jitla.hops import Hop, given, topo
 from jitla.recompile.pipeline import (
     STAGES,
@@ -124,7 +124,7 @@ def _seconds(draft: Draft, tools: Tools) -> float:
     for stage in STAGES:
         draft = stage.run(draft, tools)
     assert draft.plan is not None
-    prices = Prices(tools.machine, all_layouts(draft.roots, draft.layouts))
+    prices = CostModel(tools.machine, all_layouts(draft.roots, draft.layouts))
     return sum(prices.step(step).total for step in draft.plan.steps)
 
 

@@ -21,9 +21,9 @@ from jitla.fusion import (
     Values,
     WindowKernel,
     blocks_per_unit,
-    tables,
+    gather_tables,
     window_height,
-    window_row,
+    window_row_bytes,
 )
 from jitla.hops import WHOLE, Hop, Kind, Section, Shape, sections
 from jitla.hops import may_raise as raises
@@ -119,7 +119,7 @@ def nest_of(kernel: object, name: str, size: Size = _as_planned) -> Nest | None:
 
 
 def _is_cells(stage: object) -> bool:
-    return isinstance(stage, Kernel) and bool(stage.shape) and not tables(stage.body) and \
+    return isinstance(stage, Kernel) and bool(stage.shape) and not gather_tables(stage.body) and \
         all(h.op.kind is Kind.CELL for h in stage.body)
 
 
@@ -218,7 +218,7 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
         last = LETTERS[len(kernel.shape) - 1]
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
     assert isinstance(kernel, WindowKernel)
-    rows, each = size(kernel.shape)[0], window_row(kernel, size)
+    rows, each = size(kernel.shape)[0], window_row_bytes(kernel, size)
     ahead, rate = kernel.ahead(size), kernel.rate
     height = int(chosen.get("height") or window_height(each, rows, ahead))
     blocks = -(-rows // height)

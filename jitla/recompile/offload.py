@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from jitla.classes import dataclass
 from jitla.errors import InternalError
-from jitla.fusion import HOST, Layout, Work, all_layouts, assigned, forecast
+from jitla.fusion import HOST, Layout, PlacementTask, all_layouts, assign_places, plan_with_seconds
 from jitla.hops import Hop, Machine, leaf, make, place, substitute, topo, uses
 from jitla.recompile.program import rebuild
 
@@ -151,7 +151,7 @@ def placed(roots: Roots, devices: Sequence[Device], mode: str, terms: Terms) -> 
     links = _links(candidates, devices)
     parts = _parts(candidates, roots, devices, links, terms, mode)
     moves = _Moves(devices, parts.bytes)
-    _, places = assigned(parts.work, parts.wanted, moves)
+    _, places = assign_places(parts.work, parts.wanted, moves)
     choices = tuple(Choice(c.first.name, c.first.out.line, w.seconds, _ways(c.first, devices), where)
                     for c, w, where in zip(candidates, parts.work, places, strict=True))
     groups = _groups(candidates, places, links, roots)
@@ -200,7 +200,7 @@ def _links(candidates: Sequence[_Candidate], devices: Sequence[Device]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    work: list[Work]
+    work: list[PlacementTask]
     host: list[float]
     wanted: set[int]
     bytes: dict[int, int]
@@ -242,7 +242,7 @@ def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[Dev
         out = c.first.out
         if out in roots or any(u not in bodies for u in users[out]):
             wanted.add(value(out))
-        work.append(Work(tuple(seconds), tuple(reads), value(out)))
+        work.append(PlacementTask(tuple(seconds), tuple(reads), value(out)))
     return _Parts(work, host, wanted, nbytes)
 
 
@@ -254,7 +254,8 @@ def _host_seconds(units: Sequence[Offer], roots: Roots, terms: Terms) -> list[fl
         own = {h: leaf(i, h.meta, "array" if h.meta.shape else "scalar") for i, h in enumerate(unit.inputs)}
         (root,) = substitute((unit.out,), own)
         layouts = {i: lies[h] for i, h in enumerate(unit.inputs)}
-        found.append(forecast((root,), layouts, terms.supports, terms.machine, terms.templates, "cost")[1])
+        found.append(plan_with_seconds(
+            (root,), layouts, terms.supports, terms.machine, terms.templates, "cost")[1])
     return found
 
 

@@ -19,9 +19,9 @@ from jitla.fusion import (
     Plan,
     Step,
     contiguous,
+    gather_tables,
     is_view,
     operands,
-    tables,
     walk,
 )
 from jitla.hops import Hop, Kind, Shape, Widths, is_exact, may_raise, topo
@@ -166,7 +166,8 @@ class _Sharing:
         if any(t in changed and t != slot for t in self.targets.values()):
             return False
         touched = [h for h in step.inputs if self.reach[h] & changed]
-        if any(h in tables(step.body) or h.op.name != "leaf" or h.meta.shape != step.shape for h in touched):
+        if any(h in gather_tables(step.body) or h.op.name != "leaf" or h.meta.shape != step.shape
+               for h in touched):
             return False
         return all(h.attr("slot") == slot for h in touched) or self.far(root, slot) >= 0
 

@@ -14,21 +14,21 @@ from jitla.concurrency import rest
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import (
+    CostModel,
     Layout,
+    PartitionCache,
     Plan,
-    Prices,
-    Recall,
-    Verdict,
+    PlanExplanation,
     all_layouts,
     contiguous,
-    forecast,
+    expand_aggregates,
+    explain_choice,
+    format_plan,
+    hop_layout,
     is_view,
+    layout_operands,
     plan,
-    result_of,
-    seen_operands,
-    show,
-    spelled,
-    weigh,
+    plan_with_seconds,
 )
 from jitla.hops import Hop, Kind, Machine, make, topo, verify
 from jitla.hops import show as show_hops
@@ -42,7 +42,7 @@ from jitla.recompile.schedule_choices import Chosen
 from jitla.rewrites import Effort, Rule, RuleSet, improve, lengths, simplify
 
 if TYPE_CHECKING:
-    from jitla.fusion import Spelling
+    from jitla.fusion import Expansion
     from jitla.recompile.offload import Device, Placed
     from jitla.rewrites import Outcome
 
@@ -60,7 +60,7 @@ class Terms:
     templates: Collection[str]
     fusion: str
     limit: int
-    recall: Recall | None
+    recall: PartitionCache | None
 
 
 class Appraisals:
@@ -94,7 +94,7 @@ class Appraisal:
         self._known: dict[Roots, float] = {}
         self.plans: dict[Roots, Plan] = {}
         self._places = all_layouts(given, terms.layouts)
-        self._prices = Prices(terms.machine, self._places)
+        self._prices = CostModel(terms.machine, self._places)
         self._wanted = {i: self._places[r] for i, r in enumerate(given) if i not in stored}
         self._least: dict[Hop, tuple[float, float]] = {}
 
@@ -127,7 +127,7 @@ class Appraisal:
         if shape == () or hop.op.kind is Kind.LEAF:
             given = self._terms.layouts.get(hop.attr("slot")) if hop.op.name == "leaf" and shape else None
             return given or contiguous(shape, hop.meta.dtype.itemsize)
-        return result_of(hop, shape, dict(hop.attrs), [self._places[i] for i in seen_operands(hop)])
+        return hop_layout(hop, shape, dict(hop.attrs), [self._places[i] for i in layout_operands(hop)])
 
     def _once(self, hop: Hop) -> tuple[float, float]:
         """Return the seconds of reading a leaf, and of computing anything else."""
@@ -156,7 +156,7 @@ class Appraisal:
         if found is None:
             t = self._terms
             stored = {roots[i] for i in self._stored}
-            self.plans[roots], found = forecast(
+            self.plans[roots], found = plan_with_seconds(
                 roots, t.layouts, t.supports, t.machine, t.templates, t.fusion, t.limit, stored, t.recall)
             self._known[roots] = found
         return found
@@ -185,7 +185,7 @@ class Draft:
     lengths: frozenset[int] = frozenset()
     plan: Plan | None = None
     placed: Placed | None = None
-    spelling: Spelling | None = None
+    spelling: Expansion | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +201,7 @@ class Tools:
     observe: Callable[[Event], None]
     check: bool = False
     limit: int = 0
-    recall: Callable[[], Recall] | None = None
+    recall: Callable[[], PartitionCache] | None = None
     substitutions: Callable[[], RuleSet] | None = None
     effort: Effort = Effort()
     devices: tuple[Device, ...] = ()
@@ -285,7 +285,7 @@ def _spell(draft: Draft, tools: Tools) -> Draft:
     """
     if tools.rules is None or tools.fusion != "cost" or tools.devices:
         return draft
-    roots, spelling = spelled(draft.roots, draft.layouts)
+    roots, spelling = expand_aggregates(draft.roots, draft.layouts)
     if spelling is None:
         return draft
     again = _simplify(replace(draft, roots=roots), tools)
@@ -324,7 +324,7 @@ def _plan(draft: Draft, tools: Tools) -> Draft:
     return replace(draft, plan=plan(draft.roots, *terms))
 
 
-def _recall(tools: Tools) -> Recall | None:
+def _recall(tools: Tools) -> PartitionCache | None:
     return None if tools.recall is None else tools.recall()
 
 
@@ -373,7 +373,7 @@ def _show_placed(draft: Draft) -> str:
 
 def _show_plan(draft: Draft) -> str:
     assert draft.plan is not None
-    return show(draft.plan)
+    return format_plan(draft.plan)
 
 
 STAGES: tuple[Stage, ...] = (
@@ -410,10 +410,10 @@ def retold(
     return tuple(Trace(s, d, t.seconds) for s, d, t in zip(stages, drafts, traces, strict=True))
 
 
-def weighed(tools: Tools, draft: Draft) -> Verdict:
+def weighed(tools: Tools, draft: Draft) -> PlanExplanation:
     """Say how the plan of a draft was chosen."""
     assert draft.plan is not None
-    return weigh(draft.plan, *_terms(draft, tools))
+    return explain_choice(draft.plan, *_terms(draft, tools))
 
 
 # After all rewrites, so that parts are what is computed; before planning, for what is left to the host.

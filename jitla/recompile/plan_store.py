@@ -11,10 +11,20 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol
 
 from jitla.errors import InternalError
-from jitla.fusion import Call, Kernel, Plan, Product, RowKernel, Spelling, Way, WindowKernel
+from jitla.fusion import (
+    Call,
+    Expansion,
+    Kernel,
+    Plan,
+    Product,
+    ReductionOrder,
+    RowKernel,
+    WindowKernel,
+)
 from jitla.hops import Hop, Rows, Unwritable, hops_of, topo, value_of
 
-_RECORDS: Mapping[str, type] = {c.__name__: c for c in (Call, Kernel, Product, RowKernel, WindowKernel, Way)}
+_RECORDS: Mapping[str, type] = {
+    **{c.__name__: c for c in (Call, Kernel, Product, RowKernel, WindowKernel)}, "Way": ReductionOrder}
 
 
 class Shelf(Protocol):
@@ -50,7 +60,7 @@ class Kept(NamedTuple):
 
     plan: Plan
     given: tuple[Hop, ...]
-    spelling: Spelling | None
+    spelling: Expansion | None
     searched: bool
 
 

@@ -17,17 +17,17 @@ from jitla.concurrency import rest
 from jitla.errors import InternalError
 from jitla.events import Clock
 from jitla.fusion import (
-    COMPRESSED,
+    COMPRESSED_FORMS,
     Call,
+    Expansion,
     Layout,
     Plan,
-    Spelling,
     contiguous,
-    holds,
+    hop_layout,
+    is_expansion_valid,
     is_view,
-    peak,
-    result_of,
-    seen_operands,
+    layout_operands,
+    peak_bytes,
 )
 from jitla.hops import Flagged, Hop, Kind, Meta, Shape, leaf, make, topo
 from jitla.recompile.binding import Binding, BlockLoop, CellLoop, Misfit, choice_of, loop_of, made
@@ -45,7 +45,7 @@ from jitla.recompile.program_source import Need, Script, write_script
 from jitla.recompile.schedule_choices import UNTUNED, Choice, Chosen, Key, Made, RowTools
 
 if TYPE_CHECKING:
-    from jitla.fusion import Verdict
+    from jitla.fusion import PlanExplanation
 
 
 def compose(made_for: Mapping[int, int], dims: Mapping[int, int]) -> dict[int, int] | None:
@@ -114,7 +114,7 @@ def _texts(loop: Any) -> Iterator[tuple[str, str]]:
 MAX_VARIANTS = 4
 DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
 # The operands, of operators on compressed rows, that have an element for every entry, and for every row.
-_LINES = {**dict.fromkeys(COMPRESSED, (0, 2)), "sampled": (2, 1), "sampled_product": (3, 2)}
+_LINES = {**dict.fromkeys(COMPRESSED_FORMS, (0, 2)), "sampled": (2, 1), "sampled_product": (3, 2)}
 RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
 
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
@@ -155,7 +155,7 @@ class Program:
         self.plan = plan
         self.limit = limit
         self.fusion = "cost"
-        self.weigh: Callable[[Any], Verdict] | None = None  # says of a draft how its plan was chosen
+        self.weigh: Callable[[Any], PlanExplanation] | None = None  # says of a draft how its plan was chosen
         self.outs = outs
         self.aliases = aliases
         self.layouts = dict(layouts)
@@ -164,7 +164,7 @@ class Program:
         self.chains: Callable[[], tuple[rewrites.Chain, ...]] = tuple
         self.searched = False  # what is computed was found by search, for these sizes
         self.fixed = False  # parts of it are made for these sizes only
-        self.spelling: Spelling | None = None  # aggregates that are spelled out for some sizes and layouts
+        self.spelling: Expansion | None = None  # aggregates that are spelled out for some sizes and layouts
         self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
         self.order: Order = order_steps(plan, outs, aliases, layouts, places)
@@ -252,7 +252,7 @@ class Program:
     ) -> int:
         """Return the bytes that results and intermediates are predicted to take, bound like this."""
         sizes = self.identity() if dims is None else dims
-        return peak(
+        return peak_bytes(
             self.order.steps, self.plan.outputs, self._workshop.cores, frozenset(self.order.direct),
             lambda shape: tuple([sizes.get(n, n) for n in shape]),
             self._waiting(sizes, self.layouts if layouts is None else layouts))
@@ -316,7 +316,7 @@ class Program:
         """Say whether aggregates that are spelled out have these terms in this order."""
         if self.spelling is None:
             return True
-        return holds(self.spelling, rebuild(self.spelling[0], dims), layouts)
+        return is_expansion_valid(self.spelling, rebuild(self.spelling[0], dims), layouts)
 
     def _drifted(self, entries: int, starts: int, dims: Mapping[int, int]) -> bool:
         """Tell whether compressed lines are far more or less full than those the plan was made for."""
@@ -433,7 +433,7 @@ class Program:
         self, hop: Hop, shape: Shape, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout]
     ) -> Layout:
         attrs = {k: shapes[v] if k == "shape" else v for k, v in hop.attrs}
-        return result_of(hop, shape, attrs, [places.get(i, _SCALAR) for i in seen_operands(hop)])
+        return hop_layout(hop, shape, attrs, [places.get(i, _SCALAR) for i in layout_operands(hop)])
 
     def _block(self, at: int, binding: Binding) -> Made:
         """Return the argument block of a kernel and what runs it, knobs as whoever tunes or pins chooses."""

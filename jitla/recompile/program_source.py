@@ -14,9 +14,9 @@ from jitla.fusion import (
     RowKernel,
     Step,
     WindowKernel,
-    is_certain,
+    has_exact_layout,
     is_view,
-    seen_operands,
+    layout_operands,
 )
 from jitla.hops import (
     HEARD,
@@ -103,7 +103,7 @@ def uncast(hop: Hop) -> tuple[Hop, ...]:
         return hop.inputs
     if isinstance(hop.op.numpy[0], np.ufunc) and len({i.meta.dtype for i in hop.inputs}) > 1:
         return hop.inputs  # a comparison of int64 with uint64: there is no such loop to ask for
-    pairs = zip(hop.inputs, seen_operands(hop), strict=True)
+    pairs = zip(hop.inputs, layout_operands(hop), strict=True)
     return tuple(s if s.meta.shape and s.op.kind is Kind.LEAF else given for given, s in pairs)
 
 
@@ -191,7 +191,7 @@ class _Writer:
             text = self._call(hop)
             name = self.names[hop] = f"t{self.number(hop)}"
             self.lines.append(f"{name} = {text}")
-            if not is_certain(hop) and self._feeds_kernel(hop):
+            if not has_exact_layout(hop) and self._feeds_kernel(hop):
                 seen = self.need(f"G{self.number(hop)}", "strides", hop)
                 key = self.constant("h", hop)
                 self.lines.append(f"if {name}.strides != {seen}: return bound.learn(L, {key}, {name})")

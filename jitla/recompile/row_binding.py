@@ -8,52 +8,52 @@ from math import prod
 from typing import Any
 
 from jitla.fusion import (
-    ALONE,
-    ALWAYS,
-    BEFORE,
-    EXTREMES,
-    NARROW,
-    OPENING,
+    ARG_REDUCTIONS,
+    BEFORE_BLOCKS,
+    COLUMNWISE_PREFIX,
+    EVERY_BLOCK,
+    FIRST_BLOCK,
+    FROM_PANELS,
+    MAX_NARROW_COLUMNS,
+    MIN_STREAMED_BYTES,
     OPERAND,
-    PACKED,
-    PACKS,
+    PACK_ONLY,
     PAIRS,
     PARTIAL,
-    ROOM,
+    ROWWISE_FORMS,
+    SCRATCH,
     SHARED,
-    STREAMED,
-    UPRIGHT,
+    Blocking,
     Combine,
-    Cut,
-    Entries,
+    EntryShares,
     Form,
     Geometry,
     Kernel,
     Layout,
-    Place,
     Product,
     RowKernel,
     Schedule,
-    Shares,
     Space,
+    SparseProduct,
     Stage,
+    StageOperand,
     Tile,
     Values,
     WindowKernel,
-    alike,
     block_height,
     blocks_per_unit,
     contiguous,
+    hop_layout,
+    is_packed_once,
+    layout_like,
     operands,
-    over_rows,
-    packs_once,
-    pairs_in,
-    panels_bytes,
-    result_of,
+    pair_strides,
+    panel_bytes,
+    reduces_rows,
     structure_key,
     walk,
     window_height,
-    window_row,
+    window_row_bytes,
 )
 from jitla.hops import Hop, Kind, Meta, Shape, apply, leaf, make, sections
 from jitla.recompile.schedule_choices import (
@@ -111,7 +111,7 @@ def narrow_sizes(
     matrix, vector, made = (layouts[h] for h in (stage.matrix, stage.vector, stage.hop))
     across, along = _axes(stage)[::-1 if stage.columnwise else 1]
     size, result = stage.matrix.meta.dtype.itemsize, stage.hop.meta.dtype.itemsize
-    if stage.form in ALONE:
+    if stage.form in ROWWISE_FORMS:
         vector = contiguous((1,), size)
     if matrix.strides[along] != size or matrix.strides[across] < 0 or not _in_one_run(matrix):
         return None
@@ -144,8 +144,8 @@ def _in_one_run(matrix: Layout) -> bool:
 
 def is_wide(stage: object, shapes: Mapping[Shape, Shape]) -> bool:
     """Tell whether rows meet more vectors than stay in registers, in the sizes bound."""
-    return isinstance(stage, Product) and stage.form not in (*ALONE, PAIRS) and not stage.compressed and \
-        columns_of(shapes[stage.vector.meta.shape]) > NARROW
+    return isinstance(stage, Product) and stage.form not in (*ROWWISE_FORMS, PAIRS) and \
+        not stage.compressed and columns_of(shapes[stage.vector.meta.shape]) > MAX_NARROW_COLUMNS
 
 
 def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
@@ -183,7 +183,7 @@ def _flops(stage: Product, shapes: Mapping[Shape, Shape]) -> int:
     """Return the additions and multiplications of a product."""
     if stage.form == PAIRS:
         return 2 * prod(shapes[stage.hop.meta.shape]) * shapes[stage.matrix.meta.shape][-1]
-    columns = 1 if stage.form in ALONE else columns_of(shapes[stage.vector.meta.shape])
+    columns = 1 if stage.form in ROWWISE_FORMS else columns_of(shapes[stage.vector.meta.shape])
     return 2 * prod(shapes[stage.matrix.meta.shape]) * columns
 
 
@@ -212,7 +212,7 @@ def upright_values(kernel: RowKernel, inner: Iterable[Hop], shapes: Mapping[Shap
 def _ends_rows(stage: Kernel | Product) -> bool:
     """Tell whether little is left of every row."""
     if isinstance(stage, Product):
-        return stage.form in EXTREMES
+        return stage.form in ARG_REDUCTIONS
     return any(h.op.kind is Kind.AGG for h in stage.outputs)
 
 
@@ -223,10 +223,10 @@ def _fits(stage: Kernel | Product, is_upright: Callable[[Hop], bool], shapes: Ma
 
 
 def _fits_product(stage: Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
-    if stage.form in EXTREMES:
+    if stage.form in ARG_REDUCTIONS:
         return stage.matrix.meta.dtype.kind == "f" and stage.hop.meta.dtype.itemsize == 8
     plain = stage.form == "dot" and not (stage.turned or stage.columnwise or stage.compressed)
-    few = stage.form != PAIRS and 1 < shapes[stage.vector.meta.shape][-1] <= NARROW
+    few = stage.form != PAIRS and 1 < shapes[stage.vector.meta.shape][-1] <= MAX_NARROW_COLUMNS
     return plain and few and stage.matrix.meta.ndim == stage.vector.meta.ndim == 2 \
         and not is_upright(stage.matrix) and not is_upright(stage.vector)
 
@@ -237,7 +237,7 @@ def _fits_cells(stage: Kernel, is_upright: Callable[[Hop], bool], shapes: Mappin
         return False
     rows, columns = shapes[stage.shape]
     for hop in stage.body:
-        if hop.op.kind is Kind.AGG and (over_rows(hop) or hop.op.name not in _ANY_ORDER and not (
+        if hop.op.kind is Kind.AGG and (reduces_rows(hop) or hop.op.name not in _ANY_ORDER and not (
                 hop.op.name == "sum" and columns < IN_ORDER)):
             return False
     whole = [h for h in (*stage.inputs, *stage.outputs) if h.meta.ndim == 2 and h.op.name != "const"
@@ -271,7 +271,7 @@ class RowBinding:
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
         # sums over rows that a stage makes of every block, and another one adds up
         self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
-                       if over_rows(h) and h not in kernel.in_turn]
+                       if reduces_rows(h) and h not in kernel.in_turn]
         summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
         self.axis |= {h: None if h in summed or h in kernel.in_turn else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
@@ -316,8 +316,8 @@ class RowBinding:
                 hop = stage.vector
                 if hop not in found and hop in self.number and self.axis[hop] is None:
                     found[hop] = at
-                    at += padded(panels_bytes(self.places[hop].shape, hop.meta.dtype.itemsize))
-        return (found, at) if packs_once(self.rows, at) else ({}, 0)
+                    at += padded(panel_bytes(self.places[hop].shape, hop.meta.dtype.itemsize))
+        return (found, at) if is_packed_once(self.rows, at) else ({}, 0)
 
     def _bytes(self, hop: Hop) -> int:
         """Bytes of a value that does not lie by rows."""
@@ -376,12 +376,12 @@ class RowBinding:
             found = -(-blocks // (units + 1))
         return found
 
-    def _shares(self) -> Shares:
+    def _shares(self) -> EntryShares:
         """Return by what units are shared out: by entries, where rows of a block have any number of them."""
         starts = self.compressed[0].inputs[2] if self.compressed else None
         if starts not in self.number or self.kernel.in_turn:
-            return Shares()
-        return Shares(self.number[starts] + 1, starts.meta.dtype.itemsize, self.height, self.rows)
+            return EntryShares()
+        return EntryShares(self.number[starts] + 1, starts.meta.dtype.itemsize, self.height, self.rows)
 
     def space(self) -> Space:
         """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
@@ -427,7 +427,7 @@ class RowBinding:
         # The last block of rows may be walked otherwise: a single row is added up as a whole.
         spare = max(int.from_bytes(b[40:48], "little") for s in stages for b in (s.whole, s.last))
         room = padded(self.size) + padded(spare)
-        cut = Cut(blocks, self._per_unit(blocks), 0, room, padded(self.size),
+        cut = Blocking(blocks, self._per_unit(blocks), 0, room, padded(self.size),
                   sum(padded(self._bytes(h)) for h in self.part), self.shared, self._shares())
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
@@ -453,10 +453,10 @@ class RowBinding:
                 size = hop.meta.dtype.itemsize
                 found[hop] = Layout(tuple(shape), (size, size * rows))
             elif hop in self.kernel.views:
-                found[hop] = result_of(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
+                found[hop] = hop_layout(hop, tuple(shape), dict(hop.attrs), [found[hop.inputs[0]]])
             else:  # rows lie one after the other, each as in the whole value: its sums have NumPy's order
                 whole = self.places[hop].strides if hop in self.places else ()
-                found[hop] = alike(tuple(shape), hop.meta.dtype.itemsize, whole or (0,) * len(shape))
+                found[hop] = layout_like(tuple(shape), hop.meta.dtype.itemsize, whole or (0,) * len(shape))
         return found
 
     def _template(
@@ -505,7 +505,7 @@ class RowBinding:
         if is_wide(stage, self.shapes):
             tile = wide_tile(stage, rows, layouts)
             if tile is not None and self._in_panels(stage):
-                tile = tile._replace(panels=PACKED)
+                tile = tile._replace(panels=FROM_PANELS)
             if tile is not None and stage.vector in self.number:
                 tile = tile._replace(cold=1)
             self.kept.append(made := self.tools.wide(stage.hop.meta.dtype, self._fetches(stage)))
@@ -516,16 +516,16 @@ class RowBinding:
             return self._entries(stage, rows, layouts)
         if stage.matrix in self.upright:
             length = layouts[stage.matrix].shape[1]
-            return self._made(UPRIGHT + stage.form, stage.matrix, 1)(rows, length, 0, 0)
-        upright = UPRIGHT if stage.hop in self.upright else ""
+            return self._made(COLUMNWISE_PREFIX + stage.form, stage.matrix, 1)(rows, length, 0, 0)
+        upright = COLUMNWISE_PREFIX if stage.hop in self.upright else ""
         sizes = narrow_sizes(stage, rows, layouts, stage.vector in self.packed, bool(upright))
-        columns = 1 if stage.form in ALONE else columns_of(layouts[stage.vector].shape)
+        columns = 1 if stage.form in ROWWISE_FORMS else columns_of(layouts[stage.vector].shape)
         form = COLUMNWISE[stage.form] if stage.columnwise else stage.form
         return None if sizes is None else self._made(upright + form, stage.matrix, columns)(*sizes)
 
     def _pairs(self, stage: Product, layouts: Mapping[Hop, Layout]) -> bytes | None:
         dtype = stage.hop.meta.dtype
-        found = pairs_in(layouts[stage.matrix], layouts[stage.vector], layouts[stage.hop], dtype.itemsize)
+        found = pair_strides(layouts[stage.matrix], layouts[stage.vector], layouts[stage.hop], dtype.itemsize)
         if found is None:
             return None
         self.kept.append(made := self.tools.pairs(dtype, found))
@@ -542,7 +542,7 @@ class RowBinding:
         depth = columns_of(x.shape)
         self.kept.append(made_block := self.tools.compressed(
             stage.form, stage.hop.meta.dtype, stage.inputs[1].meta.dtype, depth))
-        return made_block(Entries(rows, width, data.shape[0], depth))
+        return made_block(SparseProduct(rows, width, data.shape[0], depth))
 
     def _made(self, form: str, hop: Hop, columns: int) -> Callable[[int, int, int, int], bytes]:
         self.kept.append(made := self.tools.product(form, hop.meta.dtype, columns))
@@ -589,9 +589,9 @@ class RowBinding:
         fetches = any(self._fetches(s) for s in self.kernel.stages
                       if self._in_panels(s) and isinstance(s, Product) and s.vector is hop)
         self.kept.append(made := self.tools.wide(hop.meta.dtype, fetches))
-        block = made(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACKS))
-        given = Place(OPERAND, self.number[hop])
-        return Stage(block, block, (given, given, Place(SHARED, self.panels[hop])), BEFORE)
+        block = made(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACK_ONLY))
+        given = StageOperand(OPERAND, self.number[hop])
+        return Stage(block, block, (given, given, StageOperand(SHARED, self.panels[hop])), BEFORE_BLOCKS)
 
     def _packing(self, hop: Hop) -> Stage:
         """Return the stage that copies vectors into a thread's memory, one row after the other."""
@@ -599,8 +599,8 @@ class RowBinding:
         columns = columns_of(here.shape)
         block = self._made("pack", hop, columns)(
             here.shape[0], columns, here.strides[0], here.strides[-1])
-        given = Place(OPERAND, self.number[hop])
-        return Stage(block, block, (given, given, Place(ROOM, self.room[hop])), OPENING)
+        given = StageOperand(OPERAND, self.number[hop])
+        return Stage(block, block, (given, given, StageOperand(SCRATCH, self.room[hop])), FIRST_BLOCK)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
         if isinstance(stage, Product):  # a loop has a place for a vector, needed or not
@@ -608,23 +608,23 @@ class RowBinding:
                 (stage.matrix, stage.vector, stage.hop)
         return tuple(h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
 
-    def _place(self, hop: Hop, stage: Kernel | Product) -> Place:
+    def _place(self, hop: Hop, stage: Kernel | Product) -> StageOperand:
         """Say where `stage` finds `hop`."""
         while hop in self.kernel.views:
             hop = hop.inputs[0]
         if hop in self.totals:
-            return Place(ROOM, self.room[hop])
+            return StageOperand(SCRATCH, self.room[hop])
         if hop in self.part:
-            return Place(PARTIAL, self.number[hop], 0, self.part[hop])
+            return StageOperand(PARTIAL, self.number[hop], 0, self.part[hop])
         if isinstance(stage, Product) and hop is stage.vector and self._in_panels(stage):
-            return Place(SHARED, self.panels[hop])
+            return StageOperand(SHARED, self.panels[hop])
         if hop in self.packed and isinstance(stage, Product) and hop is stage.vector:
-            return Place(ROOM, self.room[hop])
+            return StageOperand(SCRATCH, self.room[hop])
         if hop in self.number:
             axis = self.axis[hop]
             step = 0 if axis is None else self.places[hop].strides[axis] * self.height
-            return Place(OPERAND, self.number[hop], step)
-        return Place(ROOM, self.room[hop])
+            return StageOperand(OPERAND, self.number[hop], step)
+        return StageOperand(SCRATCH, self.room[hop])
 
     def _combine(self, hop: Hop) -> Combine:
         itself = any(s.hop is hop and is_wide(s, self.shapes) and mirrored(s) for s in self.sums)
@@ -633,8 +633,8 @@ class RowBinding:
 
     def _adding(self, hop: Hop) -> Stage:
         """Return the stage that adds a block's total to those of the blocks before it."""
-        block, so_far = self._adder(hop), Place(PARTIAL, self.number[hop], 0, self.part[hop])
-        return Stage(block, block, (so_far, Place(ROOM, self.room[hop]), so_far))
+        block, so_far = self._adder(hop), StageOperand(PARTIAL, self.number[hop], 0, self.part[hop])
+        return Stage(block, block, (so_far, StageOperand(SCRATCH, self.room[hop]), so_far))
 
     def _adder(self, hop: Hop) -> bytes:
         """Return the argument block of ``a = a + b`` for values like `hop`."""
@@ -649,7 +649,7 @@ class RowBinding:
         return executable.template(Geometry((size,), ((hop.meta.dtype.itemsize,),) * 3))
 
 
-def _behind(place: Place, nbytes: int) -> Place:
+def _behind(place: StageOperand, nbytes: int) -> StageOperand:
     """Return the place so many bytes behind the beginning of rows."""
     if place.kind == OPERAND:
         return place._replace(other=nbytes)
@@ -677,7 +677,7 @@ class WindowBinding:
         self.ahead = {h: shapes[s.shape][0] - n * self.rows
                       for s, n in zip(kernel.stages, kernel.rates, strict=True) for h in s.outputs}
         most = max(self.ahead.values())
-        each = window_row(kernel, lambda shape: shapes[shape])
+        each = window_row_bytes(kernel, lambda shape: shapes[shape])
         self.height = int(chosen.get("height") or window_height(each, self.rows, most))
         self.each = max(each, 1)
         self.room: dict[Hop, int] = {}
@@ -701,15 +701,16 @@ class WindowBinding:
             ahead = self.ahead[stage.outputs[0]]
             if ahead:
                 first, more = self._template(stage, ahead)
-                stages.append(Stage(first, first, self._places(stage, 0, rate), OPENING))
+                stages.append(Stage(first, first, self._places(stage, 0, rate), FIRST_BLOCK))
                 spare = max(spare, more)
             whole, more = self._template(stage, rate * self.height)
             end, less = self._template(stage, rate * last)
-            stages.append(Stage(whole, end, self._places(stage, ahead, rate), ALWAYS))
+            stages.append(Stage(whole, end, self._places(stage, ahead, rate), EVERY_BLOCK))
             spare = max(spare, more, less)
         if blocks > 1:
             stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
-        cut = Cut(blocks, self._per_unit(blocks), 0, padded(self.size) + padded(spare), padded(self.size), 0)
+        cut = Blocking(blocks, self._per_unit(blocks), 0, padded(self.size) + padded(spare),
+                       padded(self.size), 0)
         scalars = tuple(
             h.meta.dtype if h.meta.shape == () and h not in self.kernel.outputs else None
             for h in self.number)
@@ -743,7 +744,7 @@ class WindowBinding:
         form, geometry = found
         ends = form.inner[-len(stage.outputs):]
         past = self.shapes[stage.shape][0] > rows and set(ends) == {"c"} and all(
-            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= STREAMED
+            h in self.number and prod(self.places[h].shape) * h.meta.dtype.itemsize >= MIN_STREAMED_BYTES
             for h in stage.outputs)
         schedule = as_chosen(self.chosen, PAST if past else PLAIN)
         executable, _ = self.tools.executable(stage, structure_key(stage), form, schedule)
@@ -768,25 +769,25 @@ class WindowBinding:
             strides = contiguous(shape, hop.meta.dtype.itemsize).strides
         return Layout((rows, *shape[1:]), strides)
 
-    def _places(self, stage: Kernel, ahead: int, rate: int) -> tuple[Place, ...]:
+    def _places(self, stage: Kernel, ahead: int, rate: int) -> tuple[StageOperand, ...]:
         """Say where a stage finds its operands, the first `ahead` rows left out."""
         every = (h for h in (*stage.inputs, *stage.outputs) if h.op.name != "const")
         return tuple(self._place(h, ahead, rate) for h in every)
 
-    def _place(self, hop: Hop, ahead: int, rate: int) -> Place:
+    def _place(self, hop: Hop, ahead: int, rate: int) -> StageOperand:
         if hop in self.kernel.views:
             source = hop.inputs[0]
             taken = sections(hop)
             assert taken is not None
             steps = contiguous(self.shapes[source.meta.shape], source.meta.dtype.itemsize).strides
             skipped = sum(s.first * step for s, step in zip(taken, steps, strict=True))
-            return Place(ROOM, self.room[source] + skipped + ahead * taken[0].step * steps[0])
+            return StageOperand(SCRATCH, self.room[source] + skipped + ahead * taken[0].step * steps[0])
         if hop in self.room:
-            return Place(ROOM, self.room[hop] + ahead * self._row(hop))
+            return StageOperand(SCRATCH, self.room[hop] + ahead * self._row(hop))
         if self.axis.get(hop, 0) is None:
-            return Place(OPERAND, self.number[hop])
+            return StageOperand(OPERAND, self.number[hop])
         step = self.places[hop].strides[0]
-        return Place(OPERAND, self.number[hop], step * rate * self.height, ahead * step)
+        return StageOperand(OPERAND, self.number[hop], step * rate * self.height, ahead * step)
 
     def _moving(self, hop: Hop) -> Stage:
         """Return the stage that moves the last rows of a value to the front of its memory."""
@@ -803,4 +804,5 @@ class WindowBinding:
         block = executable.template(Geometry((size,), ((dtype.itemsize,),) * 2))
         room = self.room[hop]
         return Stage(block, block, (
-            Place(ROOM, room + self.rate[hop] * self.height * self._row(hop)), Place(ROOM, room)), ALWAYS)
+            StageOperand(SCRATCH, room + self.rate[hop] * self.height * self._row(hop)),
+            StageOperand(SCRATCH, room)), EVERY_BLOCK)

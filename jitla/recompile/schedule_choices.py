@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from jitla.fusion import (
+    Blocking,
     Combine,
-    Cut,
-    Entries,
     Executable,
     Form,
     Geometry,
@@ -25,13 +24,14 @@ from jitla.fusion import (
     RowKernel,
     Schedule,
     Space,
+    SparseProduct,
     Stage,
     Tile,
     Value,
     Values,
     WindowKernel,
     contiguous,
-    crosswise,
+    crosswise_limit,
 )
 from jitla.hops import Hop, Kind, Shape, flops
 
@@ -138,7 +138,7 @@ def as_chosen(values: Values, schedule: Schedule) -> Schedule:
 
 def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
     """Say whether a kernel walks over rows of so few elements that several should share a vector."""
-    return 1 < geometry.dims[-1] <= crosswise(kernel, form)
+    return 1 < geometry.dims[-1] <= crosswise_limit(kernel, form)
 
 
 STEP = 8  # rows by which heights differ at least
@@ -404,13 +404,13 @@ class RowTools(Protocol):
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
-    ) -> Callable[[Entries], bytes]:
+    ) -> Callable[[SparseProduct], bytes]:
         """Return what makes the argument block of a product over compressed rows."""
         ...
 
     def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine], cut: Cut,
-        nanoseconds: float,
+        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
+        cut: Blocking, nanoseconds: float,
     ) -> Made:
         """Return the argument block of the whole, and what runs it."""
         ...

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla import runtime
 from jitla.codegen import LlvmBackend
-from jitla.fusion import PACK, Form, Geometry, Kernel, Layout, Schedule, structure_key
+from jitla.fusion import PACK_OPERATIONS, Form, Geometry, Kernel, Layout, Schedule, structure_key
 from jitla.hops import (
     Hop,
     Level,
@@ -105,7 +105,7 @@ class _Measuring:
         launch = min(_times([self._program([_negative(x)], [x])])[0])
         unit = self._unit(launch)
         return {"launch": launch, "unit": unit, "call": min(_times([_call])[0]),
-                "scalar": self._scalar(), "product": _product(PACK * unit)}
+                "scalar": self._scalar(), "product": _product(PACK_OPERATIONS * unit)}
 
     def _unit(self, launch: float) -> float:
         """Time a chain of known weight; what is read and written stays next to the processor."""

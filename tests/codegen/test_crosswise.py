@@ -10,7 +10,7 @@ import pytest
 import jitla
 from jitla.codegen.kernel_abi import lay_out
 from jitla.codegen.kernels.cell_layouts import is_crosswise
-from jitla.fusion import Form, Schedule, crosswise
+from jitla.fusion import Form, Schedule, crosswise_limit
 from jitla.hops import Hop, Meta, apply, leaf, make
 from jitla.recompile.schedule_choices import short_rows
 from tests.codegen.driver import BACKEND, kernel_of
@@ -71,7 +71,7 @@ def test_which_kernels_have_code_for_short_rows() -> None:
 
     assert across("sums", rows) and across("cells", cell) and across("functions", cell)
     assert not across("cells", cell, Schedule()) and not across("cells", Form("cell", 1, "ccc"))
-    most = [crosswise(kernel_of(roots[n]), form) for n, form in (
+    most = [crosswise_limit(kernel_of(roots[n]), form) for n, form in (
         ("sums", rows), ("functions", cell), ("cells", cell), ("cells", Form("cell", 1, "ccc")))]
     assert most[1] > most[0] > most[2] > most[3] == 0
     text = BACKEND.compile(kernel_of(roots["functions"]), cell, ACROSS).text

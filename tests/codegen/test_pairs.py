@@ -7,7 +7,7 @@ import pytest
 
 from jitla.codegen import LlvmBackend
 from jitla.codegen.matmul.narrow import lies
-from jitla.fusion import Layout, pairs_in
+from jitla.fusion import Layout, pair_strides
 from tests.codegen.driver import BACKEND
 
 DTYPES = ["f8", "f4", "c16", "c8", "i8", "i4", "u2", "i1"]
@@ -26,7 +26,7 @@ def layout(X):
 
 
 def run(llvm, A, B, out):
-    pairs = pairs_in(layout(A), layout(B), layout(out), out.itemsize)
+    pairs = pair_strides(layout(A), layout(B), layout(out), out.itemsize)
     made = llvm.pairs(A.dtype, pairs)
     llvm.launch(made(pairs), A, B, out)
     return out
@@ -74,9 +74,9 @@ def test_stacks_of_stacks_and_lone_matrices(llvm, dtype):
 def test_stacks_that_no_two_loops_reach():
     X = np.zeros((4, 6, 5, 3, 3))
     out = layout(X)
-    assert pairs_in(layout(X), layout(X), out, 8) is not None
-    assert pairs_in(layout(X), layout(X[:, :, :1]), out, 8) is None
-    assert pairs_in(layout(X), layout(X), layout(X.copy("F")), 8) is None
+    assert pair_strides(layout(X), layout(X), out, 8) is not None
+    assert pair_strides(layout(X), layout(X[:, :, :1]), out, 8) is None
+    assert pair_strides(layout(X), layout(X), layout(X.copy("F")), 8) is None
 
 
 def test_infinities_and_nans_are_those_of_numpy(llvm):

@@ -7,7 +7,7 @@ import pytest
 
 import jitla
 from jitla.codegen import LlvmBackend
-from jitla.fusion import UPRIGHT
+from jitla.fusion import COLUMNWISE_PREFIX
 from jitla.recompile import row_binding as binding
 from tests.codegen.driver import BACKEND, drive
 from tests.codegen.test_targets import RUNS
@@ -30,7 +30,8 @@ def test_products_have_the_bits_of_those_row_by_row(llvm, dtype):
             V = rng.normal(size=(length, columns + 1)).astype(dtype)[:, :columns]
             sizes = rows, length, X.strides[0], V.strides[0]
             along, down = np.empty((rows, columns), dtype), np.full((columns * rows + 2,), 7, dtype)
-            made, other = (llvm.product(form, X.dtype, columns) for form in ("dot", UPRIGHT + "dot"))
+            made, other = (
+                llvm.product(form, X.dtype, columns) for form in ("dot", COLUMNWISE_PREFIX + "dot"))
             llvm.launch(made(*sizes), X, V, along)
             llvm.launch(other(*sizes), X, V, down[1:-1])
             assert (down[1:-1].reshape(columns, rows).T == along).all(), (rows, length, columns)
@@ -46,7 +47,7 @@ def test_the_first_extreme_and_the_first_nan(llvm, dtype, form):
             X[rng.random(X.shape) < 0.2] = np.nan
             X[rng.random(X.shape) < 0.1] = np.inf
             room, lying = np.full(rows + 2, -7, np.intp), np.asfortranarray(X)
-            made = llvm.product(UPRIGHT + form, X.dtype, 1)
+            made = llvm.product(COLUMNWISE_PREFIX + form, X.dtype, 1)
             llvm.launch(made(rows, columns, 0, 0), lying, lying, room[1:-1])
             assert room[1:-1].tolist() == getattr(X, form)(axis=1).tolist()
             assert room[0] == room[-1] == -7

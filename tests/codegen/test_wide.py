@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.fusion import PACKED, PACKS, Tile, panels_bytes
+from jitla.fusion import FROM_PANELS, PACK_ONLY, Tile, panel_bytes
 from tests.codegen.driver import BACKEND
 
 SHAPES = [(1, 1, 1), (1, 7, 64), (4, 4, 24), (5, 3, 12), (3, 8, 8), (7, 300, 13), (9, 513, 65), (4, 0, 5),
@@ -98,13 +98,13 @@ def test_panels_that_are_made_once(llvm, shape, dtype):
     A, Y = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
     made = llvm.wide(A.dtype)
     for B in layouts(Y):
-        size = panels_bytes((k, n), A.itemsize)
+        size = panel_bytes((k, n), A.itemsize)
         room = np.full(size + 64, 77, np.uint8)
         panels = room[8:8 + size]  # wherever it lies
-        llvm.launch(made(Tile(0, k, n, 0, 0, *B.strides, 0, panels=PACKS)), B, B, panels)
+        llvm.launch(made(Tile(0, k, n, 0, 0, *B.strides, 0, panels=PACK_ONLY)), B, B, panels)
         assert (room[:8] == 77).all() and (room[8 + size:] == 77).all()
         given = run(llvm, A, B, np.empty((m, n), dtype))
         out = np.empty((m, n), dtype)
-        tile = Tile(*A.shape, n, *A.strides, 0, 0, out.strides[0], panels=PACKED)
+        tile = Tile(*A.shape, n, *A.strides, 0, 0, out.strides[0], panels=FROM_PANELS)
         llvm.launch(made(tile), A, panels, out)
         assert (out == given).all()

@@ -19,13 +19,13 @@ from typing import NamedTuple
 from jitla.fusion import (
     CELL,
     MAGG,
+    CostModel,
     Facts,
     Kernel,
-    Prices,
     all_layouts,
     data_inputs,
     geometry,
-    over_rows,
+    reduces_rows,
 )
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.memo import (
@@ -105,7 +105,7 @@ def by_rows(hop: Hop, facts: Facts) -> int:
 def goes_on(hop: Hop, facts: Facts) -> bool:
     """Tell whether blocks of rows are added to `hop` in turn: no product with a wide matrix is in them."""
     large = hop.inputs[0].meta.nbytes >= MIN_TURNS
-    return over_rows(hop) and large and not facts.wide.get(hop.inputs[0], False)
+    return reduces_rows(hop) and large and not facts.wide.get(hop.inputs[0], False)
 
 
 def sums_blocks(hop: Hop, facts: Facts) -> bool:
@@ -132,7 +132,7 @@ def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
     for o, found in ways.items():
         made = product_at(o, facts)
         if len(found) > 1 or o in body and (
-                found != {"along"} or over_rows(o) or made is not None and made.form == "sum"):
+                found != {"along"} or reduces_rows(o) or made is not None and made.form == "sum"):
             return False
     return True
 
@@ -289,7 +289,7 @@ def compare(seed: int, most: int) -> Compared | None:
     operators = memo.computed.bit_count()
     if not 2 <= operators <= most:
         return None
-    kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
+    kernels = Candidates(memo, CostModel(REFERENCE, facts.layouts))
     found = search_all(partitions(memo, kernels), memo, kernels)
     made = 0
     for f in found:

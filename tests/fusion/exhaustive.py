@@ -19,7 +19,7 @@ from time import monotonic, process_time
 
 from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.cost_model import Prices
+from jitla.fusion.cost_model import CostModel
 from jitla.fusion.enumeration import (
     Found,
     Search,
@@ -64,7 +64,7 @@ def prepared(dag: Dag) -> tuple[Memo, Candidates, list[Partition]]:
     roots, layouts = dag
     facts = Facts(lambda hop: None, all_layouts(roots, layouts))
     memo = Memo(roots, facts)
-    kernels = Candidates(memo, Prices(REFERENCE, facts.layouts))
+    kernels = Candidates(memo, CostModel(REFERENCE, facts.layouts))
     return memo, kernels, partitions(memo, kernels)
 
 

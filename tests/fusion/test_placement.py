@@ -8,10 +8,10 @@ from math import inf, isclose
 import numpy as np
 import pytest
 
-from jitla.fusion import HOST, Work, assigned, seconds_of
+from jitla.fusion import HOST, PlacementTask, assign_places, assignment_seconds
 
 
-def chain(rng: np.random.Generator, count: int, places: int) -> tuple[list[Work], set[int]]:
+def chain(rng: np.random.Generator, count: int, places: int) -> tuple[list[PlacementTask], set[int]]:
     """Return parts that read up to three of what comes before, some of which a place cannot do."""
     known = list(range(int(rng.integers(1, 4))))
     parts = []
@@ -19,7 +19,7 @@ def chain(rng: np.random.Generator, count: int, places: int) -> tuple[list[Work]
         seconds = rng.uniform(0, 10, places)
         seconds[1:][rng.uniform(size=places - 1) < 0.2] = inf
         reads = rng.choice(known, size=min(len(known), int(rng.integers(1, 4))), replace=False)
-        parts.append(Work(tuple(seconds.tolist()), tuple(reads.tolist()), made))
+        parts.append(PlacementTask(tuple(seconds.tolist()), tuple(reads.tolist()), made))
         known.append(made)
     wanted = {p.makes for p in parts if rng.uniform() < 0.3} | {parts[-1].makes}
     return parts, wanted
@@ -35,29 +35,29 @@ def test_no_assignment_takes_less(seed):
     def move(value, source, target):
         return sum(far[value, p] for p in (source, target) if p != HOST)
 
-    best, places = assigned(parts, wanted, move)
-    every = min(seconds_of(parts, a, wanted, move) for a in product(range(3), repeat=count))
+    best, places = assign_places(parts, wanted, move)
+    every = min(assignment_seconds(parts, a, wanted, move) for a in product(range(3), repeat=count))
     assert isclose(best, every)
-    assert isclose(best, seconds_of(parts, places, wanted, move))
+    assert isclose(best, assignment_seconds(parts, places, wanted, move))
 
 
 def test_a_value_that_stays_is_not_moved():
-    parts = [Work((5.0, 1.0), (0,), 1), Work((5.0, 1.0), (1,), 2)]
+    parts = [PlacementTask((5.0, 1.0), (0,), 1), PlacementTask((5.0, 1.0), (1,), 2)]
     moved = []
 
     def move(value, source, target):
         moved.append((value, source, target))
         return 3.0
 
-    assert assigned(parts, {2}, move) == (8.0, (1, 1))
-    assert seconds_of(parts, (1, 0), {2}, lambda *a: 3.0) == 12.0
+    assert assign_places(parts, {2}, move) == (8.0, (1, 1))
+    assert assignment_seconds(parts, (1, 0), {2}, lambda *a: 3.0) == 12.0
 
 
 def test_what_reads_a_value_twice_brings_it_once():
-    parts = [Work((9.0, 1.0), (0,), 1), Work((9.0, 1.0), (0, 1), 2)]
-    assert seconds_of(parts, (1, 1), {2}, lambda *a: 1.0) == 4.0
+    parts = [PlacementTask((9.0, 1.0), (0,), 1), PlacementTask((9.0, 1.0), (0, 1), 2)]
+    assert assignment_seconds(parts, (1, 1), {2}, lambda *a: 1.0) == 4.0
 
 
 def test_transfers_keep_parts_at_the_host():
-    parts = [Work((2.0, 1.0), (0,), 1)]
-    assert assigned(parts, {1}, lambda *a: 1.0) == (2.0, (HOST,))
+    parts = [PlacementTask((2.0, 1.0), (0,), 1)]
+    assert assign_places(parts, {1}, lambda *a: 1.0) == (2.0, (HOST,))

@@ -9,9 +9,9 @@ import pytest
 
 from jitla.fusion import (
     Call,
+    CostModel,
     Kernel,
     Layout,
-    Prices,
     RowKernel,
     all_layouts,
     contiguous,
@@ -27,9 +27,9 @@ def array(slot: int, *shape: int, dtype: str = "f8") -> Hop:
     return leaf(slot, Meta(shape, np.dtype(dtype)))
 
 
-def priced(*roots: Hop, threads: int = 0, **leaves: Layout) -> Prices:
+def priced(*roots: Hop, threads: int = 0, **leaves: Layout) -> CostModel:
     places = {int(k[1:]): v for k, v in leaves.items()}
-    return Prices(REFERENCE, all_layouts(roots, places), threads)
+    return CostModel(REFERENCE, all_layouts(roots, places), threads)
 
 
 X, Y = array(0, 1000, 1000), array(1, 1000, 1000)
@@ -135,7 +135,7 @@ def test_more_hops_never_lose_less_at_the_ends_of_rows(seed: int) -> None:
     rng = random.Random(seed)
     roots, layouts = random_dag(rng, 25)
     hops = [h for h in topo(roots) if h.inputs]
-    prices = Prices(REFERENCE, all_layouts(roots, layouts))
+    prices = CostModel(REFERENCE, all_layouts(roots, layouts))
     for _ in range(20):
         more = [h for h in hops if rng.random() < 0.7]
         some = [h for h in more if rng.random() < 0.7]
@@ -174,7 +174,7 @@ def test_numpys_functions_take_longer_than_the_compilers() -> None:
     h = apply("arctan2", X, Y)
     prices = priced(h, threads=1)
     assert prices.call(h) > 2 * prices.work(h)
-    slow = Prices(REFERENCE._replace(scalar=8.0), prices.layouts, 1)
+    slow = CostModel(REFERENCE._replace(scalar=8.0), prices.layouts, 1)
     assert slow.call(h) > prices.call(h)
 
 
@@ -226,5 +226,5 @@ def test_a_call_is_a_step() -> None:
 
 
 def test_unknown_layouts_count_as_contiguous() -> None:
-    assert Prices(REFERENCE, {}).reads(X) > 0
+    assert CostModel(REFERENCE, {}).reads(X) > 0
     assert priced(X, s0=contiguous((1000, 1000), 8)).reads(X) == priced(X).reads(X)

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from jitla.fusion import Recall, plan, show
+from jitla.fusion import PartitionCache, format_plan, plan
 from jitla.fusion.planner import (
     key_of,
     search_all,
@@ -26,13 +26,13 @@ def softmax(slot: int, n: int, k: int) -> tuple[Hop, Hop]:
     return e, apply("divide", e, apply("sum", e, axis=(1,), keepdims=True))
 
 
-def found_for(*roots: Hop, recall: Recall):
+def found_for(*roots: Hop, recall: PartitionCache):
     memo, kernels, parts = prepared((roots, {}))
     return search_all(parts, memo, kernels, recall=recall)
 
 
 def test_another_program_with_an_equal_partition_hits():
-    recall = Recall()
+    recall = PartitionCache()
     first = found_for(softmax(0, 3000, 40)[1], recall=recall)
     assert recall.hits == 0 and len(recall) == 1 and not first[0].known
     beside = apply("sum", leaf(0, Meta((7000,), F8)), axis=(0,), keepdims=False)
@@ -44,14 +44,14 @@ def test_another_program_with_an_equal_partition_hits():
 
 
 def test_sizes_count_by_powers_of_two():
-    recall = Recall()
+    recall = PartitionCache()
     for n in (2100, 2500, 300_000, 2101):
         found_for(softmax(0, n, 40)[1], recall=recall)
     assert recall.hits == 2 and len(recall) == 2
 
 
 def test_what_is_asked_for_is_in_the_key():
-    recall = Recall()
+    recall = PartitionCache()
     e, share = softmax(0, 3000, 40)
     found_for(share, recall=recall)
     found_for(e, share, recall=recall)
@@ -59,17 +59,17 @@ def test_what_is_asked_for_is_in_the_key():
 
 
 def test_plans_are_the_same_with_what_is_known():
-    recall = Recall()
+    recall = PartitionCache()
     for seed in range(40):
         roots, layouts = joined_dag(random.Random(seed), 8)
-        fresh = show(plan(roots, layouts, lambda hop: None))
+        fresh = format_plan(plan(roots, layouts, lambda hop: None))
         for _ in range(2):
-            assert show(plan(roots, layouts, lambda hop: None, recall=recall)) == fresh, seed
+            assert format_plan(plan(roots, layouts, lambda hop: None, recall=recall)) == fresh, seed
     assert recall.hits >= 20
 
 
 def test_few_are_kept():
-    recall = Recall(limit=3)
+    recall = PartitionCache(limit=3)
     for k in range(2, 12):
         e, share = softmax(0, 3000, 40)
         found_for(make("power", [share, leaf(1, Meta((), F8), "scalar")]) if k % 2 else share,

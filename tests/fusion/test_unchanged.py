@@ -13,9 +13,9 @@ import pytest
 from jitla.codegen import LlvmBackend
 from jitla.fusion import (
     TEMPLATES,
+    CostModel,
     InterpretedBackend,
     Layout,
-    Prices,
     contiguous,
     planner,
 )
@@ -30,7 +30,7 @@ SNIPPETS = [(code, returned) for _, code, returned, _ in fixtures() if len(code)
 NATIVE = LlvmBackend()
 
 
-class Shaken(Prices):
+class Shaken(CostModel):
     """Prices of which every single one is wrong by up to half."""
 
     rng = random.Random(0)
@@ -45,7 +45,7 @@ class Shaken(Prices):
 @pytest.fixture
 def shaken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every plan be chosen by wrong prices."""
-    monkeypatch.setattr(planner, "Prices", Shaken)
+    monkeypatch.setattr(planner, "CostModel", Shaken)
 
 
 def some_rules(rng: random.Random) -> RuleSet:

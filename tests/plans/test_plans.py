@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.fusion import InterpretedBackend, Layout, plan, show, structure
+from jitla.fusion import InterpretedBackend, Layout, format_plan, plan, structure
 from jitla.hops import Hop, Meta, Weak, apply, by_numpy, leaf, make
 from jitla.recompile import Compiler
 
@@ -102,7 +102,7 @@ def test_plan(title, code, returned, wanted):
     backend = InterpretedBackend()
     found = plan(roots, layouts, lambda h: None if h.op.name == "matmul" else backend.supports(h))
     count = ", ".join(f"{k} {n}" for k, n in structure(found).items())
-    assert f"structure: {count}" == wanted, f"{title}\n{show(found)}"
+    assert f"structure: {count}" == wanted, f"{title}\n{format_plan(found)}"
 
     program = Compiler(backend, rules=None, check=True).build(roots, layouts)
     leaves = [*arrays.values(), *[None] * (100 - len(arrays)), *LITERALS]

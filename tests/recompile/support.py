@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.fusion import Layout, seen_operands
+from jitla.fusion import Layout, layout_operands
 from jitla.hops import Hop, evaluate, topo
 
 
@@ -24,7 +24,7 @@ def expected(roots: tuple[Hop, ...], leaves: Sequence[Any]) -> list[Any]:
         order = topo(roots)
         values = dict(zip(order, evaluate(order, leaves), strict=True))
         for hop in order:
-            given = seen_operands(hop)
+            given = layout_operands(hop)
             if hop.inputs:
                 _relay(hop, [values[i] for i in given], values)
         return [values[r] for r in roots]

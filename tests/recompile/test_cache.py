@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import BackendError
-from jitla.fusion import STREAMED, InterpretedBackend, Layout, Schedule
+from jitla.fusion import MIN_STREAMED_BYTES, InterpretedBackend, Layout, Schedule
 from jitla.hops import Hop, Meta, apply, leaf
 from jitla.recompile import Compiler
 from jitla.recompile.compiler import (
@@ -129,7 +129,7 @@ def test_large_fresh_results_go_around_the_caches():
     compiler = Compiler(backend, threads=3)
     (roots, layouts, *_), _ = recipe()
     program = compiler.build(roots, layouts)
-    for n in (50, STREAMED // 8):
+    for n in (50, MIN_STREAMED_BYTES // 8):
         program.bind({50: n}, {i: Layout((n,), (8,)) for i in range(2)})
     stored = compiler.build(roots, layouts, (0,))
     stored.bind({50: n}, {i: Layout((n,), (8,)) for i in range(2)})
@@ -141,7 +141,7 @@ def test_large_results_written_into_memory_go_around_the_caches_unless_it_is_rea
     backend = Counting()
     (roots, layouts, *_), _ = recipe()
     stored = Compiler(backend).build(roots, layouts | {2: Layout((50,), (8,))}, (slot,))
-    n = STREAMED // 8
+    n = MIN_STREAMED_BYTES // 8
     stored.bind({50: n}, {i: Layout((n,), (8,)) for i in range(3)})
     assert [s.nontemporal for _, s in backend.seen] == [around]
 

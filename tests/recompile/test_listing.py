@@ -8,15 +8,15 @@ import pytest
 import jitla
 from jitla.fusion import (
     Cost,
+    CostModel,
     InterpretedBackend,
     Layout,
-    Prices,
     WindowKernel,
     all_layouts,
     contiguous,
     plan,
 )
-from jitla.fusion.template_window import windowed
+from jitla.fusion.template_window import fuse_windows
 from jitla.hops import REFERENCE, Meta, apply, const, evaluate, leaf, make
 from jitla.loopir import parse, run, scheduled, show, verify
 from jitla.recompile.loop_schedules import (
@@ -44,7 +44,7 @@ def squares(x):
     return apply("subtract", apply("multiply", smaller(made[0]), smaller(made[2])), smaller(made[1]))
 
 
-class Cheap(Prices):
+class Cheap(CostModel):
     """Prices at which windows always pay."""
 
     def step(self, step):
@@ -54,7 +54,7 @@ class Cheap(Prices):
 def windows(root, layouts: dict[int, Layout]):
     supports = InterpretedBackend().supports
     found = plan((root,), layouts, supports, templates=("Cell",))
-    return windowed(found.steps, (root,), Cheap(REFERENCE, all_layouts((root,), layouts)))
+    return fuse_windows(found.steps, (root,), Cheap(REFERENCE, all_layouts((root,), layouts)))
 
 
 @pytest.mark.parametrize("times", (0, 2, 3, 4))
@@ -84,7 +84,7 @@ def test_a_value_that_somebody_else_reads_stays_in_memory():
     layouts = {0: contiguous(SHAPE, 8)}
     roots = (smaller(b), b)
     found = plan(roots, layouts, InterpretedBackend().supports, templates=("Cell",))
-    steps = windowed(found.steps, roots, Cheap(REFERENCE, all_layouts(roots, layouts)))
+    steps = fuse_windows(found.steps, roots, Cheap(REFERENCE, all_layouts(roots, layouts)))
     assert not any(isinstance(s, WindowKernel) for s in steps)
 
 

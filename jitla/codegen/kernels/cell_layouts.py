@@ -9,7 +9,7 @@ from jitla.codegen.ir_elementwise import MathCall
 from jitla.codegen.kernel_abi import BATCH, COLD, LINE, ROWS, Loop, Operand, line_of, seek, word
 from jitla.codegen.kernels.body import Writer, chosen, early, gapped, identity
 from jitla.codegen.kernels.reduce_all import combined, initial
-from jitla.fusion import crosswise
+from jitla.fusion import crosswise_limit
 from jitla.hops import Hop, Kind
 
 __all__ = ["tiled_kernel"]
@@ -374,7 +374,7 @@ def chosen_crosswise(loop: Loop, length: str, rows: str) -> list[str]:
 
     Elements that fill vectors are added up by lanes: rows that have such are not short.
     """
-    most = crosswise(loop.kernel, loop.form)
+    most = crosswise_limit(loop.kernel, loop.form)
     most = min(most, loop.lanes - 1) if loop.aggregates else most
     return [
         f"  %grouped = and i64 {rows}, -{loop.lanes}", "  %any = icmp ne i64 %grouped, 0",

@@ -40,7 +40,7 @@ from jitla.codegen.kernels.reduce_all import (
     prefetched,
     tree,
 )
-from jitla.fusion import OPERAND, Cut, Geometry, Place, Stage
+from jitla.fusion import OPERAND, Blocking, Geometry, Stage, StageOperand
 from jitla.hops import Hop
 
 __all__ = ["takes_turns", "touch_text", "turns"]
@@ -763,7 +763,7 @@ def _height(loop: Loop, geometry: Geometry) -> int:
 
 def turns(
     loop: Loop, geometry: Geometry, head: Sequence[int], entries: tuple[int, int]
-) -> tuple[list[Stage], Cut]:
+) -> tuple[list[Stage], Blocking]:
     """Return the stages that read rows and add them up, by code at `entries`.
 
     `head` are the geometry's first words, of one thread.
@@ -776,7 +776,7 @@ def turns(
     for k, step in _matrices(loop, geometry):
         nbytes = columns * loop.operands[k].dtype.itemsize
         whole, last = (_touch(entries[0], n, nbytes, step) for n in (height, rest))
-        stages.append(Stage(whole, last, (Place(OPERAND, k, height * step),)))
+        stages.append(Stage(whole, last, (StageOperand(OPERAND, k, height * step),)))
 
     def part(n: int, more: int) -> bytes:
         words = geometry_words(loop, replace(geometry, dims=(n, columns)), (*head[:-1], n), more)
@@ -784,9 +784,9 @@ def turns(
 
     strides = iter(geometry.strides)
     steps = [0 if o.letter == "v" else next(strides)[0] * (o.role == "in") for o in loop.operands]
-    places = tuple(Place(OPERAND, k, height * step) for k, step in enumerate(steps))
+    places = tuple(StageOperand(OPERAND, k, height * step) for k, step in enumerate(steps))
     stages.append(Stage(part(height, AGAIN), part(rest, AGAIN), places, first=part(height, 0)))
-    return stages, Cut(blocks, 1, 0, 0, 0, 0)
+    return stages, Blocking(blocks, 1, 0, 0, 0, 0)
 
 
 def _touch(entry: int, rows: int, nbytes: int, step: int) -> bytes:

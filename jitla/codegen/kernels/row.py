@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.native.pool import PAUSE
 from jitla.errors import BackendError
-from jitla.fusion import BEFORE, OPERAND, PARTIAL, SHARED, Combine, Cut, Stage
+from jitla.fusion import BEFORE_BLOCKS, OPERAND, PARTIAL, SHARED, Blocking, Combine, Stage
 
 __all__ = [
     "BOUND", "COMBINE", "OWN", "PLACE", "PLACES", "halved", "pack_rows", "rows_text", "unit_begins",
@@ -363,7 +363,7 @@ entry:
   %mine = extractvalue {{ i64, i1 }} %swap, 1
   br i1 %mine, label %run, label %look
 run:
-  call void @rows(ptr %table, i64 %early, ptr %copies, i64 {BEFORE}, i64 %early, ptr %state, i64 0)
+  call void @rows(ptr %table, i64 %early, ptr %copies, i64 {BEFORE_BLOCKS}, i64 %early, ptr %state, i64 0)
   store atomic i64 2, ptr %state release, align 8
   br label %done
 look:
@@ -580,7 +580,7 @@ MAX_WORDS = 8192  # of all stages' blocks, which are copied to the stack
 
 def pack_rows(
     entry: int, finish: int, kinds: Sequence[int], stages: Sequence[Stage],
-    combines: Sequence[Combine], cut: Cut, grain: int, flags: int,
+    combines: Sequence[Combine], cut: Blocking, grain: int, flags: int,
 ) -> bytes:
     """Return the argument block, everything filled in but the operands; `kinds` are the operands'."""
     n = len(kinds)
@@ -608,7 +608,7 @@ def pack_rows(
     if copied > MAX_WORDS:
         raise BackendError(f"the stages of rows have blocks of {8 * copied} bytes")
     free = next((i for i, s in enumerate(stages) if s.first), len(stages))
-    before = sum(s.once == BEFORE for s in stages)
+    before = sum(s.once == BEFORE_BLOCKS for s in stages)
     own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
            len(combines), combines_at, cut.spare, copied, free, before, 0, 0, *cut.shares]
     scratch = (cut.units - 1) * cut.part + cut.slots * cut.room + cut.shared

@@ -28,7 +28,7 @@ from jitla.codegen.matmul.packing import (
     next_rows,
     pack_text,
 )
-from jitla.fusion import UPRIGHT
+from jitla.fusion import COLUMNWISE_PREFIX
 
 __all__ = ["product_text"]
 
@@ -45,10 +45,10 @@ def product_text(form: str, dtype: np.dtype, columns: int, target: Target) -> st
     "dot": results per row; "sum": rows added to the results; "across", "down": the same, added to results
     and instead of them, for columns of a block of rows; "pack": a copy, row after row; "scan": the running
     sums of every row, which has no vector; "argmin", "argmax": an index per row, likewise. What follows
-    `UPRIGHT` is done where narrow rows lie column by column.
+    `COLUMNWISE_PREFIX` is done where narrow rows lie column by column.
     """
-    if form.startswith(UPRIGHT):
-        return upright_text(form.removeprefix(UPRIGHT), dtype, columns, target)
+    if form.startswith(COLUMNWISE_PREFIX):
+        return upright_text(form.removeprefix(COLUMNWISE_PREFIX), dtype, columns, target)
     if form in ("argmin", "argmax"):
         return extreme_text(form, dtype, target)
     real = {"d": "double", "f": "float"}[dtype.char]

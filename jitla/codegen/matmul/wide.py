@@ -9,7 +9,7 @@ import numpy as np
 
 from jitla.codegen.ir import Lanes
 from jitla.codegen.kernel_abi import HEADER, Target
-from jitla.fusion import PACKED, PACKS, Tile
+from jitla.fusion import FROM_PANELS, PACK_ONLY, Tile
 
 __all__ = ["TURNS", "any_panel", "edge", "pack_wide", "panel", "tile", "wide_text"]
 
@@ -408,8 +408,8 @@ def _rooms(w: Lanes) -> str:
   %aligned = and i64 %over, -{LINE}
   %room = inttoptr i64 %aligned to ptr
   %edge = getelementptr i8, ptr %room, i64 {DEPTH * VECTORS * w.width * w.size}
-  %lies = icmp eq i64 %panels, {PACKED}
-  %packs = icmp eq i64 %panels, {PACKS}
+  %lies = icmp eq i64 %panels, {FROM_PANELS}
+  %packs = icmp eq i64 %panels, {PACK_ONLY}
   %side = select i1 %packs, ptr %o, ptr %v
   %side.word = ptrtoint ptr %side to i64
   %side.over = add i64 %side.word, {LINE - 1}

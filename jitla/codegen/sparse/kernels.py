@@ -19,7 +19,7 @@ from jitla.codegen.sparse.csr_kernels import (
     row_sums_text,
 )
 from jitla.codegen.sparse.sampled import AHEAD, SHORTEST, sampled_product_text
-from jitla.fusion import Entries
+from jitla.fusion import SparseProduct
 from jitla.hops import lookup
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
@@ -178,7 +178,7 @@ class CompressedRows:
         return not fault[0]
 
 
-def pack_entries(entry: int, entries: Entries, index: np.dtype) -> bytes:
+def pack_entries(entry: int, entries: SparseProduct, index: np.dtype) -> bytes:
     """Return the argument block of the stage that does one block of rows."""
     return pack_indexed(entry, len(OPERANDS) - 1, (*entries, most_of(index, entries.width)), 1, 1, 0)
 

@@ -20,7 +20,7 @@ import pytest
 import jitla
 from jitla.codegen import LlvmBackend
 from jitla.engine import ENGINE
-from jitla.fusion import plan, show, structure
+from jitla.fusion import format_plan, plan, structure
 
 _RNG = np.random.default_rng(0)
 VALUES: dict[str, Any] = {
@@ -70,7 +70,7 @@ def planned(jitted: Any) -> tuple[str, str]:
         draft = program.stages[1].draft
         found = plan(draft.roots, draft.layouts, _SUPPORTS)
         total.update(structure(found))
-        texts.append(show(found))
+        texts.append(format_plan(found))
     total["NumPy"] = jitted.stats().fallbacks
     wanted = [name for name in ("Cell", "MAgg", "Row", "Outer", "Call", "NumPy") if total[name]]
     return ", ".join(f"{name} {total[name]:g}" for name in wanted), "\n".join(texts)
