@@ -9,22 +9,32 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
+from typing import NamedTuple
 
 from jitla.classes import dataclass
 
-__all__ = ["MAKING", "Made", "NothingNew", "making"]
+__all__ = ["MAKING", "Made", "NothingNew", "Reason", "making"]
+
+
+class Reason(NamedTuple):
+    """Why a block is compiled once more: the guard that failed, what it expected, and what it saw."""
+
+    guard: str
+    expected: str
+    actual: str
 
 
 class NothingNew(Exception):
-    """Something would have to be planned or compiled where that is switched off."""
+    """Something would have to be planned or compiled where that is switched off, for a `reason` if it is known."""
+
+    reason: Reason | None = None
 
 
 @dataclass(slots=True)
 class Made:
-    """What was made for one request: plans, kernels compiled and found, their bytes, and why.
+    """What was made for one request: plans, kernels compiled and found, and their bytes.
 
-    `allowed`: whether anything may be made. `why` tells of a plan that did not suit, as its guard, what
-    that expected and what it saw.
+    `allowed`: whether anything may be made.
     """
 
     allowed: bool = True
@@ -33,7 +43,6 @@ class Made:
     reused: int = 0
     nbytes: int = 0
     seconds: float = 0.0
-    why: tuple[str, str, str] | None = None
 
     def plan(self) -> None:
         """Note that a plan is made; raise `NothingNew` if none may be."""

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jitla.compile_stats import MAKING, NothingNew
+from jitla.compile_stats import MAKING, NothingNew, Reason
 from jitla.concurrency import (
     hurry,
     lull,
@@ -352,23 +352,29 @@ class Engine:
     def bind(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
-    ) -> Any:
-        """Return the bound program of a block, building the program of its class if it is new.
+    ) -> tuple[Any, Reason | None]:
+        """Return the bound program of a block, and why it was compiled, if others of its class did not suit.
 
-        Which plan is best depends on the sizes: blocks of another magnitude are another class.
+        The program of a class that is new is built. Which plan is best depends on the sizes: blocks of
+        another magnitude are another class.
         """
         def recipe() -> tuple[Any, ...]:
             request = make()
             return request.roots, request.layouts, request.outs, request.aliases
 
         compiler, size = self.compiler(config), magnitude(layouts)
-        MAKING.now.why = next(
-            (("magnitude", magnitude_text(n), magnitude_text(size)) for n in range(6)
+        reason = next(
+            (Reason("magnitude", magnitude_text(n), magnitude_text(size)) for n in range(6)
              if compiler.has((key, n)) and not compiler.has((key, size))), None)
-        program = compiler.program((key, size), recipe)
+        try:
+            program = compiler.program((key, size), recipe)
+        except NothingNew as refused:
+            refused.reason = reason
+            raise
         if program.sizes is None:
             program.sizes = sizes
-        return self._bound(program, sizes, layouts)
+        bound, other = self._bound(compiler, program, sizes, layouts)
+        return bound, other or reason
 
     def has_plan(self, config: Config, request: Request) -> bool:
         """Tell whether an earlier process has planned a block: then its machine code is there, too."""
@@ -389,18 +395,18 @@ class Engine:
             found = compiler.known((key, other)) if compiler is not None else None
             if found is not None and found.sizes is not None:
                 with suppress(NothingNew):
-                    return self._bound(found, sizes, layouts)
+                    return self._bound(compiler, found, sizes, layouts)[0]
         return None
 
     def _bound(
-        self, program: Any, sizes: tuple[int, ...],
+        self, compiler: Any, program: Any, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
-    ) -> Any:
+    ) -> tuple[Any, Reason | None]:
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
-        bound = program.bind(dict(zip(program.sizes, sizes, strict=True)), places)
+        bound, reason = compiler.bind(program, dict(zip(program.sizes, sizes, strict=True)), places)
         bound.alert = True
-        return bound
+        return bound, reason
 
     def keeper(self, config: Config) -> Any:
         """Return what decides which values are kept from run to run of a block; None: none are."""

@@ -97,7 +97,7 @@ class QuantizedFunction:
     def _compiled(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         seen = self._seen.get(key)
         if seen is None or not seen.whole:
-            return ENGINE.bind(config, key, sizes, layouts, make)
+            return ENGINE.bind(config, key, sizes, layouts, make)[0]
         request = make()
         slots = [h for r in request.roots for h in ENGINE.room("hops").topo((r,)) if h.op.name == "leaf"]
         first = max((h.attr("slot") for h in slots), default=-1) + 1
@@ -105,7 +105,7 @@ class QuantizedFunction:
         self.scales = made.scales
         extra = {first + i: (x.shape, x.strides) for i, x in enumerate(made.extras)}
         request = request._replace(roots=made.roots, layouts={**request.layouts, **extra})
-        bound = ENGINE.bind(config, (key, self), sizes, {**layouts, **extra}, lambda: request)
+        bound, _ = ENGINE.bind(config, (key, self), sizes, {**layouts, **extra}, lambda: request)
         return _Extended(bound, first, made.extras)
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
-from jitla.compile_stats import Made, NothingNew, making
+from jitla.compile_stats import Made, NothingNew, Reason, making
 from jitla.config import current
 from jitla.engine import (
     ENGINE,
@@ -111,7 +111,7 @@ NEWEST = 0.2
 
 BEGUN = perf_counter()  # times in the log are since then
 
-Note = Callable[[str, Made], None]
+Note = Callable[[str, Made, Reason | None], None]
 
 
 class _Local(threading.local):
@@ -164,7 +164,7 @@ class Tiers:
         _keep_freed()
         standby = ENGINE.room("tracing").Standby(request, due, least(request), job, alike)
         self._site.standbys.add(standby)
-        note("none", Made())
+        note("none", Made(), None)
         return standby
 
     def _alike_of(self, served: Any) -> Any:
@@ -183,13 +183,13 @@ class Tiers:
         """Return the program if nothing has to be made for it; None if something has to, and may be."""
         with making(allowed=False) as made:
             try:
-                bound = ENGINE.bind(self._config, key, sizes, layouts, make)
-                note("now", made)
+                bound, reason = ENGINE.bind(self._config, key, sizes, layouts, make)
+                note("now", made, reason)
                 return self._finish(bound, make)
-            except NothingNew:
-                pass
+            except NothingNew as error:
+                refused = error
         if not self._allowed():
-            note("none", made)
+            note("none", made, refused.reason)
             raise NothingNew
         return None
 
@@ -205,7 +205,7 @@ class Tiers:
             bound = ENGINE.near(self._config, key, sizes, layouts)
         if bound is None:
             return None
-        note("now", made)
+        note("now", made, None)
         bound = self._finish(bound, make)
         job = _Job(self, key, sizes, make(), note)
         ENGINE.behind.ask(lambda: self._renew(job, bound), share=RENEWS)
@@ -217,12 +217,12 @@ class Tiers:
             return
         try:
             with making() as made:
-                better = job.bound()
+                better, reason = job.bound()
         except Exception as error:
             self._site.failed(error)
             return
         self._site.renew(bound, better)
-        job.note("behind", made)
+        job.note("behind", made, reason)
 
     def _now(
         self, key: tuple[Any, ...], sizes: tuple[int, ...], layouts: Any, make: Callable[[], Request],
@@ -234,13 +234,13 @@ class Tiers:
         try:
             with making(self._allowed()) as made:
                 try:
-                    bound = ENGINE.bind(self._config, key, sizes, layouts, make)
+                    bound, reason = ENGINE.bind(self._config, key, sizes, layouts, make)
                 finally:
                     made.seconds = made.seconds or perf_counter() - LOCAL.since
-            note("now", made)
+            note("now", made, reason)
             return self._finish(bound, make)
-        except NothingNew:
-            note("none", made)
+        except NothingNew as refused:
+            note("none", made, refused.reason)
             raise
         finally:
             LOCAL.since, LOCAL.name = outer
@@ -285,7 +285,7 @@ class Tiers:
         start = thread_time() + loading()
         try:
             with making() as made:
-                bound = job.bound()
+                bound, reason = job.bound()
         except LACKING as error:  # perhaps not for ever
             standby.postpone()
             self._site.failed(error)
@@ -300,7 +300,7 @@ class Tiers:
         if not job.kept:
             learn(job.request, thread_time() - start)
         self._site.swap(standby, bound)
-        job.note(tier, made)
+        job.note(tier, made, reason)
 
 
 class _Job:
@@ -313,11 +313,12 @@ class _Job:
         self.tiers, self.key, self.sizes, self.request, self.note = tiers, key, sizes, request, note
         self.kept = kept  # an earlier process has made the program
 
-    def bound(self) -> Any:
-        """Return the program, made now."""
+    def bound(self) -> tuple[Any, Reason | None]:
+        """Return the program, made now, and why others of its class did not suit."""
         tiers = self.tiers
-        found = ENGINE.bind(tiers._config, self.key, self.sizes, self.request.layouts, lambda: self.request)
-        return tiers._finish(found, lambda: self.request)
+        found, reason = ENGINE.bind(
+            tiers._config, self.key, self.sizes, self.request.layouts, lambda: self.request)
+        return tiers._finish(found, lambda: self.request), reason
 
     def saw(self, seconds: float, worked: float) -> None:
         """Take note of what a run of NumPy took, and of how long processors worked meanwhile."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla import fusion as planning
 from jitla import rewrites
-from jitla.compile_stats import MAKING
+from jitla.compile_stats import MAKING, NothingNew, Reason
 from jitla.concurrency import hurry, relock
 from jitla.errors import BackendError
 from jitla.events import Event, log
@@ -40,10 +40,11 @@ from jitla.fusion import (
 )
 from jitla.hops import REFERENCE, Hop, Kind, Machine, Unwritable, approximate, topo, words_of
 from jitla.process.loading import later
+from jitla.recompile.binding import Misfit
 from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.pipeline import Draft, Tools
 from jitla.recompile.plan_store import Kept, Shelf, numbers_of, read, written
-from jitla.recompile.program import Program
+from jitla.recompile.program import MAX_VARIANTS, Bound, Program, compose, rebuild
 from jitla.recompile.schedule_choices import Launch, Made, Nested, Tuning
 from jitla.rewrites import Effort
 from jitla.runtime import allocator
@@ -392,6 +393,33 @@ class Compiler:
                     self._programs.put(key, found, PROGRAM + EACH * len(topo(recipe[0])))
         return found
 
+    def bind(
+        self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout],
+    ) -> tuple[Bound, Reason | None]:
+        """Return a program or one of its variants bound to sizes and layouts.
+
+        If none is right for them, a variant is compiled, and the reason is the second result. `dims` and
+        `layouts` are those of `Program.bind`.
+        """
+        variants = program.variants
+        # With the last variant that may be, plans that are merely not the best are good enough.
+        takes_any = len(variants) == MAX_VARIANTS and not program.fixed
+        for candidate, made_for in ((program, None), *variants):
+            own = dims if made_for is None else compose(made_for, dims)
+            if own is not None and (takes_any or candidate.suits(own)) and candidate.reads(own, layouts):
+                try:
+                    return Bound(candidate, own, layouts), None
+                except Misfit:
+                    continue
+        reason = program.misfit(dims)
+        try:
+            variant = self.build(rebuild(program.given, dims), layouts, program.outs, program.aliases)
+        except NothingNew as refused:
+            refused.reason = reason
+            raise
+        program.variants = [*variants, (variant, dict(dims))][-MAX_VARIANTS:]
+        return Bound(variant, variant.identity(), layouts), reason
+
     def build(
         self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None = None,
         aliases: Aliases = frozenset(), kernels: bool = True,
@@ -410,7 +438,15 @@ class Compiler:
                 MAKING.now.check()
             program = made.program(draft)
         program.tell = partial(self._told, program.tell)
+        program.numpy_program = partial(self._numpy_program, program)
         return program
+
+    def _numpy_program(
+        self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout],
+    ) -> Program:
+        """Return a program of the same roots in which every step is a NumPy call."""
+        roots = rebuild(program.given, dims)
+        return self.build(roots, layouts, program.outs, program.aliases, kernels=False)
 
     def _told(self, tell: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
         with self._alone():

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitla import rewrites
 from jitla.classes import cached_property
-from jitla.compile_stats import MAKING
+from jitla.compile_stats import Reason
 from jitla.concurrency import rest
 from jitla.errors import InternalError
 from jitla.events import Clock
@@ -123,13 +123,6 @@ Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 class Workshop(RowTools, Protocol):
     """What a program asks of whoever made it."""
 
-    def build(
-        self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs, aliases: Aliases,
-        kernels: bool = True,
-    ) -> Program:
-        """Plan the roots anew; without `kernels` every step is a NumPy call."""
-        ...
-
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return ``empty(shape, dtype[, axes slowest first])``."""
         ...
@@ -173,7 +166,10 @@ class Program:
         self.clock = Clock(len(self.order.steps))
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
         self._workshop = workshop
-        self._variants: list[tuple[Program, dict[int, int]]] = []
+        #: Programs of the same roots for sizes and layouts that this one does not suit, with these sizes.
+        self.variants: list[tuple[Program, dict[int, int]]] = []
+        #: Returns the program of the same roots in which every step is a NumPy call, for other sizes and layouts.
+        self.numpy_program: Callable[[Mapping[int, int], Mapping[int, Layout]], Program] | None = None
         kernels = [s for s in self.order.steps if not isinstance(s, Call)]
         self._loops = [loop_of(k) for k in kernels]
         hops = topo(plan.outputs)
@@ -273,32 +269,17 @@ class Program:
     # ---------------------------------------------------------------------- bindings
 
     def bind(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Bound:
-        """Return the program for other sizes and layouts of its class.
+        """Return the program bound to other sizes and layouts of its class.
 
         `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
-        themselves. `layouts` are those of the array leaves, by slot.
+        themselves. `layouts` are those of the array leaves, by slot. Raises `Misfit` if the plan is not
+        right for them: `Compiler.bind` finds or compiles another.
         """
-        # So many are enough: rather a slow one than no end.
-        alike = len(self._variants) == MAX_VARIANTS and not self.fixed
-        if (alike or self._suits(dims)) and self._reads_so(dims, layouts):
-            try:
-                return Bound(self, dims, layouts)
-            except Misfit:
-                pass
-        for variant, made_for in self._variants:
-            own = compose(made_for, dims)
-            if own is not None and (alike or variant._suits(own)) and variant._reads_so(own, layouts):
-                try:
-                    return Bound(variant, own, layouts)
-                except Misfit:
-                    continue
-        roots = rebuild(self.given, dims)
-        MAKING.now.why = self._reproach(dims)
-        variant = self._workshop.build(roots, layouts, self.outs, self.aliases)
-        self._variants = [*self._variants, (variant, dict(dims))][-MAX_VARIANTS:]
-        return Bound(variant, variant.identity(), layouts)
+        if not self.suits(dims) or not self.reads(dims, layouts):
+            raise Misfit
+        return Bound(self, dims, layouts)
 
-    def _suits(self, dims: Mapping[int, int]) -> bool:
+    def suits(self, dims: Mapping[int, int]) -> bool:
         """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
         moved = any(old != new for old, new in dims.items())
         if self.fixed and moved:
@@ -312,7 +293,7 @@ class Program:
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
         return not growth or max(growth) <= RESHAPED * min(growth)
 
-    def _reads_so(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> bool:
+    def reads(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> bool:
         """Say whether aggregates that are spelled out have these terms in this order."""
         if self.spelling is None:
             return True
@@ -324,28 +305,23 @@ class Program:
         now = max(dims.get(entries, entries), 1) / max(dims.get(starts, starts), 1)
         return not 1.0 / DRIFTED < now / before < DRIFTED
 
-    def _reproach(self, dims: Mapping[int, int]) -> tuple[str, str, str]:
-        """Say why the plan does not suit these sizes: the guard, what that expected, what it saw."""
+    def misfit(self, dims: Mapping[int, int]) -> Reason:
+        """Return why the plan is not right for these sizes."""
         for chain in self.chains():
             if not rewrites.well_ordered(chain, dims):
-                return "order of products", "the one that was best", "another that is better"
+                return Reason("order of products", "the one that was best", "another that is better")
         for entries, starts in self._lines:
             if self._drifted(entries, starts, dims):
                 now = dims.get(entries, entries) / max(dims.get(starts, starts), 1)
-                return "sparsity", f"{entries / max(starts, 1):.3g} nonzeros to a row", f"{now:.3g}"
-        if self._suits(dims):
-            return "layout", "as the plan's loops walk", "another"
+                return Reason("sparsity", f"{entries / max(starts, 1):.3g} nonzeros to a row", f"{now:.3g}")
+        if self.suits(dims):
+            return Reason("layout", "as the plan's loops walk", "another")
         sizes = {old: new for old, new in dims.items() if old > 1}
-        return "proportions", "x".join(map(str, sizes)), "x".join(map(str, sizes.values()))
+        return Reason("proportions", "x".join(map(str, sizes)), "x".join(map(str, sizes.values())))
 
     def identity(self) -> dict[int, int]:
         """Return the binding of sizes to themselves."""
         return {n: n for shape in self._shapes for n in shape}
-
-    def without_kernels(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Program:
-        """Return the program for these sizes that leaves every step to NumPy."""
-        roots = rebuild(self.given, dims)
-        return self._workshop.build(roots, layouts, self.outs, self.aliases, kernels=False)
 
     def values_for(
         self, bound: Bound, dims: Mapping[int, int], layouts: Mapping[int, Layout],
@@ -514,7 +490,8 @@ class Bound:
         try:
             self.run = self._bind()
         except Misfit:
-            plain = self.program.without_kernels(self.dims, self.layouts)
+            assert self.program.numpy_program is not None
+            plain = self.program.numpy_program(self.dims, self.layouts)
             other = Bound(plain, plain.identity(), self.layouts)
             other.alert = self.alert
             self.program, self.run = plain, other.run

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.compile_stats import Made
+from jitla.compile_stats import Made, Reason
 from jitla.hops import Shape
 from jitla.instrument import PerCode
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split
@@ -197,11 +197,12 @@ class Journal:
         self._met[tape] = self._met[path] = now
         return NEW if before is None else failed(before, now)
 
-    def add(self, guard: Guard, tier: str, made: Made, line: Any, operations: int) -> Recompilation:
-        """Note what was made because `guard` failed."""
-        if made.why is not None and guard is not NEW:
-            name, expected, seen = made.why
-            guard = Guard(name, "", expected, seen)
+    def add(
+        self, guard: Guard, tier: str, made: Made, reason: Reason | None, line: Any, operations: int,
+    ) -> Recompilation:
+        """Record what was compiled because `guard` failed, or for a more precise `reason`."""
+        if reason is not None and guard is not NEW:
+            guard = Guard(reason.guard, "", reason.expected, reason.actual)
         record = Recompilation(
             time(), line, operations, guard, tier, made.plans, made.compiled, made.reused, made.nbytes,
             made.seconds)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.compile_stats import Made, NothingNew
+from jitla.compile_stats import Made, NothingNew, Reason
 from jitla.concurrency import relock
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
@@ -93,7 +93,7 @@ class Compile(Protocol):
     def __call__(
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
-        note: Callable[[str, Made], None],
+        note: Callable[[str, Made, Reason | None], None],
     ) -> Any: ...
 
 
@@ -183,8 +183,8 @@ class Site:
             guard = self.journal.why(path, block, (roots, outs, aliases), key, self.epoch)
             line, count = ending(block, roots)
 
-            def note(tier: str, what: Made) -> None:
-                record = self.journal.add(guard, tier, what, line, count)
+            def note(tier: str, what: Made, reason: Reason | None) -> None:
+                record = self.journal.add(guard, tier, what, reason, line, count)
                 self.told(self.name, record)
 
             made = self._made(key, sizes, block, make, note)
@@ -207,7 +207,7 @@ class Site:
 
     def _made(
         self, key: tuple, sizes: tuple[int, ...], block: Block, make: Callable[[], Request],
-        note: Callable[[str, Made], None],
+        note: Callable[[str, Made, Reason | None], None],
     ) -> Any:
         """Return what was compiled for a block; where that failed or may not be, what NumPy does."""
         try:
@@ -511,7 +511,7 @@ def _untold(name: str, record: Any) -> None:
     """Tell nobody."""
 
 
-def unnoted(tier: str, made: Made) -> None:
+def unnoted(tier: str, made: Made, reason: Reason | None) -> None:
     """Take note of nothing: it belongs to what was noted."""
 
 

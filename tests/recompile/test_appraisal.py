@@ -270,7 +270,7 @@ def test_sizes_of_another_shape_get_an_order_of_their_own():
         with jitla.options() as config:
             assert np.allclose(fast(*given), chain(*given))
             first = ENGINE.compiler(config).programs()[-1]
-        programs = [first, *[variant for variant, _ in first._variants]]
+        programs = [first, *[variant for variant, _ in first.variants]]
         last = [next(h for h in reversed(topo(p.plan.outputs)) if h.op.name == "matmul") for p in programs]
         return [product.inputs[0].op.name == "leaf" for product in last]
 
