@@ -168,7 +168,7 @@ class Program:
         self._workshop = workshop
         #: Programs of the same roots for sizes and layouts that this one does not suit, with these sizes.
         self.variants: list[tuple[Program, dict[int, int]]] = []
-        #: Returns the program of the same roots in which every step is a NumPy call, for other sizes and layouts.
+        #: Returns a program of the same roots in which every step is a NumPy call, for sizes and layouts.
         self.numpy_program: Callable[[Mapping[int, int], Mapping[int, Layout]], Program] | None = None
         kernels = [s for s in self.order.steps if not isinstance(s, Call)]
         self._loops = [loop_of(k) for k in kernels]
