@@ -25,7 +25,7 @@ class Reason(NamedTuple):
 
 
 class NothingNew(Exception):
-    """Something would have to be planned or compiled where that is switched off, for a `reason` if it is known."""
+    """Something would have to be planned or compiled where that is switched off; `reason` says why."""
 
     reason: Reason | None = None
 
