@@ -41,12 +41,12 @@ def memory(key: str) -> int:
 
 def peak(function: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
     """Return the memory that a call takes at its peak."""
-    runtime.keep_limit(0)
+    runtime.set_reuse_limit(0)
     gc.collect()
     MARK.write_text("5")
     before = memory("VmRSS")
     function(*arguments)
-    runtime.keep_limit(KEPT)
+    runtime.set_reuse_limit(KEPT)
     return memory("VmHWM") - before
 
 

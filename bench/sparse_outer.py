@@ -117,14 +117,14 @@ def peak(call: Callable[[], Any]) -> float:
     def status(key: str) -> int:
         return next(int(x.split()[1]) for x in STATUS.read_text().splitlines() if x.startswith(key))
 
-    runtime.keep_limit(0)
+    runtime.set_reuse_limit(0)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     (STATUS.parent / "clear_refs").write_text("5")
     before = status("VmRSS")
     call()
     over = (status("VmHWM") - before) / 1024
-    runtime.keep_limit(KEPT)
+    runtime.set_reuse_limit(KEPT)
     return over
 
 

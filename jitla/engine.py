@@ -32,7 +32,7 @@ from jitla.profiling.loop_detector import (
 )
 
 if TYPE_CHECKING:
-    from jitla.runtime.disk_cache import Disk
+    from jitla.runtime.disk_cache import DiskCache
     from jitla.tracing import Request
 
 SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
@@ -58,7 +58,7 @@ class Engine:
         self._indexed: dict[tuple[str, int, bool], Any] = {}
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
-        self._disks: dict[tuple[str, int], Disk] = {}
+        self._disks: dict[tuple[str, int], DiskCache] = {}
         self._planned: dict[tuple[Any, ...], Any] = {}
         self._loops: Any = None
         self._behind: Any = None
@@ -90,7 +90,7 @@ class Engine:
         if self._behind is None:
             with self._lock:
                 if self._behind is None:
-                    self._behind = self.room("runtime").Behind()
+                    self._behind = self.room("runtime").BackgroundQueue()
         return self._behind
 
     @property
@@ -129,7 +129,7 @@ class Engine:
         if self._machine is None:
             self._machine = self.measured(config) or self.room("hops").REFERENCE
         backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
-        runtime.keep_asleep(self._machine.break_even(self._machine.rouse))
+        runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
         effort = self.room("rewrites").Effort(
@@ -148,7 +148,7 @@ class Engine:
         """Return what keeps plans from process to process."""
         key = self._key(config)
         if key not in self._planned:
-            self._planned[key] = self.room("runtime.disk_cache").Planned(self.disk, key)
+            self._planned[key] = self.room("runtime.disk_cache").DiskPlanStore(self.disk, key)
         return self._planned[key]
 
     def records(self, config: Config, new: bool = False) -> Any:
@@ -226,28 +226,28 @@ class Engine:
                 foresee(LIBRARY)
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
-            found = codegen.LlvmBackend(launch=runtime.installed(), target=target, shelf=self.disk,
+            found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
                                         writers=self._writers)
             found.launch  # noqa: B018  (loads the native run time)
-            tracing.SIGHT.use(*runtime.layouts())
-            tracing.quicken(runtime.methods())
+            tracing.SIGHT.use(*runtime.layout_table())
+            tracing.quicken(runtime.native_methods())
             self._backends[cpu] = found
         return found
 
     def _writers(self) -> str:
         """Say what writes the texts that machine code is made of."""
-        found: str = self.room("runtime.disk_cache").planner()
+        found: str = self.room("runtime.disk_cache").planner_fingerprint()
         return found
 
-    def disk(self) -> Disk | None:
+    def disk(self) -> DiskCache | None:
         """Return what keeps machine code from process to process, by the configuration in force; or None."""
         config = current()
         return self._disk_of(config) if config.disk_cache else None
 
-    def _disk_of(self, config: Config) -> Disk:
+    def _disk_of(self, config: Config) -> DiskCache:
         key = cache_directory(config), config.disk_cache_limit
         if key not in self._disks:
-            disk = self.room("runtime.disk_cache").Disk
+            disk = self.room("runtime.disk_cache").DiskCache
             made = disk(*key, refuse=self._refuse, observe=self.recorder.record)
             self._disks.setdefault(key, made)
         return self._disks[key]
@@ -305,13 +305,13 @@ class Engine:
             try:
                 start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
+                self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
         lull(LULL)
         with short_turns():
             self.room("runtime")
-        self.behind.ask(lambda: then(self.room("loopjit.compiler")), soon=True)
+        self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
@@ -421,7 +421,7 @@ class Engine:
             return self.compiler(config).invariants(recipe, same, named, room, every)
 
         ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
-        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watched, ready)
+        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watch_arrays, ready)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""

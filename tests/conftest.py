@@ -36,9 +36,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure() -> None:
     """Let no plan come from another test: many change what plans depend on, or count them."""
-    from jitla.runtime.disk_cache import Planned
+    from jitla.runtime.disk_cache import DiskPlanStore
 
-    Planned.on = False
+    DiskPlanStore.on = False
 
 
 def pytest_unconfigure() -> None:

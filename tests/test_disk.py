@@ -21,9 +21,9 @@ from jitla.engine import ENGINE
 from jitla.events import Event
 from jitla.runtime import disk_cache as disk
 from jitla.runtime.disk_cache import (
-    LARGEST,
     MAGIC,
-    Disk,
+    MAX_ENTRY_BYTES,
+    DiskCache,
     Usage,
     file_name,
     pack,
@@ -81,10 +81,11 @@ def entry_of(at: Path, key: str = "key") -> Path:
 
 
 def test_what_is_put_is_got(tmp_path: Path) -> None:
-    store = Disk(str(tmp_path / "new" / "directory"))
+    store = DiskCache(str(tmp_path / "new" / "directory"))
     assert store.get("key", "maker") is None and not (tmp_path / "new").exists()
     store.put("key", "maker", CODE)
-    assert store.get("key", "maker") == Disk(str(tmp_path / "new" / "directory")).get("key", "maker") == CODE
+    again = DiskCache(str(tmp_path / "new" / "directory"))
+    assert store.get("key", "maker") == again.get("key", "maker") == CODE
     assert store.get("key", "another") is None and store.get("another", "maker") is None
     assert kept(tmp_path / "new" / "directory") == [entry_of(tmp_path / "new" / "directory")]
     assert store.usage() == Usage(1, len(pack("key", "maker", CODE))) == store.clear()
@@ -95,7 +96,7 @@ def test_what_is_put_is_got(tmp_path: Path) -> None:
 def test_everything_is_the_users_alone(tmp_path: Path, mask: int) -> None:
     before = os.umask(mask)
     try:
-        Disk(str(tmp_path / "a" / "b")).put("key", "maker", CODE)
+        DiskCache(str(tmp_path / "a" / "b")).put("key", "maker", CODE)
     finally:
         os.umask(before)
     modes = {p.stat().st_mode & 0o777 for p in (tmp_path / "a").rglob("*") if p.is_dir()}
@@ -109,14 +110,14 @@ def told() -> list[str]:
 
 
 @pytest.fixture
-def filled(tmp_path: Path, told: list[str]) -> Disk:
-    Disk(str(tmp_path)).put("key", "maker", CODE)
-    return Disk(str(tmp_path), refuse=told.append)
+def filled(tmp_path: Path, told: list[str]) -> DiskCache:
+    DiskCache(str(tmp_path)).put("key", "maker", CODE)
+    return DiskCache(str(tmp_path), refuse=told.append)
 
 
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702, 0o1777])
 def test_a_directory_that_others_can_write_is_refused(
-    tmp_path: Path, filled: Disk, told: list[str], mode: int
+    tmp_path: Path, filled: DiskCache, told: list[str], mode: int
 ) -> None:
     (tmp_path / "objects").chmod(mode)
     assert filled.get("key", "maker") is None
@@ -126,7 +127,7 @@ def test_a_directory_that_others_can_write_is_refused(
 
 
 def test_a_directory_of_another_user_is_refused(
-    filled: Disk, told: list[str], monkeypatch: pytest.MonkeyPatch
+    filled: DiskCache, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
     monkeypatch.setattr(os, "getuid", lambda: 12345)
@@ -134,13 +135,13 @@ def test_a_directory_of_another_user_is_refused(
 
 
 def test_a_program_with_rights_of_another_user_reads_nothing(
-    filled: Disk, told: list[str], monkeypatch: pytest.MonkeyPatch
+    filled: DiskCache, told: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert filled.get("key", "maker") is None and len(told) == 1
 
 
-def test_a_link_is_not_followed(tmp_path: Path, filled: Disk) -> None:
+def test_a_link_is_not_followed(tmp_path: Path, filled: DiskCache) -> None:
     (tmp_path / "objects").rename(tmp_path / "elsewhere")
     (tmp_path / "objects").symlink_to(tmp_path / "elsewhere")
     assert filled.get("key", "maker") is None
@@ -178,7 +179,7 @@ BROKEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("kind", BROKEN)
-def test_a_broken_file_is_a_miss_and_goes(tmp_path: Path, filled: Disk, kind: str) -> None:
+def test_a_broken_file_is_a_miss_and_goes(tmp_path: Path, filled: DiskCache, kind: str) -> None:
     place = entry_of(tmp_path)
     place.unlink()
     BROKEN[kind](place)
@@ -187,7 +188,7 @@ def test_a_broken_file_is_a_miss_and_goes(tmp_path: Path, filled: Disk, kind: st
     assert filled.get("key", "maker") == CODE
 
 
-def test_a_directory_in_the_place_of_a_file_stays_a_miss(tmp_path: Path, filled: Disk) -> None:
+def test_a_directory_in_the_place_of_a_file_stays_a_miss(tmp_path: Path, filled: DiskCache) -> None:
     entry_of(tmp_path).unlink()
     entry_of(tmp_path).mkdir()
     assert filled.get("key", "maker") is None
@@ -198,7 +199,7 @@ def test_a_directory_in_the_place_of_a_file_stays_a_miss(tmp_path: Path, filled:
 
 
 def test_what_is_too_large_is_not_kept(tmp_path: Path) -> None:
-    Disk(str(tmp_path)).put("key", "maker", bytes(LARGEST))
+    DiskCache(str(tmp_path)).put("key", "maker", bytes(MAX_ENTRY_BYTES))
     assert kept(tmp_path) == []
 
 
@@ -221,25 +222,25 @@ def test_a_failing_disk_is_left_alone_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     seen: list[Event] = []
-    store = Disk(str(tmp_path / "new"), observe=seen.append)
+    store = DiskCache(str(tmp_path / "new"), observe=seen.append)
     calls = failing(errno.ENOSPC, monkeypatch, name)
     for k in range(10):
         store.put(f"key{k}", "maker", CODE)
-    assert len(calls) == disk.PATIENCE == len(seen)
+    assert len(calls) == disk.MAX_FAILURES == len(seen)
     assert {str(e) for e in seen} == {"disk.failed: not written: No space left on device"}
     assert kept(tmp_path / "new") == []
     monkeypatch.undo()
     assert store.get("key0", "maker") is None  # reading goes on
-    monkeypatch.setattr(disk.time, "monotonic", lambda later=time.monotonic() + 2 * disk.REST: later)
+    monkeypatch.setattr(disk.time, "monotonic", lambda later=time.monotonic() + 2 * disk.PAUSE_SECONDS: later)
     store.put("key", "maker", CODE)
     assert store.get("key", "maker") == CODE
 
 
-def test_a_slow_disk_is_left_alone(filled: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_disk_is_left_alone(filled: DiskCache, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter(range(1000))
     monkeypatch.setattr(disk.time, "monotonic", lambda: float(next(clock)))
     found = [filled.get("key", "maker") for _ in range(6)]
-    assert found == [CODE] * disk.PATIENCE + [None] * 3
+    assert found == [CODE] * disk.MAX_FAILURES + [None] * 3
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,12 +264,12 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda handle, *rest, **options: Full(handle))
-        Disk(str(tmp_path)).put("key", "maker", CODE)
+        DiskCache(str(tmp_path)).put("key", "maker", CODE)
         assert kept(tmp_path) == []
         patch.setattr(Full.__init__, "__code__", Full.__init__.__code__.replace(
             co_consts=tuple(10**6 if c == 200 else c for c in Full.__init__.__code__.co_consts)))
-        Disk(str(tmp_path)).put("key", "maker", CODE)
-    assert Disk(str(tmp_path)).get("key", "maker") == CODE  # short writes go on where they ended
+        DiskCache(str(tmp_path)).put("key", "maker", CODE)
+    assert DiskCache(str(tmp_path)).get("key", "maker") == CODE  # short writes go on where they ended
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,18 +278,18 @@ def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.
     with monkeypatch.context() as patch:
         patch.setattr(os, "rename", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            Disk(str(tmp_path)).put("key", "maker", CODE)
+            DiskCache(str(tmp_path)).put("key", "maker", CODE)
     assert kept(tmp_path) == []
 
 
 @pytest.mark.parametrize("directory", [os.devnull, "/proc/nothing", "a\0b", "x" * 5000, "\udcff/\ud800"])
 def test_a_directory_that_cannot_be_is_no_error(directory: str) -> None:
-    store = Disk(directory)
+    store = DiskCache(directory)
     store.put("key", "maker", CODE)
     assert store.get("key", "maker") is None
 
 
-def test_handles_are_closed(filled: Disk, tmp_path: Path) -> None:
+def test_handles_are_closed(filled: DiskCache, tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     for k in range(100):
         filled.get("key", "maker")
@@ -303,7 +304,7 @@ def test_handles_are_closed(filled: Disk, tmp_path: Path) -> None:
 
 
 def test_what_was_used_last_stays(tmp_path: Path) -> None:
-    store = Disk(str(tmp_path), 1 << 20)
+    store = DiskCache(str(tmp_path), 1 << 20)
     data = os.urandom(10_000)
     for k in range(400):
         store.put(f"key{k}", "maker", data)
@@ -315,17 +316,17 @@ def test_what_was_used_last_stays(tmp_path: Path) -> None:
     assert store.get("key0", "maker") is not None and store.get("key1", "maker") is None
 
 
-def test_reading_marks_a_file_as_used(tmp_path: Path, filled: Disk) -> None:
+def test_reading_marks_a_file_as_used(tmp_path: Path, filled: DiskCache) -> None:
     os.utime(entry_of(tmp_path), (1e6, 1e6))
     filled.get("key", "maker")
     assert abs(entry_of(tmp_path).stat().st_mtime - time.time()) < 60
 
 
 def test_files_that_nobody_writes_any_more_go(tmp_path: Path) -> None:
-    store = Disk(str(tmp_path), 1 << 20)
+    store = DiskCache(str(tmp_path), 1 << 20)
     store.put("key", "maker", CODE)
     shard = entry_of(tmp_path).parent
-    for name, age in (("old", 2 * disk.ORPHANED), ("new", 0)):
+    for name, age in (("old", 2 * disk.ORPHAN_SECONDS), ("new", 0)):
         (shard / f".new-{name}").write_bytes(b"half")
         os.utime(shard / f".new-{name}", (time.time() - age,) * 2)
     root = os.open(tmp_path / "objects", os.O_RDONLY)
@@ -341,7 +342,7 @@ def test_threads_may_read_write_and_clear_at_once(tmp_path: Path) -> None:
     wrong: list[object] = []
 
     def work(k: int) -> None:
-        store = Disk(str(tmp_path), 100_000, refuse=wrong.append)
+        store = DiskCache(str(tmp_path), 100_000, refuse=wrong.append)
         for turn in range(60):
             key = f"key{(turn * k) % 7}"
             store.put(key, "maker", key.encode() * 500)
@@ -424,7 +425,7 @@ def test_the_command_line_tells_and_clears(tmp_path: Path, capsys: pytest.Captur
     with jitla.options(cache_dir=tmp_path):
         assert main(["cache", "info"]) == 0
         assert "kept: 0 pieces of machine code and plans, 0.0 MB of 268 MB" in capsys.readouterr().out
-        Disk(str(tmp_path)).put("key", "maker", bytes(200_000))
+        DiskCache(str(tmp_path)).put("key", "maker", bytes(200_000))
         assert main(["cache", "info"]) == 0
         told = capsys.readouterr().out
         assert f"{tmp_path}/objects\nkept: 1 pieces of machine code and plans, 0.2 MB" in told

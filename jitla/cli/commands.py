@@ -32,8 +32,8 @@ from jitla.engine import ENGINE
 from jitla.errors import ConfigError, JitlaError
 from jitla.explanations.records import bytes_text, duration
 from jitla.runtime.disk_cache import (
-    Disk,
-    Unsafe,
+    DiskCache,
+    UnsafeDirectory,
 )
 
 __all__ = [
@@ -248,11 +248,11 @@ def _count(text: str) -> int:
 def cache_command(what: str) -> int:
     """Describe or empty the disk cache."""
     options = current()
-    kept = Disk(cache_directory(options), options.disk_cache_limit)
+    kept = DiskCache(cache_directory(options), options.disk_cache_limit)
     print(kept.directory + ("" if options.disk_cache else " (not in use: disk_cache is off)"))
     try:
         found = kept.usage() if what == "info" else kept.clear()
-    except (OSError, Unsafe) as wrong:
+    except (OSError, UnsafeDirectory) as wrong:
         print(f"not in use: {wrong}")
         return 1
     limit = f" of {kept.limit / 1e6:.0f} MB" if what == "info" and kept.limit else ""

@@ -170,7 +170,7 @@ class State:
         return looping.version
 
     def _prepare(self) -> None:
-        ENGINE.behind.ask(lambda: self.looping and None, soon=True)
+        ENGINE.behind.submit(lambda: self.looping and None, soon=True)
 
     def _brief(self, config: Config, function: FunctionType) -> Brief:
         """Return what calls are that are short; the loops are looked for behind the program."""

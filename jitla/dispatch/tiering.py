@@ -208,7 +208,7 @@ class Tiers:
         note("now", made, None)
         bound = self._finish(bound, make)
         job = _Job(self, key, sizes, make(), note)
-        ENGINE.behind.ask(lambda: self._renew(job, bound), share=RENEWS)
+        ENGINE.behind.submit(lambda: self._renew(job, bound), share=RENEWS)
         return bound
 
     def _renew(self, job: _Job, bound: Any) -> None:
@@ -338,14 +338,14 @@ class _Job:
     def ask(self, standby: Any, again: bool) -> None:
         """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
         if standby.asked:
-            ENGINE.behind.nudge()
+            ENGINE.behind.ensure_thread()
         elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
         elif self.tiers.is_time(kept=self.kept):
             standby.alike.asked = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
-            ENGINE.behind.ask(lambda: self.tiers.behind(self, standby), soon, share)
+            ENGINE.behind.submit(lambda: self.tiers.behind(self, standby), soon, share)
 
 
 @cache
@@ -358,7 +358,7 @@ def _processors() -> int:
 @cache
 def _keep_freed() -> None:
     """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
-    ENGINE.room("runtime").keep_freed()
+    ENGINE.room("runtime").retain_freed_memory()
 
 
 def learn(request: Request, seconds: float) -> None:

@@ -27,7 +27,7 @@ from jitla.loopjit.types import (
     Given,
     Scalar,
 )
-from jitla.runtime import builtin
+from jitla.runtime import make_builtin
 
 # Where an object's own part begins; the fields of an array.
 HEADER = object.__basicsize__
@@ -453,7 +453,7 @@ class Door:
         slots[KERNEL], slots[FINISH] = code.address, id(slots.kept[-1])
         slots[FINISH + 1:] = [*_functions(), *map(id, objects)]
         self._slots = slots
-        self.ask: Callable[..., Any] = builtin("nest", address, "Run a nest.", slots)
+        self.ask: Callable[..., Any] = make_builtin("nest", address, "Run a nest.", slots)
 
     def before(self, other: Callable[..., Any]) -> Callable[..., Any]:
         """Let `other` be asked about all other values; return what is to be asked first."""

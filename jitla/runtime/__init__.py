@@ -1,20 +1,28 @@
-"""What kernels need while they run: threads, output memory, and native methods. No code is generated here."""
+"""Process-wide run time of kernels: threads, output memory, native methods, and the caches on disk.
 
-from jitla.runtime.background import Behind
-from jitla.runtime.native_call import builtin
+Nothing here knows of plans or generates code. `install_native` is given the addresses of native code once;
+from then on `empty` allocates output memory, `share` hands work to the thread pool, and `native_launch` runs
+kernels. `BackgroundQueue` runs compilations beside the program, `watch_arrays` detects writes into arrays,
+and `disk_cache` keeps machine code and plans between processes.
+
+Below it: `jitla.config`, `jitla.concurrency`. Above it: `codegen`, `recompile`, `tracing` and the engine.
+"""
+
+from jitla.runtime.background import BackgroundQueue
+from jitla.runtime.native_call import make_builtin
 from jitla.runtime.process import (
     allocator,
     empty,
     empty_ordered,
-    install,
-    installed,
-    keep_asleep,
-    keep_freed,
-    keep_limit,
-    layouts,
-    methods,
+    install_native,
+    layout_table,
+    native_launch,
+    native_methods,
     reserve_threads,
+    retain_freed_memory,
+    set_reuse_limit,
     set_threads,
+    set_wake_threshold,
     share,
     statistics,
     threads,
@@ -24,10 +32,11 @@ from jitla.runtime.thread_pool import (
     memory,
     processors,
 )
-from jitla.runtime.writes import watched
+from jitla.runtime.writes import watch_arrays
 
 __all__ = [
-    "Behind", "allocator", "builtin", "empty", "empty_ordered", "free_memory", "install", "installed",
-    "keep_asleep", "keep_freed", "keep_limit", "layouts", "memory", "methods", "processors",
-    "reserve_threads", "set_threads", "share", "statistics", "threads", "watched",
+    "BackgroundQueue", "allocator", "empty", "empty_ordered", "free_memory", "install_native", "layout_table",
+    "make_builtin", "memory", "native_launch", "native_methods", "processors", "reserve_threads",
+    "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold", "share", "statistics",
+    "threads", "watch_arrays",
 ]

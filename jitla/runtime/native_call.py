@@ -1,4 +1,4 @@
-"""Python methods and functions whose code is native."""
+"""Python callables over native code: builtin functions, methods of classes, and C functions."""
 
 from __future__ import annotations
 
@@ -7,106 +7,112 @@ from collections.abc import Callable, Mapping
 from sys import getrefcount
 from typing import Any
 
-__all__ = ["Methods", "builtin", "method", "native"]
+__all__ = ["NativeMethods", "make_builtin", "make_method", "c_function"]
 
 
 _FASTCALL = 0x80
 
 
 class _Method(ctypes.Structure):
+    """CPython's `PyMethodDef`."""
+
     _fields_ = (("name", ctypes.c_char_p), ("function", ctypes.c_void_p),
                 ("flags", ctypes.c_int), ("doc", ctypes.c_char_p))
 
 
-def builtin(name: str, address: int, doc: str, owner: Any = None) -> Callable[..., Any]:
-    """Make the METH_FASTCALL function at `address` an ordinary builtin, called with `owner` first."""
+def make_builtin(name: str, address: int, doc: str, owner: Any = None) -> Callable[..., Any]:
+    """Return a builtin for the METH_FASTCALL function at `address`, called with `owner` first."""
     make = ctypes.pythonapi.PyCFunction_NewEx
     make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
-    given = None if owner is None else id(owner)  # the builtin keeps it
-    made: Callable[..., Any] = make(_record(name, address, doc), given, None)
-    return made
+    owner_address = None if owner is None else id(owner)  # the builtin holds a reference
+    function: Callable[..., Any] = make(_method_definition(name, address, doc), owner_address, None)
+    return function
 
 
-def method(owner: type, name: str, address: int, doc: str) -> Callable[..., Any]:
-    """Make the METH_FASTCALL function at `address` a method that instances of `owner` can be given."""
+def make_method(owner: type, name: str, address: int, doc: str) -> Callable[..., Any]:
+    """Return a method descriptor of `owner` for the METH_FASTCALL function at `address`."""
     make = ctypes.pythonapi.PyDescr_NewMethod
     make.restype, make.argtypes = ctypes.py_object, (ctypes.py_object, ctypes.c_void_p)
-    made: Callable[..., Any] = make(owner, _record(name, address, doc))
-    return made
+    function: Callable[..., Any] = make(owner, _method_definition(name, address, doc))
+    return function
 
 
-def _record(name: str, address: int, doc: str) -> int:
+def _method_definition(name: str, address: int, doc: str) -> int:
+    """Return the address of a new `PyMethodDef`, which is never freed."""
     record = _Method(name.encode(), address, _FASTCALL, doc.encode())
-    # the function may outlive every reference we could keep: its record lives for ever
+    # the function may outlive every reference we could hold
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(record))
     return ctypes.addressof(record)
 
 
-def native(address: int, *arguments: Any, result: Any = None) -> Callable[..., Any]:
-    """Make the C function at `address` callable, with the GIL kept."""
+def c_function(address: int, *arguments: Any, result: Any = None) -> Callable[..., Any]:
+    """Return the C function at `address` as a callable that holds the GIL while it runs."""
     return ctypes.PYFUNCTYPE(result, *arguments)(address)
 
 
-class Methods:
-    """The native methods at `addresses`; `fields` is the order of their table."""
+class NativeMethods:
+    """The native methods at `addresses`; `fields` is the order of the table they read."""
 
     def __init__(self, addresses: Mapping[str, int], names: tuple[str, ...], fields: tuple[str, ...]) -> None:
         self.addresses = addresses
         self.names = names
         self.fields = fields
         self.installed = False
-        # Python's methods of the same names, which say what the native ones do.
+        # Python's methods of the same names: their documentation and fallback.
         self.replaced: dict[str, Any] = {}
 
     def install(
         self, owner: type, objects: Mapping[str, Any], numbers: Mapping[str, int],
         slots: Mapping[str, tuple[type, ...]],
     ) -> bool:
-        """Give `owner` the native methods; whether this Python is what they expect.
+        """Replace methods of `owner` by native ones; return False if this Python has another memory layout.
 
-        `objects` and `numbers` go into the table as they are, under `py_` the methods of `owner` that
-        are replaced and `argument`; `slots` under `at_`, found in instances of the classes given.
+        `objects` and `numbers` go into the table as they are; the replaced methods of `owner` are there under
+        `py_` and their names; `slots` give the offsets under `at_`, equal in instances of all classes given.
         """
         if self.installed:
             return True
-        found: dict[str, int | None] = {}
-        for name, kinds in slots.items():
-            places = {_place(kind, name) for kind in kinds}
-            found[f"at_{name}"] = places.pop() if len(places) == 1 else None
-        if None in found.values() or not _counts():
+        offsets: dict[str, int | None] = {}
+        for name, classes in slots.items():
+            places = {_slot_offset(kind, name) for kind in classes}
+            offsets[f"at_{name}"] = places.pop() if len(places) == 1 else None
+        if None in offsets.values() or not _has_refcount_first():
             return False
-        kept = [*objects.values()]
-        for thing in kept:  # the native code refers to them for ever
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-        words: dict[str, Any] = found | dict(numbers) | {name: id(thing) for name, thing in objects.items()}
+        referenced = [*objects.values()]
+        for value in referenced:  # native code refers to them for the rest of the process
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
+        words: dict[str, Any] = offsets | dict(numbers) | {name: id(value) for name, value in objects.items()}
         table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
         table[:] = [words[name] for name in self.fields]
         for name in self.names:
-            python = self.replaced[name] = getattr(owner, name)
-            doc = python.__doc__ or ""
-            setattr(owner, name, method(owner, name, self.addresses[f"jitla_{name}"], doc))
+            original = self.replaced[name] = getattr(owner, name)
+            doc = original.__doc__ or ""
+            setattr(owner, name, make_method(owner, name, self.addresses[f"jitla_{name}"], doc))
         self.installed = True
         return True
 
 
-def _place(kind: type, slot: str) -> int | None:
-    """Where instances of `kind` keep a slot: the one word that changes with it."""
+def _slot_offset(kind: type, slot: str) -> int | None:
+    """Return the byte offset of a slot in instances of `kind`; None if it is not found.
+
+    It is the one word that changes when the slot is set.
+    """
     new: Any = kind.__new__
-    made, mark = new(kind), object()
+    instance, mark = new(kind), object()
     size, header = kind.__basicsize__, object.__basicsize__
-    setattr(made, slot, mark)
-    words = (ctypes.c_int64 * (size // 8)).from_address(id(made))
-    found = [8 * i for i, word in enumerate(words) if word == id(mark) and 8 * i >= header]
-    delattr(made, slot)
-    return found[0] if len(found) == 1 and not words[found[0] // 8] else None
+    setattr(instance, slot, mark)
+    words = (ctypes.c_int64 * (size // 8)).from_address(id(instance))
+    offsets = [8 * i for i, word in enumerate(words) if word == id(mark) and 8 * i >= header]
+    delattr(instance, slot)
+    return offsets[0] if len(offsets) == 1 and not words[offsets[0] // 8] else None
 
 
-def _counts() -> bool:
-    """Whether an object begins with its reference count, in 32 bits."""
-    seen = set()
+def _has_refcount_first() -> bool:
+    """Return whether an object begins with its reference count, in 32 bits."""
+    differences = set()
     for n in (0, 1, 5, 70_000):
-        thing = object()
-        more = [thing] * n
-        count = ctypes.c_uint32.from_address(id(thing)).value
-        seen.add((getrefcount(thing) - count, count - len(more)))
-    return len(seen) == 1
+        target = object()
+        references = [target] * n
+        count = ctypes.c_uint32.from_address(id(target)).value
+        differences.add((getrefcount(target) - count, count - len(references)))
+    return len(differences) == 1

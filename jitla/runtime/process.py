@@ -1,4 +1,7 @@
-"""The run time of this process: output memory, its reuse, and the pool of threads, set up once."""
+"""Process-wide state of the run time: output memory and its reuse, the thread pool, native entry points.
+
+`install_native` sets it up once; before that, arrays come from NumPy and there is one thread.
+"""
 
 from __future__ import annotations
 
@@ -12,72 +15,76 @@ from typing import Any
 import numpy as np
 
 from jitla.errors import ConfigError
-from jitla.runtime.native_call import Methods, builtin, native
-from jitla.runtime.thread_pool import Pool, memory
+from jitla.runtime.native_call import NativeMethods, c_function, make_builtin
+from jitla.runtime.thread_pool import ThreadPool, memory
 
 __all__ = [
-    "BLOCK", "Buffers", "allocator", "empty", "empty_ordered", "install", "installed", "keep_asleep",
-    "keep_freed", "keep_limit", "layouts", "methods", "plain_empty", "reserve_threads", "set_threads",
-    "share", "statistics", "threads",
+    "FREED_BLOCK_BYTES", "MemoryHandler", "allocator", "empty", "empty_ordered", "install_native",
+    "layout_table", "native_launch", "native_methods", "numpy_empty", "reserve_threads",
+    "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold", "share", "statistics",
+    "threads",
 ]
 
 
-#: Bytes of the block that is freed, less than the most that glibc learns from (32 MB); it then keeps twice as
-#: many at the end of its heap. Those must be a small part of the memory.
-BLOCK = 31 << 20
-SHARE = 0.05
+#: Bytes of the block freed once, below the largest that adapts glibc's threshold (32 MB): it then keeps up to
+#: twice as many at the end of its heap, which must be at most `MAX_HEAP_SHARE` of the memory.
+FREED_BLOCK_BYTES = 31 << 20
+MAX_HEAP_SHARE = 0.05
 
 
-def keep_freed() -> bool:
-    """Let the C library keep the memory of freed blocks up to `BLOCK` bytes; say whether it was asked to."""
-    if sys.platform != "linux" or 2 * BLOCK > SHARE * memory():
+def retain_freed_memory() -> bool:
+    """Make the C library keep freed blocks of up to `FREED_BLOCK_BYTES`; return whether that was done.
+
+    Memory returned to the system costs page faults when it is allocated again.
+    """
+    if sys.platform != "linux" or 2 * FREED_BLOCK_BYTES > MAX_HEAP_SHARE * memory():
         return False
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
     libc.free.restype, libc.free.argtypes = None, (ctypes.c_void_p,)
-    libc.free(libc.malloc(BLOCK))  # never touched: it takes no memory
+    libc.free(libc.malloc(FREED_BLOCK_BYTES))  # untouched pages take no memory
     return True
 
 
-#: Most that is kept for reuse: the smaller of this many bytes and this share of the memory.
-KEEP_BYTES, KEEP_SHARE = 256 << 20, 0.1
+#: Limit of freed blocks kept for reuse: the smaller of these bytes and this share of the memory.
+MAX_REUSE_BYTES, MAX_REUSE_SHARE = 256 << 20, 0.1
 
-Maker = Callable[..., np.ndarray]
+Allocator = Callable[..., np.ndarray]
 
 
-class Buffers:
-    """The native memory handler of this process."""
+class MemoryHandler:
+    """NumPy's memory handler in native code: allocates output memory and reuses freed blocks."""
 
     def __init__(self, addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
         self._names = layout["counters"]
         self._words = (ctypes.c_int64 * len(self._names)).from_address(addresses["jitla_memory"])
-        self.hold = native(addresses["jitla_hold"], result=ctypes.c_int32)
-        self.drop = native(addresses["jitla_drop"])
-        self.trim = native(addresses["jitla_trim"])
-        self.limit(int(min(KEEP_BYTES, KEEP_SHARE * memory())))
+        self.hold = c_function(addresses["jitla_hold"], result=ctypes.c_int32)
+        self.drop = c_function(addresses["jitla_drop"])
+        self.trim = c_function(addresses["jitla_trim"])
+        self.limit(int(min(MAX_REUSE_BYTES, MAX_REUSE_SHARE * memory())))
         capsule = ctypes.pythonapi.PyCapsule_New
         capsule.restype, capsule.argtypes = ctypes.py_object, (ctypes.c_void_p,) * 3
         self.capsule = capsule(addresses["jitla_handler"], addresses["jitla_capsule_name"], None)
-        # arrays and contexts hold references of their own; the native code's is never given back
+        # the reference of native code; arrays and contexts hold their own
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.capsule))
         ctypes.c_void_p.from_address(addresses["jitla_capsule"]).value = id(self.capsule)
-        self.empty: Maker = builtin("empty", addresses["jitla_empty"], _DOC)
+        self.empty: Allocator = make_builtin("empty", addresses["jitla_empty"], _DOC)
 
     def limit(self, nbytes: int) -> None:
-        """Keep at most `nbytes` of freed blocks."""
+        """Keep at most `nbytes` of freed blocks for reuse."""
         self._words[0] = nbytes
         self.trim()
 
     def counters(self) -> dict[str, int]:
-        """Bytes that may be kept, are kept, are in use; blocks reused, fresh, kept."""
+        """Return bytes that may be kept, are kept, are in use; blocks reused, fresh, kept."""
         return dict(zip(self._names, self._words, strict=True))
 
 
 _DOC = "empty(shape, dtype[, axes]): a new array; `axes` from slowest to fastest."
 
 
-def plain_empty(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...] = ()) -> np.ndarray:
-    """What the native `empty` does, without native code."""
+def numpy_empty(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...] = ()) -> np.ndarray:
+    """Return a new array like the native `empty`, by NumPy."""
     if not axes or axes == tuple(range(len(shape))):
         return np.empty(shape, dtype)
     # empty_like follows the order of a prototype's strides, and the result owns its data
@@ -90,35 +97,35 @@ def plain_empty(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...] =
 
 
 class _Process:
-    """State that belongs to the process: its memory and threads cannot be two things."""
+    """The state of the process; it exists once, like memory handler and thread pool."""
 
     def __init__(self) -> None:
-        self.pool: Pool | None = None
-        self.buffers: Buffers | None = None
+        self.pool: ThreadPool | None = None
+        self.buffers: MemoryHandler | None = None
         self.launch: Callable[..., int] | None = None
-        self.empty: Maker = plain_empty
+        self.empty: Allocator = numpy_empty
         self.threads: int | None = None
         self.reserved = 0
         self.held = False
-        self.layouts: tuple[Callable[..., Any], ...] | None = None
-        self.methods: Methods | None = None
+        self.layout_table: tuple[Callable[..., Any], ...] | None = None
+        self.native_methods: NativeMethods | None = None
 
     def resize(self) -> None:
-        """Give the pool, once there is one, the threads that are wanted."""
+        """Give the pool, if it exists, the number of threads requested."""
         if self.pool is not None:
             self.pool.resize(self.threads, self.reserved)
 
     def before_fork(self) -> None:
-        """Let no thread be inside the list of kept blocks when memory is copied."""
+        """Lock the list of kept blocks, so that no other thread is inside when memory is copied."""
         self.held = bool(self.buffers is not None and self.buffers.hold())
 
     def after_fork(self) -> None:
-        """Open the list again."""
+        """Unlock the list of kept blocks."""
         if self.held and self.buffers is not None:
             self.buffers.drop()
 
     def in_child(self) -> None:
-        """Forget the workers, which did not come along; the next launch starts new ones."""
+        """Forget the workers, which a fork does not copy; the next launch starts new ones."""
         self.after_fork()
         if self.pool is not None:
             self.pool.forked()
@@ -127,25 +134,25 @@ class _Process:
 _PROCESS = _Process()
 
 
-def installed() -> Callable[..., int] | None:
-    """Return `launch`, once native code is installed."""
+def native_launch() -> Callable[..., int] | None:
+    """Return the native `launch` function; None before native code is installed."""
     return _PROCESS.launch
 
 
-def install(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., int]:
-    """Use the native code at `addresses` for the rest of the process; its `launch`."""
+def install_native(addresses: Mapping[str, int], layout: Mapping[str, Any]) -> Callable[..., int]:
+    """Install the native code at `addresses` for the rest of the process; return its `launch`."""
     assert _PROCESS.launch is None
-    _PROCESS.pool = Pool(addresses, layout)
-    _PROCESS.buffers = Buffers(addresses, layout)
+    _PROCESS.pool = ThreadPool(addresses, layout)
+    _PROCESS.buffers = MemoryHandler(addresses, layout)
     _PROCESS.empty = _PROCESS.buffers.empty
     _PROCESS.resize()
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(before=_PROCESS.before_fork, after_in_parent=_PROCESS.after_fork,
                             after_in_child=_PROCESS.in_child)
-    _PROCESS.layouts = tuple(
-        builtin(name, addresses[f"jitla_{name}"], doc) for name, doc in _LAYOUT_DOCS.items())
-    _PROCESS.methods = Methods(addresses, *layout["methods"])
-    _PROCESS.launch = builtin("launch", addresses["jitla_launch"], _PROCESS_DOC)
+    _PROCESS.layout_table = tuple(
+        make_builtin(name, addresses[f"jitla_{name}"], doc) for name, doc in _LAYOUT_DOCS.items())
+    _PROCESS.native_methods = NativeMethods(addresses, *layout["methods"])
+    _PROCESS.launch = make_builtin("launch", addresses["jitla_launch"], _PROCESS_DOC)
     return _PROCESS.launch
 
 
@@ -157,33 +164,33 @@ _LAYOUT_DOCS = {
 _PROCESS_DOC = "launch(template, *operands): run the kernel that `template` describes; its flags."
 
 
-def layouts() -> tuple[Callable[..., Any], ...] | None:
-    """Return the native table of layouts (find, remember, forget), once native code is installed."""
-    return _PROCESS.layouts
+def layout_table() -> tuple[Callable[..., Any], ...] | None:
+    """Return the native table of layouts (find, remember, forget); None before native code is installed."""
+    return _PROCESS.layout_table
 
 
-def methods() -> Methods | None:
-    """Return the native methods of tracing, once native code is installed."""
-    return _PROCESS.methods
+def native_methods() -> NativeMethods | None:
+    """Return the native methods of tracing; None before native code is installed."""
+    return _PROCESS.native_methods
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """A new uninitialised array in C order."""
+    """Return a new uninitialised array in C order."""
     return _PROCESS.empty(shape, dtype)
 
 
 def empty_ordered(shape: tuple[int, ...], dtype: np.dtype, axes: tuple[int, ...]) -> np.ndarray:
-    """A new uninitialised array whose axes lie in memory in the order `axes`, slowest first."""
+    """Return a new uninitialised array whose axes have strides in the order `axes`, largest first."""
     return _PROCESS.empty(shape, dtype, axes)
 
 
-def allocator() -> Maker:
-    """The callable behind `empty(shape, dtype)` and `empty_ordered(shape, dtype, axes)`."""
+def allocator() -> Allocator:
+    """Return the callable behind `empty(shape, dtype)` and `empty_ordered(shape, dtype, axes)`."""
     return _PROCESS.empty
 
 
 def set_threads(n: int | None) -> None:
-    """Run kernels that do not say otherwise on `n` threads, None for what suits the process."""
+    """Set the default number of threads of kernels; None for the default of the process."""
     if n is not None and n < 1:
         raise ConfigError(f"threads must be at least 1, not {n}")
     _PROCESS.threads = n
@@ -191,38 +198,38 @@ def set_threads(n: int | None) -> None:
 
 
 def reserve_threads(n: int) -> None:
-    """Have `n` threads for kernels that ask for so many; other kernels use no more than before."""
+    """Provide `n` threads for kernels that ask for that many; the default of others does not change."""
     _PROCESS.reserved = max(n, _PROCESS.reserved)
     _PROCESS.resize()
 
 
-def keep_asleep(seconds: float) -> None:
-    """Wake sleeping threads only for kernels that are estimated to take so long."""
+def set_wake_threshold(seconds: float) -> None:
+    """Wake sleeping threads only for kernels estimated to take at least `seconds`."""
     if _PROCESS.pool is not None:
-        _PROCESS.pool.keep_asleep(round(seconds * 1e6))
+        _PROCESS.pool.set_wake_threshold(round(seconds * 1e6))
 
 
 def threads() -> int:
-    """Number of threads a kernel runs on that does not say how many."""
+    """Return the default number of threads of a kernel."""
     pool = _PROCESS.pool
     return 1 if pool is None else min(pool["usual"], pool["threads"])
 
 
 def share(n: int) -> int:
-    """Return the address of what shares work among `n` threads, 0 for `threads`; they are there then."""
+    """Start threads; return the native function that shares work among `n` of them, 0: `threads()`."""
     reserve_threads(n)
     assert _PROCESS.pool is not None
     return _PROCESS.pool.share(n)
 
 
-def keep_limit(nbytes: int) -> None:
+def set_reuse_limit(nbytes: int) -> None:
     """Keep at most `nbytes` of freed output memory for reuse."""
     if _PROCESS.buffers is not None:
         _PROCESS.buffers.limit(nbytes)
 
 
 def statistics() -> dict[str, int]:
-    """Counters of memory and pool."""
+    """Return the counters of memory and pool."""
     if _PROCESS.pool is None or _PROCESS.buffers is None:
         return {}
     pool = {name: _PROCESS.pool[name] for name in ("threads", "ready", "shared")}

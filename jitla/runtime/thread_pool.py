@@ -1,4 +1,4 @@
-"""The pool of threads that run kernels, and the processors they may use."""
+"""The thread pool that runs kernels, and the processors and memory available to the process."""
 
 from __future__ import annotations
 
@@ -12,82 +12,83 @@ from typing import Any
 
 from jitla.config import openmp_threads
 from jitla.errors import ConfigError
-from jitla.runtime.native_call import native
+from jitla.runtime.native_call import c_function
 
-__all__ = ["Pool", "memory", "processors"]
+__all__ = ["ThreadPool", "memory", "processors"]
 
 
 Root = str | os.PathLike[str]
 
-#: Where the groups are usually mounted: version 1 by controller, version 2 under no controller's name.
-MOUNTS = {
+#: Usual mount points of control groups: of version 1 by controller, of version 2 under the empty name.
+CGROUP_MOUNTS = {
     "cpu": ("sys/fs/cgroup/cpu", "sys/fs/cgroup/cpu,cpuacct"), "memory": ("sys/fs/cgroup/memory",),
     "": ("sys/fs/cgroup", "sys/fs/cgroup/unified"),
 }
-#: Of a system that does not say how much memory it has.
-USUAL_MEMORY = 1 << 32
+#: Assumed where the system does not report its memory.
+DEFAULT_MEMORY_BYTES = 1 << 32
 
 
 def processors(root: Root = "/") -> int:
-    """Number of processors that the affinity of this thread and the quotas of its groups leave."""
+    """Return the number of processors within the affinity of this thread and its control groups' quotas."""
     if hasattr(os, "sched_getaffinity"):
-        most = len(os.sched_getaffinity(0))
+        available = len(os.sched_getaffinity(0))
     else:
-        most = os.cpu_count() or 1
+        available = os.cpu_count() or 1
     shares = [-(-quota // period) for quota, period in _quotas(root) if quota > 0 and period > 0]
-    return max(1, min([most, *shares]))
+    return max(1, min([available, *shares]))
 
 
 def memory(root: Root = "/") -> int:
-    """Bytes of memory that the system has, or that the groups of this process leave of it."""
-    most = USUAL_MEMORY
+    """Return the bytes of memory of the system, or the limit of this process' control groups if less."""
+    total = DEFAULT_MEMORY_BYTES
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-        most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [_numbers([_text(os.path.join(group, name))]) for group, name in _groups(
         root, "memory", "memory.limit_in_bytes", "memory.max")]
-    return min([most, *(limit for found in limits for limit in found if limit > 0)])
+    return min([total, *(limit for numbers in limits for limit in numbers if limit > 0)])
 
 
 def free_memory(root: Root = "/") -> int:
-    """Bytes of memory that new arrays can take, as far as the system says; else half of all."""
+    """Return the bytes available to new arrays; half of all memory if the system does not report it."""
     for line in _text(os.path.join(root, "proc/meminfo")).splitlines():
         name, _, value = line.partition(":")
-        if name == "MemAvailable" and (found := _numbers(value.split()[:1])):
-            return min(found[0] << 10, _limit(os.fspath(root)))
+        if name == "MemAvailable" and (numbers := _numbers(value.split()[:1])):
+            return min(numbers[0] << 10, _initial_memory(os.fspath(root)))
     return memory(root) // 2
 
 
 @cache
-def _limit(root: str) -> int:
-    """Return `memory` as it was at first: what is free changes all the time, limits as a rule do not."""
+def _initial_memory(root: str) -> int:
+    """Return `memory()` as it was at the first call: limits, unlike free memory, rarely change."""
     return memory(root)
 
 
 def _quotas(root: Root) -> Iterator[list[int]]:
-    """Microseconds of processor time, and in how many they may be used, of every group above."""
+    """Yield [quota, period] in microseconds of processor time for every enclosing control group."""
     for group, name in _groups(root, "cpu", "cpu.cfs_quota_us", "cpu.max"):
         words = [_text(os.path.join(group, name))]
         if name == "cpu.max":
             words = words[0].split()
         else:
             words.append(_text(os.path.join(group, "cpu.cfs_period_us")))
-        found = _numbers(words)
-        if len(found) == 2:
-            yield found
+        numbers = _numbers(words)
+        if len(numbers) == 2:
+            yield numbers
 
 
 def _groups(root: Root, controller: str, first: str, second: str) -> Iterator[tuple[str, str]]:
-    """The groups this process is in and those around them, and the file of theirs in that version.
+    """Yield the control groups of this process, inner ones first, and the name of their limit file.
 
-    A container may see only the outermost.
+    `first` is the name in version 1 of control groups, `second` in version 2. A container may see only the
+    outermost.
     """
     for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
+        _, _, fields = line.partition(":")
+        controllers, _, path = fields.partition(":")
         if controllers and controller not in controllers.split(","):
             continue
         names = path.strip().strip("/").split("/")
-        for mount in MOUNTS[controller if controllers else ""]:
+        for mount in CGROUP_MOUNTS[controller if controllers else ""]:
             for depth in range(len(names), -1, -1):
                 yield os.path.join(root, mount, *names[:depth]), first if controllers else second
 
@@ -96,7 +97,7 @@ def _numbers(words: list[str]) -> list[int]:
     try:
         return [int(word) for word in words]
     except ValueError:
-        return []  # no such group, or "max": no limit
+        return []  # no such group, or "max", which is no limit
 
 
 def _text(path: str) -> str:
@@ -107,88 +108,90 @@ def _text(path: str) -> str:
         return ""
 
 
-#: How long a worker without work, or a launcher without chunks, looks before it sleeps.
+#: How long an idle worker, or a launcher without chunks, spins before it sleeps.
 SPIN_SECONDS = 70e-6
 
 
-class Pool:
-    """The one thread pool of this process."""
+class ThreadPool:
+    """The pool of native worker threads of this process; its settings are words shared with native code."""
 
     def __init__(self, addresses: Mapping[str, int], layout: Mapping[str, Any]) -> None:
-        self._share = addresses["jitla_share"]
+        self._share_address = addresses["jitla_share"]
         self._worker = addresses["jitla_worker"]
-        self._claim = native(addresses["jitla_claim"], ctypes.c_int64, result=ctypes.c_int32)
-        self._release = native(addresses["jitla_release"], ctypes.c_int64)
-        self._rouse = native(addresses["jitla_rouse"])
-        self.forked = native(addresses["jitla_forked"])
+        self._claim = c_function(addresses["jitla_claim"], ctypes.c_int64, result=ctypes.c_int32)
+        self._release = c_function(addresses["jitla_release"], ctypes.c_int64)
+        self._rouse = c_function(addresses["jitla_rouse"])
+        self.forked = c_function(addresses["jitla_forked"])
         names = layout["settings"]
         self._words = (ctypes.c_int64 * len(names)).from_address(addresses["jitla_pool"])
-        self._at = {name: i for i, name in enumerate(names)}
-        self._most = layout["workers"] + 1 if layout["parallel"] else 1
-        self._words[self._at["spin"]] = _spins(native(addresses["jitla_spin"], ctypes.c_int64))
+        self._setting_index = {name: i for i, name in enumerate(names)}
+        self._max_threads = layout["workers"] + 1 if layout["parallel"] else 1
+        spin = c_function(addresses["jitla_spin"], ctypes.c_int64)
+        self._words[self._setting_index["spin"]] = _spin_iterations(spin)
         starter = ctypes.c_void_p.from_address(addresses["jitla_starter"])
-        self.start = self._start  # the address below must be that of one lasting object
+        self.start = self._start_missing  # one object, as its address is stored below
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.start))
         starter.value = id(self.start)
 
     def __getitem__(self, name: str) -> int:
-        return int(self._words[self._at[name]])
+        return int(self._words[self._setting_index[name]])
 
     def resize(self, wanted: int | None, reserved: int = 0) -> None:
-        """Use `wanted` threads, the caller's included, None for what suits the process.
+        """Use `wanted` threads, the caller's included; None for the default of the process.
 
-        More than the platform has are cut off. Up to `reserved` are there for kernels that ask for so many.
+        The platform's maximum caps it. Up to `reserved` threads exist for kernels that ask for that many.
         """
         usual = default_threads() if wanted is None else wanted
         if usual < 1:
             raise ConfigError(f"threads must be at least 1, not {usual}")
-        self._words[self._at["firm"]] = int(wanted is not None)
-        threads = min(max(usual, reserved), self._most)
-        self._words[self._at["usual"]] = min(usual, self._most)
-        self._words[self._at["threads"]] = threads
+        self._words[self._setting_index["firm"]] = int(wanted is not None)
+        threads = min(max(usual, reserved), self._max_threads)
+        self._words[self._setting_index["usual"]] = min(usual, self._max_threads)
+        self._words[self._setting_index["threads"]] = threads
         if self["ready"] > threads:
-            self._words[self._at["ready"]] = threads
+            self._words[self._setting_index["ready"]] = threads
             self._rouse()
 
     def share(self, threads: int) -> int:
-        """Start the threads; return the address of what shares work among so many of them, 0 for `usual`."""
-        self._words[self._at["looped"]] = min(threads, self._most)
+        """Start the threads; return the address of the native function that shares work among `threads`."""
+        self._words[self._setting_index["looped"]] = min(threads, self._max_threads)
         if self["ready"] < self["threads"]:
-            self._start()
-        return self._share
+            self._start_missing()
+        return self._share_address
 
-    def keep_asleep(self, microseconds: int) -> None:
-        """Wake sleeping threads only for jobs that are estimated to take so long."""
-        self._words[self._at["wake"]] = max(microseconds, 1) - 1
+    def set_wake_threshold(self, microseconds: int) -> None:
+        """Wake sleeping threads only for jobs estimated to take at least `microseconds`."""
+        self._words[self._setting_index["wake"]] = max(microseconds, 1) - 1
 
-    def _start(self) -> None:
-        """Start the workers that are missing; the launcher of the first shared job calls this."""
+    def _start_missing(self) -> None:
+        """Start missing workers; the launcher of the first shared job calls this."""
         threads = self["threads"]
         for index in range(threads - 1):
-            if self._claim(index) and not self._fill(index):
-                # the system has no thread to give: stay with those there are
-                self._words[self._at["threads"]] = threads = index + 1
+            if self._claim(index) and not self._start_worker(index):
+                # no more threads from the system: use those that exist
+                self._words[self._setting_index["threads"]] = threads = index + 1
                 break
-        self._words[self._at["ready"]] = threads
+        self._words[self._setting_index["ready"]] = threads
 
-    def _fill(self, index: int) -> bool:
-        there = False
+    def _start_worker(self, index: int) -> bool:
+        """Start the thread of one worker; return whether it exists, and release its claim if not."""
+        started = False
         try:
-            there = _spawn(self._worker, index)
+            started = _spawn(self._worker, index)
         finally:
-            if not there:
+            if not started:
                 self._release(index)
-        return there
+        return started
 
 
 def default_threads() -> int:
-    """Number of threads for kernels that do not say how many: no more than OpenMP is to use."""
-    most = processors()
-    return min(openmp_threads() or most, most)
+    """Return the default number of threads of kernels: the processors, or OpenMP's setting if less."""
+    available = processors()
+    return min(openmp_threads() or available, available)
 
 
 def _spawn(worker: int, index: int) -> bool:
-    """Start a native thread, unknown to Python and without signals; whether there is one."""
+    """Start a native thread, unknown to Python and with signals blocked; return whether it started."""
     libc = ctypes.CDLL(None)
     thread = ctypes.c_size_t()
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -202,11 +205,11 @@ def _spawn(worker: int, index: int) -> bool:
     return not failed
 
 
-def _spins(spin: Any) -> int:
-    """Turns of the spin loop that take `SPIN_SECONDS`."""
-    turns, best = 2000, float("inf")
+def _spin_iterations(spin: Any) -> int:
+    """Return the iterations of the spin loop that take `SPIN_SECONDS`."""
+    iterations, best = 2000, float("inf")
     for _ in range(3):
         before = time.perf_counter()
-        spin(turns)
+        spin(iterations)
         best = min(best, time.perf_counter() - before)
-    return max(100, int(turns * SPIN_SECONDS / best))
+    return max(100, int(iterations * SPIN_SECONDS / best))

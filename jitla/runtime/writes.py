@@ -1,8 +1,8 @@
-"""Which memory was written since it was looked at: the system notes that page by page.
+"""Detection of writes into arrays, page by page, by the write protection of Linux (userfaultfd).
 
-The system lets the first write into a page through and remembers it, whoever writes: NumPy, other libraries,
-system calls. It does not see devices that write by themselves; where any of this process' memory is pinned
-for such, nothing is watched. The bytes before the first whole page and after the last are compared.
+The kernel lets the first write into a page through and records it, whether NumPy, another library or a system
+call writes. It does not see writes of devices (DMA); if any memory of this process is pinned for them,
+nothing is watched. The bytes outside whole pages, at both ends of an array, are compared with a copy.
 """
 
 from __future__ import annotations
@@ -21,30 +21,31 @@ import numpy as np
 
 from jitla.concurrency import relock
 
-__all__ = ["Watched", "watched"]
+__all__ = ["WatchedArrays", "watch_arrays"]
 
-_CALLS = {"x86_64": 323, "aarch64": 282}  # the number of userfaultfd
+_USERFAULTFD = {"x86_64": 323, "aarch64": 282}  # system call number by machine
 _USER_MODE, _API, _PROTECT = 1, 0xAA, 2
-_WRITE_PROTECTED_UNSEEN = 1 << 15 | 1 << 13  # without asking anybody; pages that nobody touched, too
+_WRITE_PROTECTED_UNSEEN = 1 << 15 | 1 << 13  # asynchronous; includes untouched pages
 _ASYNC_ONLY, _WRITTEN = 2, 2
 
 
-def _both_ways(kind: int, number: int, size: int, read_only: bool = False) -> int:
+def _ioctl_number(kind: int, number: int, size: int, read_only: bool = False) -> int:
+    """Return the number of an ioctl that reads, or reads and writes, its argument."""
     return (2 if read_only else 3) << 30 | size << 16 | kind << 8 | number
 
 
-_BEGIN, _REGISTER, _SET = (_both_ways(_API, n, size) for n, size in ((0x3F, 24), (0, 32), (6, 24)))
-_UNREGISTER, _SCAN = _both_ways(_API, 1, 16, True), _both_ways(ord("f"), 16, 96)
+_BEGIN, _REGISTER, _SET = (_ioctl_number(_API, n, size) for n, size in ((0x3F, 24), (0, 32), (6, 24)))
+_UNREGISTER, _SCAN = _ioctl_number(_API, 1, 16, True), _ioctl_number(ord("f"), 16, 96)
 
 
 class _System:
-    """The two files by which the system is asked, of one process; none where it cannot be."""
+    """The two file handles of the kernel interface, for one process; -1 if it is not supported."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
         self.faults = self.pages = -1
-        self.found = np.zeros(3, np.uint64)  # where pages written are told
-        number = _CALLS.get(platform.machine())
+        self.written_ranges = np.zeros(3, np.uint64)  # receives the ranges of written pages
+        number = _USERFAULTFD.get(platform.machine())
         if platform.system() != "Linux" or number is None:
             return
         faults = ctypes.CDLL(None).syscall(number, os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE)
@@ -54,28 +55,28 @@ class _System:
             fcntl.ioctl(faults, _BEGIN, bytearray(struct.pack("3Q", _API, _WRITE_PROTECTED_UNSEEN, 0)))
             self.pages = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
             self.faults = faults
-        except OSError:  # an older system, or one that forbids it: nothing is watched
+        except OSError:  # an older kernel, or not permitted: nothing is watched
             os.close(faults)
 
     def close(self) -> None:
-        """Let go of the files, which are about another process."""
+        """Close the handles, which belong to another process."""
         for file in (self.faults, self.pages):
             if file >= 0:
                 os.close(file)
 
     def written(self, start: int, end: int) -> bool:
-        """Say whether a page between was written since it was protected."""
-        asked = struct.pack("12Q", 96, _ASYNC_ONLY, start, end, 0, self.found.ctypes.data, 1, 1, 0, _WRITTEN,
-                            0, _WRITTEN)
-        return bool(fcntl.ioctl(self.pages, _SCAN, bytearray(asked)))
+        """Return whether a page in the range was written since it was protected."""
+        request = struct.pack("12Q", 96, _ASYNC_ONLY, start, end, 0, self.written_ranges.ctypes.data, 1, 1, 0,
+                              _WRITTEN, 0, _WRITTEN)
+        return bool(fcntl.ioctl(self.pages, _SCAN, bytearray(request)))
 
 
 _system: _System | None = None
 _lock = relock()
 
 
-def _here() -> _System:
-    """Return what asks the system for this process; a child begins anew."""
+def _current_system() -> _System:
+    """Return the interface of this process; a forked child opens its own."""
     global _system
     if _system is None or _system.process != os.getpid():
         if _system is not None:
@@ -85,7 +86,7 @@ def _here() -> _System:
 
 
 class _Range:
-    """Whole pages in a row: `epoch` counts how often they were found written."""
+    """A range of whole pages; `epoch` counts the checks that found it written."""
 
     __slots__ = ("start", "end", "epoch", "system", "__weakref__")
 
@@ -95,15 +96,18 @@ class _Range:
         self.protect()
 
     def protect(self) -> None:
-        """From now on the first write into each page is noted."""
-        asked = struct.pack("3Q", self.start, self.end - self.start, 1)
-        fcntl.ioctl(self.system.faults, _SET, bytearray(asked))
+        """Write-protect the pages, so that the next write into each is recorded."""
+        request = struct.pack("3Q", self.start, self.end - self.start, 1)
+        fcntl.ioctl(self.system.faults, _SET, bytearray(request))
 
-    def now(self) -> int:
-        """Return the epoch, after a look. What is read after this is of this epoch until it is another."""
+    def current_epoch(self) -> int:
+        """Check for writes and return the epoch.
+
+        Data read after this call belongs to this epoch as long as later calls return the same one.
+        """
         with _lock:
-            if self.system is not _here():
-                self.epoch += 1  # a child's pages are not watched
+            if self.system is not _current_system():
+                self.epoch += 1  # pages of a forked child are not watched
             elif self.system.written(self.start, self.end):
                 self.epoch += 1
                 self.protect()
@@ -111,7 +115,7 @@ class _Range:
 
     def __del__(self) -> None:
         if self.system.process == os.getpid():
-            with suppress(OSError):  # the memory is no longer there
+            with suppress(OSError):  # the memory is unmapped
                 fcntl.ioctl(self.system.faults, _UNREGISTER,
                             bytearray(struct.pack("2Q", self.start, self.end - self.start)))
 
@@ -119,59 +123,59 @@ class _Range:
 _ranges: WeakValueDictionary[int, _Range] = WeakValueDictionary()
 
 
-class Watched:
-    """Arrays in one run each, as they were when this was made."""
+class WatchedArrays:
+    """Contiguous arrays, and the state of their memory when this was created."""
 
     __slots__ = ("_edges", "_epochs")
 
     def __init__(self, arrays: tuple[np.ndarray, ...], ranges: list[_Range]) -> None:
-        self._epochs = [(each, each.now()) for each in ranges]
-        edges = [edge for each in arrays for edge in _outside(each)]
-        self._edges = [(*edge, string_at(*edge)) for edge in edges]  # references would keep the arrays
+        self._epochs = [(each, each.current_epoch()) for each in ranges]
+        edges = [edge for each in arrays for edge in _partial_pages(each)]
+        self._edges = [(*edge, string_at(*edge)) for edge in edges]  # not the arrays themselves
 
     def is_same(self) -> bool:
-        """Say that nobody has written into them; they must not have been freed."""
-        return all(each.now() == epoch for each, epoch in self._epochs) and \
-            all(string_at(at, size) == before for at, size, before in self._edges)
+        """Return whether nothing was written into them; they must not have been freed."""
+        return all(each.current_epoch() == epoch for each, epoch in self._epochs) and \
+            all(string_at(address, size) == before for address, size, before in self._edges)
 
 
-def watched(arrays: tuple[np.ndarray, ...]) -> Watched | None:
-    """Watch arrays that lie in one run of memory of NumPy's; None where the system does not help."""
+def watch_arrays(arrays: tuple[np.ndarray, ...]) -> WatchedArrays | None:
+    """Watch contiguous arrays in memory of NumPy's; None if the system does not support it."""
     with _lock:
-        system = _here()
+        system = _current_system()
         if system.faults < 0 or _is_pinned():
             return None
         try:
-            ranges = [_range(system, start, end) for start, end in map(_inside, arrays) if start < end]
-        except OSError:  # memory of another kind, or watched by others
+            ranges = [_range_of(system, *pages) for pages in map(_whole_pages, arrays) if pages[0] < pages[1]]
+        except OSError:  # unsupported kind of memory, or watched by another library
             return None
-        return None if None in ranges else Watched(arrays, [each for each in ranges if each is not None])
+        return None if None in ranges else WatchedArrays(arrays, [r for r in ranges if r is not None])
 
 
-def _range(system: _System, start: int, end: int) -> _Range | None:
-    """Return the pages between, which several may watch; None if others that are watched lie across."""
-    known = list(_ranges.values())
-    for each in known:
+def _range_of(system: _System, start: int, end: int) -> _Range | None:
+    """Return the range of these pages, shared by all watchers; None if another range overlaps it partly."""
+    ranges = list(_ranges.values())
+    for each in ranges:
         if each.system is system and each.start < end and start < each.end:
             return each if (each.start, each.end) == (start, end) else None
-    made = _ranges[start] = _Range(system, start, end)
-    return made
+    created = _ranges[start] = _Range(system, start, end)
+    return created
 
 
-def _inside(array: np.ndarray) -> tuple[int, int]:
-    """Return where the whole pages of an array begin and end."""
-    at = array.ctypes.data
-    return -(-at // PAGESIZE) * PAGESIZE, (at + array.nbytes) // PAGESIZE * PAGESIZE
+def _whole_pages(array: np.ndarray) -> tuple[int, int]:
+    """Return the addresses where the whole pages of an array begin and end."""
+    address = array.ctypes.data
+    return -(-address // PAGESIZE) * PAGESIZE, (address + array.nbytes) // PAGESIZE * PAGESIZE
 
 
-def _outside(array: np.ndarray) -> list[tuple[int, int]]:
-    """Return where the bytes of an array are that are in no whole page of its own, and how many."""
-    at, (start, end) = array.ctypes.data, _inside(array)
-    last = at + array.nbytes
-    return [(at, last - at)] if start >= end else [(at, start - at), (end, last - end)]
+def _partial_pages(array: np.ndarray) -> list[tuple[int, int]]:
+    """Return address and size of the parts of an array outside its whole pages."""
+    address, (start, end) = array.ctypes.data, _whole_pages(array)
+    last = address + array.nbytes
+    return [(address, last - address)] if start >= end else [(address, start - address), (end, last - end)]
 
 
 def _is_pinned() -> bool:
-    """Say whether memory of this process is lent to devices."""
+    """Return whether memory of this process is pinned for devices."""
     with open("/proc/self/status", encoding="utf-8", errors="replace") as lines:
         return any(line.startswith("VmPin:") and int(line.split()[1]) for line in lines)

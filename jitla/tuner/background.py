@@ -49,7 +49,7 @@ SWAP = 0.2  # part of the time in which what was found is compiled
 class Background(Protocol):
     """Runs jobs one after the other in a background thread."""
 
-    def ask(self, job: Callable[[], None], soon: bool = False, share: float = 1.0) -> None:
+    def submit(self, job: Callable[[], None], soon: bool = False, share: float = 1.0) -> None:
         """Run `job` after those that were asked for before, in a `share` of the time."""
 
 
@@ -140,7 +140,7 @@ class Hot:
         found = parse(line) if line else None
         if found is not None:
             self.records.learn(found)
-            self.background.ask(partial(self._swap, key), share=SWAP)
+            self.background.submit(partial(self._swap, key), share=SWAP)
 
     def _swap(self, key: Key) -> None:
         """Run a kernel by what was found, wherever it is bound, from its next run on."""

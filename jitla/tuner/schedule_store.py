@@ -11,9 +11,9 @@ from jitla.errors import ConfigError, ScheduleError
 from jitla.fusion import Values
 from jitla.recompile import LOOPS, TILE, UNTUNED, Choice, Key, Made
 from jitla.runtime.disk_cache import (
-    Unsafe,
-    is_own,
-    opened,
+    UnsafeDirectory,
+    is_private_file,
+    open_private_directory,
 )
 from jitla.tuner.records import Records
 
@@ -121,15 +121,15 @@ def _text(directory: str) -> str:
     if not directory:
         return ""
     try:
-        root = opened(os.path.join(directory, FOLDER))
+        root = open_private_directory(os.path.join(directory, FOLDER))
         try:
             handle = os.open(NAME, _READ, dir_fd=root)
         finally:
             os.close(root)
-    except (OSError, Unsafe):
+    except (OSError, UnsafeDirectory):
         return ""  # nothing was kept, or others could have written it: as before anything was tuned
     with os.fdopen(handle, "rb") as file:
-        if not is_own(os.fstat(handle)):
+        if not is_private_file(os.fstat(handle)):
             return ""
         return file.read(LARGEST).decode(errors="replace")
 
@@ -139,13 +139,13 @@ def _add(directory: str, text: str) -> None:
     if not directory:
         return
     try:
-        root = opened(os.path.join(directory, FOLDER), make=True)
+        root = open_private_directory(os.path.join(directory, FOLDER), make=True)
         try:
             handle = os.open(NAME, _ADD, 0o600, dir_fd=root)
         finally:
             os.close(root)
         with os.fdopen(handle, "ab", buffering=0) as file:
-            if is_own(os.fstat(handle)):
+            if is_private_file(os.fstat(handle)):
                 file.write(text.encode())
-    except (OSError, Unsafe):
+    except (OSError, UnsafeDirectory):
         return

@@ -110,14 +110,14 @@ def taken(row: Row, largest: float) -> int | None:
     function(*arguments)
     if not served(function):
         return None
-    runtime.keep_limit(0)
+    runtime.set_reuse_limit(0)
     gc.collect()
     with open("/proc/self/clear_refs", "w") as file:
         file.write("5")
     before = status("VmRSS")
     result = function(*arguments)
     over = status("VmHWM") - before - size(result, arguments)
-    runtime.keep_limit(256 << 20)
+    runtime.set_reuse_limit(256 << 20)
     return over - int(INDEXED.get(row, 0.0) * N * scale * WORD)
 
 

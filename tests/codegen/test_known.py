@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend
-from jitla.runtime import layouts
+from jitla.runtime import layout_table
 
 assert LlvmBackend().launch is not None
-TABLE = layouts()
+TABLE = layout_table()
 assert TABLE is not None
 find, remember, forget = TABLE
 

@@ -17,10 +17,10 @@ MB = 1 << 20
 
 @pytest.fixture(autouse=True)
 def _nothing_kept():
-    runtime.keep_limit(0)
-    runtime.keep_limit(64 * MB)
+    runtime.set_reuse_limit(0)
+    runtime.set_reuse_limit(64 * MB)
     yield
-    runtime.keep_limit(256 * MB)
+    runtime.set_reuse_limit(256 * MB)
 
 
 def handler(array: np.ndarray) -> str:
@@ -64,7 +64,7 @@ def test_the_list_is_bounded() -> None:
     del arrays
     now = runtime.statistics()
     assert now["held"] <= 64 * MB and now["entries"] <= 64
-    runtime.keep_limit(0)
+    runtime.set_reuse_limit(0)
     assert runtime.statistics()["held"] == 0 and runtime.statistics()["entries"] == 0
     a = runtime.empty((MB,), F8)
     del a

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.runtime import methods
+from jitla.runtime import native_methods
 from jitla.tracing.lazy import (
     LazyArray,
     LazyScalar,
@@ -42,7 +42,7 @@ def first(x):
 
 first(np.ones(3))
 NATIVE = {name: Session.__dict__[name] for name in NAMES}
-PYTHON = methods().replaced
+PYTHON = native_methods().replaced
 both = pytest.mark.parametrize("how", [NATIVE, PYTHON], ids=["native", "python"])
 
 
@@ -58,7 +58,7 @@ def known(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
 
 
 def test_the_native_methods_are_in_use():
-    assert methods().installed
+    assert native_methods().installed
     assert all(type(m) is MethodDescriptorType for m in NATIVE.values())
     assert all(type(m) is FunctionType for m in PYTHON.values())
     assert all(NATIVE[name].__doc__ == PYTHON[name].__doc__ for name in NAMES)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jitla.runtime.disk_cache import Disk
+from jitla.runtime.disk_cache import DiskCache
 from tests.faults.running import (
     SECONDS,
     X,
@@ -233,7 +233,7 @@ def cleared_meanwhile(at: Path) -> None:
     """Others fill and clear the cache, which is far too small, all the time."""
 
     def clear() -> None:
-        store = Disk(str(at), 100_000)
+        store = DiskCache(str(at), 100_000)
         for k in range(300):
             store.put(f"key{k}", "maker", bytes(5000))
             if k % 10 == 0:

@@ -7,7 +7,7 @@ import sys
 
 import jitla
 from jitla.explanations.text import LEVELS
-from jitla.runtime.disk_cache import Planned
+from jitla.runtime.disk_cache import DiskPlanStore
 from tests.golden.programs import programs
 
 LEVEL = "x86-64-v3"
@@ -21,7 +21,7 @@ def explanations() -> dict[str, jitla.explanations.explanation.Explanation]:
 
 
 if __name__ == "__main__":
-    Planned.on = False  # a plan that another test has left would be found instead of made
+    DiskPlanStore.on = False  # a plan that another test has left would be found instead of made
     with jitla.options(cpu=LEVEL):
         json.dump({name: {level: str(found.at(level)) for level in LEVELS}
                    for name, found in explanations().items()}, sys.stdout)

@@ -12,7 +12,7 @@ from jitla.runtime import process as freed
 _FAULTS = """
 import resource
 import numpy as np
-from jitla.runtime import keep_freed
+from jitla.runtime import retain_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -20,7 +20,7 @@ def faults():
         held = [np.ones(100_000) for _ in range(4)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-print(faults(), int(keep_freed()), faults() and faults())
+print(faults(), int(retain_freed_memory()), faults() and faults())
 """
 
 
@@ -32,5 +32,5 @@ def test_operations_on_freed_memory_meet_no_page_faults() -> None:
 
 
 def test_little_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(freed, "memory", lambda: 4 * freed.BLOCK)
-    assert not freed.keep_freed()
+    monkeypatch.setattr(freed, "memory", lambda: 4 * freed.FREED_BLOCK_BYTES)
+    assert not freed.retain_freed_memory()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ctypes
 
 from jitla.runtime.native_call import (
-    Methods,
-    _counts,
-    _place,
-    method,
+    NativeMethods,
+    _has_refcount_first,
+    _slot_offset,
+    make_method,
 )
 
 
@@ -33,22 +33,22 @@ def test_places_are_where_the_values_are():
     for name in ("a", "b", "c"):
         thing = object()
         setattr(made, name, thing)
-        place = _place(Wider, name)
+        place = _slot_offset(Wider, name)
         assert ctypes.c_void_p.from_address(id(made) + place).value == id(thing)
-    assert _place(Slotted, "a") == _place(Wider, "a")
-    assert len({_place(Wider, name) for name in ("a", "b", "c")}) == 3
+    assert _slot_offset(Slotted, "a") == _slot_offset(Wider, "a")
+    assert len({_slot_offset(Wider, name) for name in ("a", "b", "c")}) == 3
 
 
 def test_what_is_no_slot_has_no_place():
-    assert _place(Open, "a") is None
+    assert _slot_offset(Open, "a") is None
 
 
 def test_this_python_counts_as_expected():
-    assert _counts()
+    assert _has_refcount_first()
 
 
 def test_nothing_is_installed_where_a_slot_is_not_found():
-    native = Methods({}, ("ask",), ("at_a",))
+    native = NativeMethods({}, ("ask",), ("at_a",))
     assert not native.install(Open, {}, {}, {"a": (Open,)})
     assert not native.installed
     assert Open().ask() == "Python"
@@ -58,8 +58,8 @@ def test_classes_that_differ_are_refused():
     class Other:
         __slots__ = ("A", "a")
 
-    assert _place(Other, "a") != _place(Slotted, "a")
-    assert not Methods({}, ("ask",), ("at_a",)).install(Slotted, {}, {}, {"a": (Slotted, Other)})
+    assert _slot_offset(Other, "a") != _slot_offset(Slotted, "a")
+    assert not NativeMethods({}, ("ask",), ("at_a",)).install(Slotted, {}, {}, {"a": (Slotted, Other)})
     assert Slotted().ask() == "Python"
 
 
@@ -69,7 +69,7 @@ def test_a_method_of_a_class_gets_its_instance():
     def given(owner, args, count):
         return owner, [args[i] for i in range(count)]
 
-    made = method(Slotted, "given", ctypes.cast(given, ctypes.c_void_p).value, "What is given.")
+    made = make_method(Slotted, "given", ctypes.cast(given, ctypes.c_void_p).value, "What is given.")
     instance = Slotted()
     assert made(instance, 1, "x") == (instance, [1, "x"])
     assert (made.__name__, made.__doc__) == ("given", "What is given.")

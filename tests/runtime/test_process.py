@@ -11,12 +11,12 @@ import sys; sys.path.insert(0, sys.argv[1])
 import numpy as np
 from jitla import runtime
 assert "llvmlite" not in sys.modules
-assert runtime.installed() is None and runtime.threads() == 1 and runtime.statistics() == {}
+assert runtime.native_launch() is None and runtime.threads() == 1 and runtime.statistics() == {}
 assert runtime.empty((2, 3), np.dtype("f8")).shape == (2, 3)
 assert runtime.empty_ordered((200, 300), np.dtype("f8"), (1, 0)).flags.f_contiguous
 runtime.set_threads(3)
 from tests.runtime.kernels import launch, template
-assert runtime.installed() is launch
+assert runtime.native_launch() is launch
 import jitla.codegen.native.loader as native, tests.runtime.kernels as kernels
 assert native.load_native(kernels.jit.load) is launch
 assert runtime.threads() == (3 if sys.platform == "linux" else 1)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from jitla.runtime import (
-    watched,
+    watch_arrays,
     writes,
 )
 
-needed = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="this system does not tell of writes")
+needed = pytest.mark.skipif(watch_arrays((np.ones(4096),)) is None, reason="no write protection here")
 
 
 @pytest.fixture
@@ -28,18 +28,18 @@ def arrays() -> tuple[np.ndarray, ...]:
 @pytest.mark.parametrize("which", range(3))
 @pytest.mark.parametrize("at", [0, 0.5, 1])
 def test_a_write_at_any_place_is_seen_for_ever(arrays: Any, which: int, at: float) -> None:
-    watch = watched(arrays)
+    watch = watch_arrays(arrays)
     assert watch.is_same() and watch.is_same()
     flat = arrays[which].reshape(-1)
     flat[round(at * (flat.size - 1))] += 1
     assert not watch.is_same()
     assert not watch.is_same()
-    assert watched(arrays).is_same()
+    assert watch_arrays(arrays).is_same()
 
 
 @needed
 def test_what_the_system_writes_is_seen(arrays: Any) -> None:
-    watch = watched(arrays)
+    watch = watch_arrays(arrays)
     with Path("/dev/zero").open("rb") as file:
         file.readinto(memoryview(arrays[0])[5000:5010].cast("B"))
     assert not watch.is_same()
@@ -47,9 +47,9 @@ def test_what_the_system_writes_is_seen(arrays: Any) -> None:
 
 @needed
 def test_two_may_watch_the_same_memory(arrays: Any) -> None:
-    first = watched(arrays[:2])
+    first = watch_arrays(arrays[:2])
     arrays[0][50_000] = 7
-    second = watched(arrays[::2])  # which must not make the write unseen
+    second = watch_arrays(arrays[::2])  # which must not make the write unseen
     assert not first.is_same() and second.is_same()
     arrays[0][50_000] = 8
     assert not second.is_same()
@@ -57,17 +57,17 @@ def test_two_may_watch_the_same_memory(arrays: Any) -> None:
 
 @needed
 def test_memory_that_lies_across_what_is_watched_is_not(arrays: Any) -> None:
-    watch = watched(arrays)
-    assert watched((arrays[0][1000:],)) is None
+    watch = watch_arrays(arrays)
+    assert watch_arrays((arrays[0][1000:],)) is None
     del watch
     gc.collect()
-    assert watched((arrays[0][1000:],)).is_same()
+    assert watch_arrays((arrays[0][1000:],)).is_same()
 
 
 @needed
 def test_a_watch_does_not_keep_arrays() -> None:
     array = np.ones(100_000)
-    gone, watch = weakref.ref(array), watched((array,))
+    gone, watch = weakref.ref(array), watch_arrays((array,))
     del array
     assert gone() is None
     assert watch is not None
@@ -75,10 +75,10 @@ def test_a_watch_does_not_keep_arrays() -> None:
 
 @needed
 def test_a_child_watches_anew(arrays: Any) -> None:
-    watch = watched(arrays)
+    watch = watch_arrays(arrays)
     child = os.fork()
     if not child:
-        own = None if watch.is_same() else watched(arrays)
+        own = None if watch.is_same() else watch_arrays(arrays)
         fine = own is not None and own.is_same()
         arrays[0][:] = 3
         os._exit(0 if fine and not own.is_same() else 1)
@@ -89,10 +89,10 @@ def test_a_child_watches_anew(arrays: Any) -> None:
 @needed
 def test_nothing_is_watched_where_memory_is_lent_to_devices(arrays: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(writes, "_is_pinned", lambda: True)
-    assert watched(arrays) is None
+    assert watch_arrays(arrays) is None
 
 
 def test_nothing_is_watched_where_the_system_does_not_help(arrays: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(writes, "_system", None)
-    monkeypatch.setattr(writes, "_CALLS", {})
-    assert watched(arrays) is None
+    monkeypatch.setattr(writes, "_USERFAULTFD", {})
+    assert watch_arrays(arrays) is None

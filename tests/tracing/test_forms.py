@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from jitla.runtime import watched
+from jitla.runtime import watch_arrays
 from jitla.tracing.sparse import (
     zero_skipping as forms,
 )
@@ -20,7 +20,7 @@ from jitla.tracing.sparse import (
 )
 from tests.tracing.form_calls import product, title, transposed
 
-pytestmark = pytest.mark.skipif(watched((np.ones(4096),)) is None, reason="nobody tells of writes")
+pytestmark = pytest.mark.skipif(watch_arrays((np.ones(4096),)) is None, reason="nobody tells of writes")
 
 RNG = np.random.default_rng(3)
 ROWS, COLUMNS = 300, 40

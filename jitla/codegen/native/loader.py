@@ -30,7 +30,7 @@ from jitla.codegen.native.tape import (
     known_ir,
     tape_ir,
 )
-from jitla.runtime import install, installed
+from jitla.runtime import install_native, native_launch
 
 __all__ = ["SYMBOLS", "load_native", "native_ir"]
 
@@ -64,7 +64,7 @@ def load_native(
 
     `prefix` is put before the text (the module's target). Later calls give the same `launch`.
     """
-    launch = installed()
+    launch = native_launch()
     if launch is None:
         loaded = load(lambda: prefix + native_ir(), SYMBOLS, ("native", prefix))
         # arrays made by the handler call it until the very end of the process: the code, and the
@@ -72,7 +72,7 @@ def load_native(
         for owner in (load, loaded):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(owner))
         fill_table(loaded.addresses["jitla_host"])
-        launch = install(loaded.addresses, _layout())
+        launch = install_native(loaded.addresses, _layout())
     return launch
 
 
