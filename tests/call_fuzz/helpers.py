@@ -249,8 +249,9 @@ class Writer:
 
 WRITER = Writer()
 """,
-    "show": "def show(message, category, filename, lineno, file=None, line=None):\n    log(str(message))\n"
-        "    HANDLER\n",
+    # Called when the block is computed (docs/differences.md): not in the log, whose order is compared.
+    "show": "SHOWN = []\n\n\ndef show(message, category, filename, lineno, file=None, line=None):\n"
+        "    SHOWN.append(str(message))\n    HANDLER\n",
     "Stream": """\
 class Stream:
     def write(self, text):
