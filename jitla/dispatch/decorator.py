@@ -17,7 +17,7 @@ from jitla.dispatch.wrapper_code import (
     code_of,
 )
 from jitla.engine import ENGINE
-from jitla.introspection.frames import hide_module, stays_plain
+from jitla.introspection.frames import BRIDGE_FILES, hide_module, stays_plain
 from jitla.introspection.recursion import (
     DEEP,
     LEVELS,
@@ -201,3 +201,4 @@ class _Driven(Awaitable[Any]):
 
 
 hide_module(__name__)
+BRIDGE_FILES.add(__file__)

@@ -24,7 +24,7 @@ import numpy as np
 
 from jitla.concurrency import relock
 from jitla.config import PROCESS, Config, in_force, local
-from jitla.introspection.frames import MARK
+from jitla.introspection.frames import BRIDGE_FILES, MARK
 from jitla.profiling.call_classes import RUNNING, kind_of_argument
 
 __all__ = [
@@ -440,3 +440,6 @@ class _Signature:
             lines.append(f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
                          f"    {OWN}3 = {OWN}1.t{number}.get(({sizes}).bit_length())\n")
         return "".join(lines)
+
+
+BRIDGE_FILES.add(__file__)

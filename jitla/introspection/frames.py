@@ -22,12 +22,15 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = [
-    "MARK", "hidden", "hide", "hide_module", "looks_at_frames", "looks_beyond", "reader", "stays_plain",
+    "BRIDGE_FILES", "MARK", "hidden", "hide", "hide_module", "looks_at_frames", "looks_beyond", "reader", "stays_plain",
 ]
 
 
 #: What the name of a file ends in whose frames are not counted.
 MARK = " (internal, as importlib._bootstrap)"
+#: Files of jitla with what is called instead of a decorated function: user code that they call goes on in the
+#: session of their caller.
+BRIDGE_FILES: set[str] = set()
 
 
 def hidden(code: CodeType) -> CodeType:

@@ -19,6 +19,7 @@ from weakref import ref
 from numpy import ufunc
 
 from jitla.introspection.frames import (
+    BRIDGE_FILES,
     MARK,
     hide,
 )
@@ -29,8 +30,6 @@ _getframe = sys._getframe
 # Frames of users, of jitla, of jitla where a session begins, and of jitla where it calls users' code that
 # goes on in the session: where code of users was called by other frames of jitla, it interrupts them.
 USER, INTERNAL, ROOT, BRIDGE = 0, 1, 2, 3
-# What is called instead of a decorated function.
-_BRIDGES = (f"{_PACKAGE}calling.py", f"{_PACKAGE}parameters.py")
 # Instructions that may go on in two ways; loops are none of them.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
 _STRAIGHT: dict[int, bool] = {}
@@ -84,7 +83,7 @@ def kind_of(code: CodeType) -> int:
     file = code.co_filename
     if not file.startswith(_PACKAGE):
         return mark(code, USER)
-    return mark(code, BRIDGE if file.removesuffix(MARK) in _BRIDGES else INTERNAL)
+    return mark(code, BRIDGE if file.removesuffix(MARK) in BRIDGE_FILES else INTERNAL)
 
 
 def bridge(function: F) -> F:
