@@ -22,7 +22,8 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = [
-    "BRIDGE_FILES", "MARK", "hidden", "hide", "hide_module", "looks_at_frames", "looks_beyond", "reader", "stays_plain",
+    "BRIDGE_FILES", "MARK", "hidden", "hide", "hide_module", "looks_at_frames", "looks_beyond", "reader",
+    "stays_plain",
 ]
 
 
