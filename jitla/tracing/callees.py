@@ -50,7 +50,7 @@ from jitla.tracing.frames import (
 )
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import through
-from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written
+from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
 from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
 from jitla.tracing.sparse.products import recorded
@@ -129,7 +129,7 @@ class Guarded(Callee):
         # With out=... it answers with arrays where scalars are usual, which proxies are not told.
         if out is ... or any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
-        for array in written(self.function, args, kwargs):
+        for array in written_arrays(self.function, args, kwargs):
             if type(array) not in LAZY:
                 session.before_write(array)
         result = call_at(place_of(_getframe(1)), self.function, args, kwargs)

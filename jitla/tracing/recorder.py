@@ -28,7 +28,7 @@ from jitla.tracing.lazy import (
     meet,
     pending,
 )
-from jitla.tracing.numpy_api.functions import FUNCTIONS, METHOD_NAME, reduction, written
+from jitla.tracing.numpy_api.functions import FUNCTIONS, METHOD_NAMES, reduction, written_arrays
 from jitla.tracing.sparse import zero_skipping as nonzeros
 from jitla.tracing.tape import (
     CELLS,
@@ -436,7 +436,7 @@ class Dispatch(Recording):
         out = kwargs.get("out")
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        for target in written(func, plain, options):
+        for target in written_arrays(func, plain, options):
             self.before_write(target)
         wild = any(map(is_wild, plain))
         if wild or not _NOT_CALLED.issuperset(map(type, plain)) and any(map(callable, plain)) or \
@@ -606,4 +606,4 @@ def _method(func: Any) -> Callable[..., Any]:
     return call
 
 
-METHODS: dict[str, Callable[..., Any]] = {name: _method(f) for f, name in METHOD_NAME.items()}
+METHODS: dict[str, Callable[..., Any]] = {name: _method(f) for f, name in METHOD_NAMES.items()}

@@ -32,7 +32,7 @@ from jitla.tracing.frames import (
 from jitla.tracing.indexing import SUSPENDED, Bound
 from jitla.tracing.lazy import LAZY, Lazy, LazyArray, LazyScalar, forget_metas, in_memory
 from jitla.tracing.numba_ufuncs import is_numba, title_of
-from jitla.tracing.numpy_api.functions import forget_reductions
+from jitla.tracing.numpy_api.functions import clear_reductions
 from jitla.tracing.recorder import Dispatch, forget_inferred
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.sparse.lazy_sparse import is_large
@@ -462,7 +462,7 @@ def forget_sizes() -> None:
     if SIGHT.generation != before:
         forget_metas()
         forget_inferred()
-        forget_reductions()
+        clear_reductions()
 
 
 def drive(

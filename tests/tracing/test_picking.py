@@ -102,14 +102,14 @@ def test_read_later(name, picked):
 @pytest.mark.parametrize("name", TALLIED)
 def test_added_up_later(name, monkeypatch):
     recorded = []
-    plain = scatters._tallied
+    plain = scatters._record_bincount
 
     def noted(*args):
         made = plain(*args)
         recorded.append(made is not NotImplemented)
         return made
 
-    monkeypatch.setattr(scatters, "_tallied", noted)
+    monkeypatch.setattr(scatters, "_record_bincount", noted)
     same(f"{MAKE}\n@jit\ndef f(a, b, g, m):\n    {TALLIED[name]}\n", calls=3)
     assert any(recorded)
 

@@ -63,7 +63,7 @@ LEFT = {
 def _few_are_enough(monkeypatch):
     monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 0)
     monkeypatch.setattr(site_module, "WORTH_A_LOOP", 0)
-    monkeypatch.setattr(spellings, "WORTH_A_VALUE", 0)
+    monkeypatch.setattr(spellings, "MIN_COLUMN_SCAN_ELEMENTS", 0)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""NumPy functions with an operator: reductions, comparisons, reorganisations, bincount."""
+"""The table of handlers of NumPy functions: reductions, comparisons, reorganisations, bincount."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from jitla.tracing.frames import call_here
 from jitla.tracing.gather import GATHERS
 from jitla.tracing.lazy import LAZY, SUMS, LazyArray, LazyScalar, is_cut, pending
 from jitla.tracing.mutation import LEAST_LATER
-from jitla.tracing.numpy_api.composed import COMPOSITIONS, MISSING
-from jitla.tracing.numpy_api.linalg import SPELLINGS, TERMS, axes_of
+from jitla.tracing.numpy_api.composed import COMPOSITIONS, NAN_FUNCTIONS
+from jitla.tracing.numpy_api.linalg import ARRAY_FUNCTIONS, CONTRACTIONS, axes_of
 from jitla.tracing.tape import TRACED
 
 Session = Any  # the session that the arguments belong to
@@ -24,7 +24,7 @@ _FLOATS = frozenset("f")
 _KINDS = frozenset("biuf")
 
 
-def _compared(session: Session, x: Any) -> Any:
+def _comparison_operand(session: Session, x: Any) -> Any:
     """Return the proxy of an array of real numbers, or a finite Python number; None for anything else."""
     if type(x) in _NUMBERS:
         return x if abs(x) < 2 ** 53 else None
@@ -34,13 +34,13 @@ def _compared(session: Session, x: Any) -> Any:
     return array
 
 
-def _near(session: Session, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
-    """Do isclose. What is infinite, or may be a signalling NaN, is replaced before the difference.
+def _isclose_mask(session: Session, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any) -> Any:
+    """Record `isclose`. Infinities and possible signalling NaNs are replaced before the difference is taken.
 
-    NumPy keeps quiet about both.
+    NumPy ignores the warnings of both.
     """
-    x: Any = _compared(session, a)
-    y: Any = _compared(session, b)
+    x: Any = _comparison_operand(session, a)
+    y: Any = _comparison_operand(session, b)
     tolerances = all(type(t) in _NUMBERS and isfinite(t) for t in (rtol, atol))
     if x is None or y is None or type(x) is type(y) is not LazyArray or not tolerances \
             or type(equal_nan) is not bool:
@@ -54,49 +54,49 @@ def _near(session: Session, a: Any, b: Any, rtol: Any, atol: Any, equal_nan: Any
     else:
         y = y if y.dtype.kind in _FLOATS else y.astype(np.result_type(y.dtype, 1.0))
         finite = np.isfinite(y)
-        tame = np.where(finite, y, 0.0)
-        near = (np.abs(quiet - tame) <= atol + rtol * np.abs(tame)) & finite
-    made = near | (x == y)
+        finite_y = np.where(finite, y, 0.0)
+        near = (np.abs(quiet - finite_y) <= atol + rtol * np.abs(finite_y)) & finite
+    mask = near | (x == y)
     if equal_nan and all(type(v) is LazyArray and v.dtype.kind in _FLOATS for v in (x, y)):
-        made = made | np.isnan(x) & np.isnan(y)
-    return made
+        mask = mask | np.isnan(x) & np.isnan(y)
+    return mask
 
 
 def _isclose(session: Session, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8,
              equal_nan: Any = False) -> Any:
-    made = _near(session, a, b, rtol, atol, equal_nan)
-    return made if made is NotImplemented else made[:]  # NumPy's is a view, too
+    mask = _isclose_mask(session, a, b, rtol, atol, equal_nan)
+    return mask if mask is NotImplemented else mask[:]  # NumPy's result is a view, too
 
 
 def _allclose(session: Session, a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8,
               equal_nan: Any = False) -> Any:
-    made = _near(session, a, b, rtol, atol, equal_nan)
-    return made if made is NotImplemented else bool(np.all(made))
+    mask = _isclose_mask(session, a, b, rtol, atol, equal_nan)
+    return mask if mask is NotImplemented else bool(np.all(mask))
 
 
-def _equal(alike: bool) -> Callable[..., Any]:
-    """Do array_equal, or array_equiv, for which shapes need not be alike."""
+def _array_equality(same_shape: bool) -> Callable[..., Any]:
+    """Return the handler of `array_equal`, or of `array_equiv`, which broadcasts."""
     def handler(session: Session, a1: Any, a2: Any, equal_nan: Any = False) -> Any:
-        x, y = _compared(session, a1), _compared(session, a2)
+        x, y = _comparison_operand(session, a1), _comparison_operand(session, a2)
         if type(x) is not LazyArray or type(y) is not LazyArray or equal_nan is not False:
             return NotImplemented
         if x.shape != y.shape:
-            return False if alike else NotImplemented
+            return False if same_shape else NotImplemented
         return bool(np.all(x == y))
     return handler
 
 
 CLOSENESS: dict[Any, Callable[..., Any]] = {
-    np.isclose: _isclose, np.allclose: _allclose, np.array_equal: _equal(True), np.array_equiv: _equal(False),
+    np.isclose: _isclose, np.allclose: _allclose,
+    np.array_equal: _array_equality(True), np.array_equiv: _array_equality(False),
 }
 
 
-  # the session that the arguments belong to
 _DOUBLE, _WORD = np.dtype(np.float64), np.dtype(np.int64)
-_ENDS = {_DOUBLE: (int, float, np.float64), np.dtype(np.float32): (int, float)}
-_EXACT = 1 << 53
-_UNSAFE = frozenset("LQ")  # labels that NumPy does not cast to its own
-MOST_LABELS = 1 << 13  # whose sums stay in the first cache
+_RANGE_TYPES = {_DOUBLE: (int, float, np.float64), np.dtype(np.float32): (int, float)}
+_MAX_EXACT_INT = 1 << 53
+_UNSAFE_LABEL_CHARS = frozenset("LQ")  # label dtypes that NumPy does not cast to intp safely
+MAX_LABELS = 1 << 13  # their sums fit into the L1 cache
 
 
 def _take(
@@ -107,53 +107,54 @@ def _take(
         return NotImplemented
     if (axis is not None or table.ndim != 1) and (type(axis) is not int or axis != 0):
         return NotImplemented
-    if not _are_known(table) or not _are_labels(index) or not index.ndim:
+    if not _has_traced_dtype(table) or not _is_index_array(index) or not index.ndim:
         return NotImplemented
-    made = session.site.at_once("take", index.size, table, index)
-    return session.wrap(call_here(np.take, table, index, axis) if made is None else made)
+    result = session.site.at_once("take", index.size, table, index)
+    return session.wrap(call_here(np.take, table, index, axis) if result is None else result)
 
 
 def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
-    made = _tallied(session, x, weights, minlength)
-    if made is not NotImplemented:
-        return made
+    result = _record_bincount(session, x, weights, minlength)
+    if result is not NotImplemented:
+        return result
     labels, factors = session.plain(x), session.plain(weights)
     if not _are_arrays(labels) or type(minlength) is not int or minlength < 0:
         return NotImplemented
-    weighted = _are_arrays(factors) and _are_known(factors) and factors.dtype.kind != "c"
-    if not _are_labels(labels) or labels.ndim != 1 or factors is not None and not weighted:
+    weighted = _are_arrays(factors) and _has_traced_dtype(factors) and factors.dtype.kind != "c"
+    if not _is_index_array(labels) or labels.ndim != 1 or factors is not None and not weighted:
         return NotImplemented
-    made = session.site.at_once("bincount", labels.size, labels, factors, minlength)
-    return session.wrap(call_here(np.bincount, labels, factors, minlength) if made is None else made)
+    result = session.site.at_once("bincount", labels.size, labels, factors, minlength)
+    return session.wrap(call_here(np.bincount, labels, factors, minlength) if result is None else result)
 
 
-def _tallied(session: Session, x: Any, weights: Any, minlength: Any) -> Any:
-    """Record sums by label, if what is added up is still to be computed; NotImplemented if not.
+def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> Any:
+    """Record `bincount` if an operand is still pending; NotImplemented otherwise.
 
-    Their number has to be known: labels that are read elsewhere are among those there.
+    The number of bins has to be known: the labels are elements of an array in memory, whose bounds are found.
     """
-    if type(x) is not LazyArray or x.ndim != 1 or x.dtype.kind not in "iu" or x.dtype.char in _UNSAFE:
+    if type(x) is not LazyArray or x.ndim != 1 or x.dtype.kind not in "iu" or \
+            x.dtype.char in _UNSAFE_LABEL_CHARS:
         return NotImplemented
     if type(minlength) is not int or minlength < 0 or x.size < LEAST_LATER:
         return NotImplemented
-    parts = (x,) if weights is None else (x, weights)
-    if any(type(p) is not LazyArray or p.shape != x.shape or p.dtype.kind == "c" for p in parts):
+    operands = (x,) if weights is None else (x, weights)
+    if any(type(p) is not LazyArray or p.shape != x.shape or p.dtype.kind == "c" for p in operands):
         return NotImplemented
-    if all(p._v is not None for p in parts):
+    if all(p._v is not None for p in operands):
         return NotImplemented
     labels = session.source(x)
     if labels is None:
         return NotImplemented
     bounds = session.extremes.get(id(labels)) or session.site.at_once("bounds", labels.size, labels)
-    if bounds is None or bounds[0] < 0 or bounds[1] >= max(minlength, MOST_LABELS):
+    if bounds is None or bounds[0] < 0 or bounds[1] >= max(minlength, MAX_LABELS):
         return NotImplemented
     if bounds[1] >= minlength and labels is not x._v:
-        return NotImplemented  # how many there are depends on which of them are read
+        return NotImplemented  # the number of bins depends on which labels are read
     shape = (max(bounds[1] + 1, minlength),)
-    made = session.traced("bincount", parts, (("shape", shape),))
-    if made is not NotImplemented:
-        session.extremes[id(labels)] = bounds  # from now on they are on the tape
-    return made
+    result = session.traced("bincount", operands, (("shape", shape),))
+    if result is not NotImplemented:
+        session.extremes[id(labels)] = bounds  # bounds of an array that the tape reads
+    return result
 
 
 def _histogram(
@@ -164,35 +165,35 @@ def _histogram(
         return NotImplemented
     ends = session.plain(range)
     if ends is not None:
-        known = _ENDS.get(values.dtype, ())
-        if type(ends) not in (tuple, list) or len(ends) != 2 or any(type(e) not in known for e in ends):
+        end_types = _RANGE_TYPES.get(values.dtype, ())
+        if type(ends) not in (tuple, list) or len(ends) != 2 or any(type(e) not in end_types for e in ends):
             return NotImplemented
-        if any(type(e) is int and not -_EXACT < e < _EXACT for e in ends):
+        if any(type(e) is int and not -_MAX_EXACT_INT < e < _MAX_EXACT_INT for e in ends):
             return NotImplemented
-    if values.dtype not in _ENDS or bins < 1:
+    if values.dtype not in _RANGE_TYPES or bins < 1:
         return NotImplemented
-    made = session.site.at_once("histogram", values.size, values, bins, ends)
-    if made is None:
-        made = call_here(np.histogram, values, bins, ends)
-    return tuple(map(session.wrap, made))
+    result = session.site.at_once("histogram", values.size, values, bins, ends)
+    if result is None:
+        result = call_here(np.histogram, values, bins, ends)
+    return tuple(map(session.wrap, result))
 
 
 def add_at(session: Session, target: Any, index: Any, values: Any) -> bool:
-    """Do ``np.add.at(target, index, values)``, if there is a loop for it."""
-    memory, places, given = session.plain(target), session.plain(index), session.plain(values)
-    if not _are_arrays(memory, places):
+    """Run ``np.add.at(target, index, values)`` by a compiled loop; return False if there is none."""
+    memory, positions, addend = session.plain(target), session.plain(index), session.plain(values)
+    if not _are_arrays(memory, positions):
         return False
-    added = given if type(given) is np.ndarray else _single(given, memory.dtype)
-    if added is None:
+    addends = addend if type(addend) is np.ndarray else _scalar_addend(addend, memory.dtype)
+    if addends is None:
         return False
     session.before_write(memory)
-    return session.site.at_once("add_at", places.size, memory, places, added) is True
+    return session.site.at_once("add_at", positions.size, memory, positions, addends) is True
 
 
-def _single(value: Any, dtype: np.dtype) -> np.ndarray | None:
-    """Return a number as an array of `dtype`, if that is what NumPy adds."""
+def _scalar_addend(value: Any, dtype: np.dtype) -> np.ndarray | None:
+    """Return a number as an array of `dtype` if NumPy would add it in that dtype; else None."""
     kind = type(value)
-    if kind is int and dtype in (_DOUBLE, _WORD) and -_EXACT < value < _EXACT:
+    if kind is int and dtype in (_DOUBLE, _WORD) and -_MAX_EXACT_INT < value < _MAX_EXACT_INT:
         return np.array(value, dtype)
     return np.array(value, dtype) if dtype == _DOUBLE and kind in (float, np.float64) else None
 
@@ -201,12 +202,12 @@ def _are_arrays(*values: Any) -> bool:
     return all(map(operator.is_, map(type, values), [np.ndarray] * len(values)))
 
 
-def _are_known(array: np.ndarray) -> bool:
+def _has_traced_dtype(array: np.ndarray) -> bool:
     return array.dtype in TRACED
 
 
-def _are_labels(array: np.ndarray) -> bool:
-    """Tell whether they are integers that all convert to indices."""
+def _is_index_array(array: np.ndarray) -> bool:
+    """Return whether an array has integers that convert safely to indices."""
     return array.dtype.kind in "iu" and array.dtype in TRACED and array.dtype != np.uint64
 
 
@@ -215,39 +216,39 @@ SCATTERS: dict[Any, Callable[..., Any]] = {
 }
 
 
-  # the session that the arguments belong to
-_reduced: dict[Any, tuple[int, tuple, int]] = {}
+# (name, meta id, options) of a reduction -> operator, attributes, meta id of its result.
+_reduction_memo: dict[Any, tuple[int, tuple, int]] = {}
 _AXIS_TYPES = (type(None), int, tuple)
-_MAX_REMEMBERED = 100_000
+_MAX_REDUCTION_MEMO = 100_000
 
-_IS_SCALAR = isinstance(np.count_nonzero(np.zeros(1)), np.integer)  # what counting all elements gives
+_IS_SCALAR = isinstance(np.count_nonzero(np.zeros(1)), np.integer)  # the type of a full count
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 
 
-def forget_reductions() -> None:
-    """Forget reductions by id; the ids have been given up."""
-    _reduced.clear()
+def clear_reductions() -> None:
+    """Clear the memo of reductions: the ids of metas are no longer valid."""
+    _reduction_memo.clear()
 
 
 def reduction(
     session: Session, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
     keepdims: Any = False, initial: Any = _NONE, where: Any = _NONE, ddof: Any = None,
 ) -> Any:
-    """Record a reduction; NotImplemented for the options NumPy has to serve."""
+    """Record a reduction; NotImplemented for options that need the NumPy fallback."""
     plain = dtype is None and out is None and initial is _NONE and where is _NONE
     plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
     key = (name, a._m, axis, keepdims, ddof) if plain else None
-    known = _reduced.get(key)
-    if known is not None and not (name in SUMS and is_cut(a)):
-        op, attrs, meta = known
+    entry_memo = _reduction_memo.get(key)
+    if entry_memo is not None and not (name in SUMS and is_cut(a)):
+        op, attrs, meta = entry_memo
         return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
-    made = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
-    if plain and made is not NotImplemented and made._v is None:
-        entry = session.ops[made._n]
-        if len(_reduced) > _MAX_REMEMBERED:
-            _reduced.clear()
-        _reduced[key] = (entry[0], entry[-1], made._m)
-    return made
+    result = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
+    if plain and result is not NotImplemented and result._v is None:
+        entry = session.ops[result._n]
+        if len(_reduction_memo) > _MAX_REDUCTION_MEMO:
+            _reduction_memo.clear()
+        _reduction_memo[key] = (entry[0], entry[-1], result._m)
+    return result
 
 
 def _checked_reduction(
@@ -262,10 +263,10 @@ def _checked_reduction(
     axes = axes_of(axis, array.ndim)
     if axes is None:
         return NotImplemented
-    keep = False if keepdims is _NONE else keepdims
-    if type(keep) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
+    keep_dims = False if keepdims is _NONE else keepdims
+    if type(keep_dims) is not bool or (name in ("min", "max", "mean", "var", "std") and array.size == 0):
         return NotImplemented
-    attrs: tuple = (("axis", axes), ("keepdims", keep))
+    attrs: tuple = (("axis", axes), ("keepdims", keep_dims))
     if ddof is not None:
         if type(ddof) is not int:
             return NotImplemented
@@ -274,7 +275,7 @@ def _checked_reduction(
             count *= array.shape[i]
         if ddof >= count:
             return NotImplemented
-        attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep))
+        attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep_dims))
     return session.traced(name, (array,), attrs)
 
 
@@ -300,12 +301,12 @@ def _any_like(name: str) -> Callable[..., Any]:
 
 
 def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """Add up what is not zero; older versions of NumPy answer with a number of Python."""
+    """Record the sum of ``a != 0``; older versions of NumPy return a Python int for a full count."""
     array = session.operand(a)
     if type(array) is not LazyArray or type(keepdims) is not bool:
         return NotImplemented
     if array._v is not None and axis is not None and 0 in array._v.strides:
-        return NotImplemented  # it is cast to booleans, and a repeated axis orders the copy in another way
+        return NotImplemented  # the boolean copy of a repeated axis has another layout
     if array.dtype.kind != "b":
         array = session.traced("not_equal", (array, 0))
     elif array._v is not None:
@@ -332,56 +333,56 @@ def _arg_like(name: str) -> Callable[..., Any]:
     def handler(session: Session, a: Any, axis: Any = None, out: Any = None,
                 *, keepdims: Any = False) -> Any:
         array = session.operand(a)
-        keep = False if keepdims is _NONE else keepdims
-        if out is not None or type(array) is not LazyArray or array.size == 0 or type(keep) is not bool:
+        keep_dims = False if keepdims is _NONE else keepdims
+        if out is not None or type(array) is not LazyArray or array.size == 0 or type(keep_dims) is not bool:
             return NotImplemented
         if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
             return NotImplemented
         normal = axis if axis is None else axis % array.ndim
-        return session.traced(name, (array,), (("axis", normal), ("keepdims", keep)))
+        return session.traced(name, (array,), (("axis", normal), ("keepdims", keep_dims)))
     return handler
 
 
-def _array(made: Any) -> Any:
-    """Return what was recorded; what would be a scalar is an array here, which NumPy has to make."""
-    return NotImplemented if type(made) is LazyScalar else made
+def _array_result(result: Any) -> Any:
+    """Return a recorded array; NotImplemented for a scalar, where NumPy returns a 0-d array."""
+    return NotImplemented if type(result) is LazyScalar else result
 
 
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return _array(session.traced("where", (condition, x, y)))
+    return _array_result(session.traced("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
-    if a_min is None or a_max is None or out is not None or any(map(_is_spread, (a, a_min, a_max))):
+    if a_min is None or a_max is None or out is not None or any(map(_has_repeated_axis, (a, a_min, a_max))):
         return NotImplemented
-    made = session.traced("clip", (a, a_min, a_max))
-    if type(made) is LazyArray and made.dtype.kind == "f" and any(
-            _is_array(session.operand(bound), made) for bound in (a_min, a_max)):
-        # Of equal zeros the bound's sign wins here. Each pair would be promoted for itself.
-        x, low, high = (_like(session, each, made) for each in (a, a_min, a_max))
+    result = session.traced("clip", (a, a_min, a_max))
+    if type(result) is LazyArray and result.dtype.kind == "f" and any(
+            _is_elementwise_bound(session.operand(bound), result) for bound in (a_min, a_max)):
+        # Of equal zeros the bound's sign wins here. Without casts each pair would be promoted alone.
+        x, low, high = (_cast_like(session, each, result) for each in (a, a_min, a_max))
         return session.traced("minimum", (session.traced("maximum", (x, low)), high))
-    return made
+    return result
 
 
-def _like(session: Session, x: Any, made: LazyArray) -> Any:
-    """Return an operand in the dtype of what is made of it, but for Python scalars."""
-    known = session.operand(x)
-    if type(known) not in LAZY or known.dtype == made.dtype:
+def _cast_like(session: Session, x: Any, result: LazyArray) -> Any:
+    """Return an operand cast to the dtype of the result; Python scalars stay as they are."""
+    operand = session.operand(x)
+    if type(operand) not in LAZY or operand.dtype == result.dtype:
         return x
-    return session.traced("cast", (x,), (("dtype", made.dtype),))
+    return session.traced("cast", (x,), (("dtype", result.dtype),))
 
 
-def _is_spread(x: Any) -> bool:
-    """Tell whether others order the axes of a result, for `x` does not move along one of them."""
+def _has_repeated_axis(x: Any) -> bool:
+    """Return whether `x` has a zero stride, so that other operands decide the layout of a result."""
     return type(x) is LazyArray and x._v is not None and x._v.ndim > 1 and any(
         by == 0 and n > 1 for by, n in zip(x._v.strides, x._v.shape, strict=True))
 
 
-def _is_array(bound: Any, made: LazyArray) -> bool:
-    """Tell whether NumPy takes a bound value by value; it has a loop of its own for single ones."""
-    return type(bound) is LazyArray and bound.ndim > 0 and (bound.size > 1 or made.size == 1)
+def _is_elementwise_bound(bound: Any, result: LazyArray) -> bool:
+    """Return whether a bound of `clip` is read elementwise; NumPy has a separate loop for scalar bounds."""
+    return type(bound) is LazyArray and bound.ndim > 0 and (bound.size > 1 or result.size == 1)
 
 
 def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
@@ -391,17 +392,17 @@ def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
 def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = None) -> Any:
     if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
         return NotImplemented
-    known = [session.operand(a) for a in arrays]
-    if any(type(a) is not LazyArray for a in known):
+    operands = [session.operand(a) for a in arrays]
+    if any(type(a) is not LazyArray for a in operands):
         return NotImplemented
-    ndim = known[0].ndim
-    if any(a.ndim != ndim for a in known) or not -ndim <= axis < ndim:
+    ndim = operands[0].ndim
+    if any(a.ndim != ndim for a in operands) or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.traced("concatenate", tuple(known), (("axis", axis % ndim),))
+    return session.traced("concatenate", tuple(operands), (("axis", axis % ndim),))
 
 
 def _transpose(session: Session, a: Any, axes: Any = None, *more: Any) -> Any:
-    """Do the function, or the method, which takes axes one by one, too."""
+    """Record the function, or the method, which also takes axes as separate arguments."""
     array = session.operand(a)
     if type(array) is not LazyArray:
         return NotImplemented
@@ -422,10 +423,10 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
     if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
         return NotImplemented
     if array.dtype.kind == "c" and wanted.kind not in "bc":
-        return NotImplemented  # NumPy warns that the imaginary part is lost, at this line
+        return NotImplemented  # NumPy warns about the discarded imaginary part, at the user's line
     if array._v is not None and 0 in array._v.strides:
-        return NotImplemented  # a repeated axis orders the copy in another way than a ufunc's operand
-    return _array(session.traced("cast", (array,), (("dtype", wanted),)))
+        return NotImplemented  # a copy of a repeated axis has another layout than a ufunc's result
+    return _array_result(session.traced("cast", (array,), (("dtype", wanted),)))
 
 
 def _part(name: str) -> Callable[..., Any]:
@@ -436,7 +437,7 @@ def _part(name: str) -> Callable[..., Any]:
 
 
 def _conjugate(session: Session, a: Any, *args: Any, **options: Any) -> Any:
-    """Do the method: of reals it returns the array itself."""
+    """Record the method; of a real array it returns the array itself."""
     if args or options or type(a) is not LazyArray:
         return NotImplemented
     return np.conjugate(a) if a.dtype.kind == "c" else a
@@ -468,46 +469,46 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.transpose: _transpose, np.reshape: _reshape, np.shape: _shape, np.ndarray.astype: _astype,
     np.real: _part("real"), np.imag: _part("imag"), np.angle: _angle, np.ndarray.conj: _conjugate,
     np.ndarray.conjugate: _conjugate, np.iscomplexobj: _is_complex(True),
-    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero, **SPELLINGS, **TERMS, **SCATTERS,
-    **GATHERS, **COMPOSITIONS, **MISSING, **CLOSENESS,
+    np.isrealobj: _is_complex(False), np.count_nonzero: _count_nonzero,
+    **ARRAY_FUNCTIONS, **CONTRACTIONS, **SCATTERS, **GATHERS, **COMPOSITIONS, **NAN_FUNCTIONS, **CLOSENESS,
 }
-# Functions that write into their first argument whatever they are told.
+# Functions that always write to their first argument.
 MUTATING = frozenset({np.copyto, np.put, np.place, np.putmask, np.fill_diagonal, np.put_along_axis})
 _DESTINATION = ("dst", "a", "arr")
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-_out_places: dict[Any, int] = {}
-_MAX_PLACES = 1000
+_output_positions: dict[Any, int] = {}
+_MAX_OUTPUT_POSITIONS = 1000
 
 
-def written(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
-    """Return the arrays that a call of a NumPy function may write to; `args` hold no proxies."""
-    found: list[Any] = list(args[_out_place(func):])
+def written_arrays(func: Any, args: tuple, kwargs: dict) -> list[np.ndarray]:
+    """Return the arrays that a call of a NumPy function may write to; `args` contain no proxies."""
+    candidates: list[Any] = list(args[_first_output_position(func):])
     out = kwargs.get("out")
-    found += out if type(out) is tuple else (out,)
+    candidates += out if type(out) is tuple else (out,)
     overwrites = kwargs.get("overwrite_input") or (func is np.nan_to_num and (args[1:] or kwargs))
     if func in MUTATING or overwrites or getattr(func, "__name__", "") == "at":
-        found.append(args[0] if args else next((kwargs[k] for k in _DESTINATION if k in kwargs), None))
-    return [array for array in found if isinstance(array, np.ndarray)]
+        candidates.append(args[0] if args else next((kwargs[k] for k in _DESTINATION if k in kwargs), None))
+    return [array for array in candidates if isinstance(array, np.ndarray)]
 
 
-def _out_place(func: Any) -> int:
-    """Return the position from which arguments may be places for results."""
+def _first_output_position(func: Any) -> int:
+    """Return the position of the first argument that may be an output array."""
     if isinstance(func, np.ufunc):
         return int(func.nin)
-    place = _out_places.get(func)
-    if place is None:
+    position = _output_positions.get(func)
+    if position is None:
         try:
             names = [p.name for p in signature(func).parameters.values() if p.kind in _POSITIONAL]
         except (TypeError, ValueError):
             names = ["", "", "out"]  # functions without a signature have no output before that
-        place = names.index("out") if "out" in names else len(names) + 255
-        if len(_out_places) > _MAX_PLACES:  # they keep functions alive
-            _out_places.clear()
-        _out_places[func] = place
-    return place
+        position = names.index("out") if "out" in names else len(names) + 255
+        if len(_output_positions) > _MAX_OUTPUT_POSITIONS:  # the keys keep functions alive
+            _output_positions.clear()
+        _output_positions[func] = position
+    return position
 
 
-METHOD_NAME = {
+METHOD_NAMES = {
     np.sum: "sum", np.prod: "prod", np.min: "min", np.max: "max", np.any: "any", np.all: "all",
     np.mean: "mean", np.var: "var", np.std: "std", np.argmin: "argmin", np.argmax: "argmax",
     np.clip: "clip", np.cumsum: "cumsum", np.cumprod: "cumprod", np.dot: "dot", np.transpose: "transpose",

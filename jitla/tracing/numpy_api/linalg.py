@@ -1,4 +1,4 @@
-"""NumPy functions for products: norms, einsum, tensordot; diagonals and stacks."""
+"""NumPy functions recorded as one operator or view: norms, contractions, scans, diagonals, stacks, rolls."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from jitla.tracing.tape import OP_ID
 Session = Any  # the session that the arguments belong to
 _NONE: Any = np._NoValue  # what NumPy's signatures use for "not given"
 _DIAGONAL, _RAVEL = OP_ID["diagonal"], OP_ID["ravel"]
-FARTHEST = 8  # elements that an array is turned by, where that is recorded
-MOST_OPERANDS = 6  # of an einsum that is recorded
+MAX_ROLL_SHIFT = 8  # elements; there is a plan for every shift
+MAX_EINSUM_OPERANDS = 6  # operands of an einsum that is recorded
 _LABELS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 @lru_cache(maxsize=1)
-def _is_own() -> bool:
-    """Say whether NumPy's other way to do an einsum gives memory of its own; older ones gave a view.
+def _optimized_einsum_owns_memory() -> bool:
+    """Return whether NumPy's optimised einsum owns the memory of its result; older versions return a view.
 
-    It is asked when it matters: a product makes OpenBLAS take memory, and end the process if there is none.
+    Evaluated lazily: a product makes OpenBLAS allocate buffers, and abort the process if it cannot.
     """
     square = np.ones((2, 2))
     return bool(np.einsum("ij,ik->kj", square, square, optimize=True).flags.owndata)
 
 
 def axes_of(axis: Any, ndim: int) -> tuple[int, ...] | None:
-    """Return the axes that `axis` means, sorted; None if it is nothing NumPy takes."""
+    """Return the normalised axes of `axis`, sorted; None if NumPy refuses it."""
     if axis is None:
         return tuple(range(ndim))
-    given = axis if type(axis) is tuple else (axis,)
-    if not given or any(type(i) is not int or not -ndim <= i < ndim for i in given):
+    axes = axis if type(axis) is tuple else (axis,)
+    if not axes or any(type(i) is not int or not -ndim <= i < ndim for i in axes):
         return None
-    normal = tuple(sorted(i % ndim for i in given))
+    normal = tuple(sorted(i % ndim for i in axes))
     return normal if len(set(normal)) == len(normal) else None
 
 
-def floats(session: Session, x: Any) -> Any:
+def float_array(session: Session, x: Any) -> Any:
     """Return the proxy of an array of floats; None for anything else."""
     array = session.operand(x)
     return array if type(array) is LazyArray and array.dtype.kind == "f" and array.ndim else None
 
 
 def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
-    array = floats(session, x)
+    array = float_array(session, x)
     if array is None or type(keepdims) is not bool or type(ord) not in (type(None), int, float, str):
         return NotImplemented
     axes = None if axis is None else axes_of(axis, array.ndim)
     if axis is not None and axes is None:
         return NotImplemented
     if axes is None and keepdims:
-        return NotImplemented  # NumPy returns a view of a scalar
-    along = array.ndim if axes is None else len(axes)
-    if ord == "fro" and along == 2 or ord == 2 and along == 1:
+        return NotImplemented  # NumPy's result is a view of a scalar
+    axis_count = array.ndim if axes is None else len(axes)
+    if ord == "fro" and axis_count == 2 or ord == 2 and axis_count == 1:
         ord = None
-    if ord not in (None, 1, math.inf) or ord is not None and (along != 1 or not array.size):
+    if ord not in (None, 1, math.inf) or ord is not None and (axis_count != 1 or not array.size):
         return NotImplemented
     attrs = (("axis", axes), ("keepdims", keepdims), ("order", None if ord is None else float(ord)))
     return session.traced("norm", (array,), attrs)
@@ -70,13 +70,14 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
     """Record sums of products of floats over labelled axes."""
     if out is not None or options or not args or type(args[0]) is not str:
         return NotImplemented
-    arrays = [floats(session, x) for x in args[1:]]
-    given = explicit(args[0])
-    if given is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MOST_OPERANDS:
+    arrays = [float_array(session, x) for x in args[1:]]
+    parsed = parse_subscripts(args[0])
+    if parsed is None or any(a is None for a in arrays) or not 0 < len(arrays) <= MAX_EINSUM_OPERANDS:
         return NotImplemented
-    if len({a.dtype for a in arrays}) > 1 or optimize is not False and (len(arrays) > 2 or not _is_own()):
+    if len({a.dtype for a in arrays}) > 1 or optimize is not False and (
+            len(arrays) > 2 or not _optimized_einsum_owns_memory()):
         return NotImplemented
-    labels, result = given
+    labels, result = parsed
     if len(arrays) == 1 and set(labels[0]) == set(result) and len(labels) == 1:
         if len(set(labels[0])) != len(labels[0]) or len(labels[0]) != arrays[0].ndim:
             return NotImplemented
@@ -85,25 +86,25 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
 
 
 @lru_cache(maxsize=256)
-def explicit(subscripts: str) -> tuple[tuple[str, ...], str] | None:
-    """Return the labels of operands and result, found as NumPy does; None with an ellipsis."""
+def parse_subscripts(subscripts: str) -> tuple[tuple[str, ...], str] | None:
+    """Return the labels of operands and result of an einsum; None for an ellipsis or invalid subscripts."""
     text = subscripts.replace(" ", "")
-    given, arrow, result = text.partition("->")
-    labels = tuple(given.split(","))
+    inputs, arrow, result = text.partition("->")
+    labels = tuple(inputs.split(","))
     if not _LABELS.issuperset("".join(labels) + result):
         return None
     if not arrow:
-        every = "".join(labels)
-        result = "".join(sorted(c for c in set(every) if every.count(c) == 1))
+        all_labels = "".join(labels)
+        result = "".join(sorted(c for c in set(all_labels) if all_labels.count(c) == 1))
     if len(set(result)) < len(result) or not set(result) <= set("".join(labels)):
         return None
     return labels, result
 
 
-WORTH_A_VALUE = 1 << 18  # elements: NumPy's way down columns of so many takes longer than a block of its own
+MIN_COLUMN_SCAN_ELEMENTS = 1 << 18  # a compiled scan down columns is worth a materialisation
 
 
-def _running(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
+def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
     array = session.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
         return NotImplemented
@@ -111,22 +112,22 @@ def _running(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: An
         return NotImplemented
     if array.dtype.itemsize < 8 and array.dtype.kind in "biu" and array._v is not None \
             and 0 in array._v.strides:
-        return NotImplemented  # it is cast, and a repeated axis orders the copy in another way than the sums
+        return NotImplemented  # it is cast: the copy of a repeated axis has another layout than the sums
     normal = axis if axis is None else axis % array.ndim
     if name == "cumsum" and normal == 0 and array.ndim > 1 and (
-            array._v is not None or array.size >= WORTH_A_VALUE):
-        made = session.site.at_once("running", array.size, session.value(array))
-        if made is not None:
-            return session.wrap(made)
+            array._v is not None or array.size >= MIN_COLUMN_SCAN_ELEMENTS):
+        result = session.site.at_once("running", array.size, session.value(array))
+        if result is not None:
+            return session.wrap(result)
     return session.traced(name, (array,), (("axis", normal),))
 
 
 def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    return _running(session, "cumsum", a, axis, dtype, out)
+    return _scan(session, "cumsum", a, axis, dtype, out)
 
 
 def _cumprod(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    return _running(session, "cumprod", a, axis, dtype, out)
+    return _scan(session, "cumprod", a, axis, dtype, out)
 
 
 def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
@@ -146,7 +147,7 @@ def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: 
         return NotImplemented
     axes = axes_of(axis, array.ndim)
     if axes is None or len(axes) == array.ndim and keepdims is not True and array.dtype.kind != "f":
-        return NotImplemented  # NumPy takes a scalar's difference as an array's, which wraps around quietly
+        return NotImplemented  # NumPy's scalar difference wraps around without a warning, as an array's
     options = {} if keepdims is _NONE else {"keepdims": keepdims}
     return np.subtract(np.max(array, axis=axis, **options), np.min(array, axis=axis, **options))
 
@@ -154,8 +155,8 @@ def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: 
 def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _NONE,
           append: Any = _NONE) -> Any:
     array = session.operand(a)
-    given = type(n) is int and n == 1 and prepend is _NONE and append is _NONE and type(axis) is int
-    if not given or type(array) is not LazyArray or array.dtype.kind not in "iufc" or \
+    is_plain = type(n) is int and n == 1 and prepend is _NONE and append is _NONE and type(axis) is int
+    if not is_plain or type(array) is not LazyArray or array.dtype.kind not in "iufc" or \
             not -array.ndim <= axis < array.ndim:
         return NotImplemented
     before = (slice(None),) * (axis % array.ndim)
@@ -163,13 +164,13 @@ def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _
 
 
 def _round(session: Session, a: Any, decimals: Any = 0, out: Any = None) -> Any:
-    array = floats(session, a)
+    array = float_array(session, a)
     if array is None or out is not None or type(decimals) is not int:
         return NotImplemented
     if decimals == 0:
         return np.rint(array)
     if abs(decimals) > 8 or array.ndim > 1:
-        return NotImplemented  # the scale is not exact, or results do not lie as those of ufuncs
+        return NotImplemented  # the scale is inexact, or the layout is not that of a ufunc's result
     scale = 10.0 ** abs(decimals)
     if decimals > 0:
         return np.rint(array * scale) / scale
@@ -197,7 +198,7 @@ def _moveaxis(session: Session, a: Any, source: Any, destination: Any) -> Any:
 
 
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
-    x, y = floats(session, a), floats(session, b)
+    x, y = float_array(session, a), float_array(session, b)
     if x is None or y is None or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
     return session.product("dot", x, y)
@@ -217,8 +218,8 @@ def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
     return session.traced("multiply", (x[:, None], y[None, :]))
 
 
-def _matrix(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
-    """Return the proxy of a matrix whose main diagonal is asked for; None for anything else."""
+def _diagonal_operand(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
+    """Return the proxy of a matrix if its main diagonal is requested; None otherwise."""
     array = session.operand(a)
     plain = all(type(i) is int for i in (offset, axis1, axis2)) and (offset, axis1, axis2) == (0, 0, 1)
     return array if plain and type(array) is LazyArray and array.ndim == 2 else None
@@ -226,14 +227,14 @@ def _matrix(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> An
 
 def _trace(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1, dtype: Any = None,
            out: Any = None) -> Any:
-    matrix = _matrix(session, a, offset, axis1, axis2)
+    matrix = _diagonal_operand(session, a, offset, axis1, axis2)
     if matrix is None or dtype is not None or out is not None:
         return NotImplemented
     return session.traced("trace", (matrix,))
 
 
 def _diagonal(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
-    matrix = _matrix(session, a, offset, axis1, axis2)
+    matrix = _diagonal_operand(session, a, offset, axis1, axis2)
     return NotImplemented if matrix is None else session.view(matrix, "diagonal", (), _DIAGONAL)
 
 
@@ -244,28 +245,28 @@ def _diag(session: Session, v: Any, k: Any = 0) -> Any:
     return _diagonal(session, v, k)
 
 
-def _columns(session: Session, tup: Any) -> Any:
-    """Do column_stack: vectors are columns."""
-    known = _arrays(session, tup)
-    if known is None or any(a.ndim > 2 for a in known):
+def _column_stack(session: Session, tup: Any) -> Any:
+    """Record `column_stack`: vectors become columns."""
+    arrays = _array_sequence(session, tup)
+    if arrays is None or any(a.ndim > 2 for a in arrays):
         return NotImplemented
-    if all(a.ndim == 1 for a in known):
-        return session.traced("stack", tuple(known), (("axis", 1),))
-    columns = tuple([a[:, None] if a.ndim == 1 else a for a in known])
+    if all(a.ndim == 1 for a in arrays):
+        return session.traced("stack", tuple(arrays), (("axis", 1),))
+    columns = tuple([a[:, None] if a.ndim == 1 else a for a in arrays])
     return session.traced("concatenate", columns, (("axis", 1),))
 
 
-def _deep(session: Session, tup: Any) -> Any:
-    """Do dstack: vectors are rows, and matrices one layer deep."""
-    known = _arrays(session, tup)
-    if known is None:
+def _dstack(session: Session, tup: Any) -> Any:
+    """Record `dstack`: vectors become rows of one layer, matrices one layer."""
+    arrays = _array_sequence(session, tup)
+    if arrays is None:
         return NotImplemented
-    layers = tuple([a[None, :, None] if a.ndim == 1 else a[:, :, None] if a.ndim == 2 else a for a in known])
+    layers = tuple([a[None, :, None] if a.ndim == 1 else a[:, :, None] if a.ndim == 2 else a for a in arrays])
     return session.traced("concatenate", layers, (("axis", 2),))
 
 
 def _triangle(upper: bool) -> Callable[..., Any]:
-    """Do triu or tril, as NumPy: zeros where a mask says."""
+    """Return the handler of `triu` or `tril`: NumPy's selection of zeros by a mask."""
     def handler(session: Session, m: Any, k: Any = 0) -> Any:
         array = session.operand(m)
         if type(array) is not LazyArray or array.ndim < 2 or type(k) is not int:
@@ -276,139 +277,138 @@ def _triangle(upper: bool) -> Callable[..., Any]:
     return handler
 
 
-def _joined(across: int) -> Callable[..., Any]:
-    """Do hstack (`across` 1) or vstack (0)."""
+def _concatenation(across: int) -> Callable[..., Any]:
+    """Return the handler of `hstack` (`across` 1) or `vstack` (0)."""
     def handler(session: Session, tup: Any, *, dtype: Any = None, casting: Any = "same_kind") -> Any:
-        known = _arrays(session, tup)
-        if known is None or dtype is not None or casting != "same_kind":
+        arrays = _array_sequence(session, tup)
+        if arrays is None or dtype is not None or casting != "same_kind":
             return NotImplemented
         if across == 0:
-            known = [a[None] if a.ndim == 1 else a for a in known]
-        axis = across if known[0].ndim > 1 else 0
-        return session.traced("concatenate", tuple(known), (("axis", axis),))
+            arrays = [a[None] if a.ndim == 1 else a for a in arrays]
+        axis = across if arrays[0].ndim > 1 else 0
+        return session.traced("concatenate", tuple(arrays), (("axis", axis),))
     return handler
 
 
 def _stack(session: Session, arrays: Any, axis: Any = 0, out: Any = None, *, dtype: Any = None,
            casting: Any = "same_kind") -> Any:
-    known = _arrays(session, arrays)
-    if known is None or out is not None or dtype is not None or casting != "same_kind":
+    operands = _array_sequence(session, arrays)
+    if operands is None or out is not None or dtype is not None or casting != "same_kind":
         return NotImplemented
-    ndim = known[0].ndim + 1
+    ndim = operands[0].ndim + 1
     if type(axis) is not int or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.traced("stack", tuple(known), (("axis", axis % ndim),))
+    return session.traced("stack", tuple(operands), (("axis", axis % ndim),))
 
 
-def _arrays(session: Session, given: Any) -> list[Any] | None:
-    """Return the proxies of a list or tuple of arrays; None if it is anything else."""
-    if type(given) not in (list, tuple) or not given or not any(type(a) in LAZY for a in given):
+def _array_sequence(session: Session, sequence: Any) -> list[Any] | None:
+    """Return the proxies of a list or tuple of arrays; None for anything else."""
+    if type(sequence) not in (list, tuple) or not sequence or not any(type(a) in LAZY for a in sequence):
         return None
-    known = [session.operand(a) for a in given]
-    return known if all(type(a) is LazyArray and a.ndim for a in known) else None
+    arrays = [session.operand(a) for a in sequence]
+    return arrays if all(type(a) is LazyArray and a.ndim for a in arrays) else None
 
 
 def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
-    """Record zeros or elements around an array; widths are one number, a pair, or a pair for every axis."""
-    known = session.operand(array)
-    if type(known) is not LazyArray or not known.ndim or options:
+    """Record padding of an array; widths are one number, a pair, or a pair for every axis."""
+    operand = session.operand(array)
+    if type(operand) is not LazyArray or not operand.ndim or options:
         return NotImplemented
     if type(mode) is not str:
         return NotImplemented
     try:
-        widths = np.broadcast_to(np.asarray(pad_width), (known.ndim, 2))
+        widths = np.broadcast_to(np.asarray(pad_width), (operand.ndim, 2))
     except ValueError:
         return NotImplemented
     if widths.dtype.kind != "i" or widths.min() < 0:
         return NotImplemented
     if mode != "constant":
-        return padded(session, known, widths, mode)
-    return session.traced("pad", (known,), (("widths", tuple(map(tuple, widths.tolist()))),))
+        return padded(session, operand, widths, mode)
+    return session.traced("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 
 def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
-    """Record an array turned by a few elements, as in stencils: there is a plan for every shift."""
+    """Record an array rolled by a few elements, as in stencils."""
     array = session.operand(a)
     if type(array) is not LazyArray or not (shape := array.shape) or 0 in shape:
         return NotImplemented
     if array._v is not None and min(array._v.strides) <= 0:
-        return NotImplemented  # what reads the copy in its place would lie in another order
-    if axis is None:  # NumPy turns what `ravel` makes, and gives it its shape again, which is a view
-        made = _roll(session, array, shift, 0) if len(shape) == 1 else NotImplemented
-        return made if made is NotImplemented else made.reshape(shape)
-    given = (shift, axis)
+        return NotImplemented  # a consumer of the copy would have another layout
+    if axis is None:  # NumPy rolls the ravelled array and returns a reshaped view
+        result = _roll(session, array, shift, 0) if len(shape) == 1 else NotImplemented
+        return result if result is NotImplemented else result.reshape(shape)
+    arguments = (shift, axis)
     if type(shift) is not int or type(axis) is not int:
-        along = axis if type(axis) is tuple else (axis,)
-        by = shift if type(shift) is tuple else (shift,)
-        if not all(isinstance(n, (int, np.integer)) for n in (*by, *along)):
+        axes = axis if type(axis) is tuple else (axis,)
+        shifts = shift if type(shift) is tuple else (shift,)
+        if not all(isinstance(n, (int, np.integer)) for n in (*shifts, *axes)):
             return NotImplemented
-        given = tuple(map(int, by)), tuple(map(int, along))
-    attrs = _turned(*given, len(shape))
+        arguments = tuple(map(int, shifts)), tuple(map(int, axes))
+    attrs = _roll_attributes(*arguments, len(shape))
     return NotImplemented if attrs is None else session.traced("roll", (array,), attrs)
 
 
 @lru_cache(maxsize=1024)
-def _turned(shift: Any, axis: Any, ndim: int) -> tuple | None:
-    """Return by how much each axis is turned, as attributes; None if that is far, or NumPy refuses it."""
-    by = shift if type(shift) is tuple else (shift,)
-    along = axis if type(axis) is tuple else (axis,)
-    count = max(len(by), len(along))
-    by, along = (t * count if len(t) == 1 else t for t in (by, along))
-    if len(by) != len(along) or any(not -ndim <= i < ndim for i in along):
+def _roll_attributes(shift: Any, axis: Any, ndim: int) -> tuple | None:
+    """Return the shift of each axis as attributes; None if one is too large or NumPy refuses them."""
+    amounts = shift if type(shift) is tuple else (shift,)
+    axes = axis if type(axis) is tuple else (axis,)
+    count = max(len(amounts), len(axes))
+    amounts, axes = (t * count if len(t) == 1 else t for t in (amounts, axes))
+    if len(amounts) != len(axes) or any(not -ndim <= i < ndim for i in axes):
         return None
     shifts = [0] * ndim
-    for n, i in zip(by, along, strict=True):
+    for n, i in zip(amounts, axes, strict=True):
         shifts[i] += n
-    return (("shifts", tuple(shifts)),) if max(map(abs, shifts)) <= FARTHEST else None
+    return (("shifts", tuple(shifts)),) if max(map(abs, shifts)) <= MAX_ROLL_SHIFT else None
 
 
-SPELLINGS: dict[Any, Callable[..., Any]] = {
+ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.linalg.norm: _norm, np.einsum: einsum, np.cumsum: _cumsum, np.cumprod: _cumprod,
     np.expand_dims: _expand_dims, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis,
     np.ptp: _ptp, np.diff: _diff, np.round: _round, np.around: _round,
     np.inner: _inner, np.outer: _outer, np.ravel: _ravel, np.trace: _trace, np.diagonal: _diagonal,
     np.diag: _diag,
-    np.column_stack: _columns, np.pad: _pad, np.roll: _roll,
-    np.hstack: _joined(1), np.vstack: _joined(0), np.stack: _stack, np.dstack: _deep,
+    np.column_stack: _column_stack, np.pad: _pad, np.roll: _roll,
+    np.hstack: _concatenation(1), np.vstack: _concatenation(0), np.stack: _stack, np.dstack: _dstack,
     np.tril: _triangle(upper=False), np.triu: _triangle(upper=True),
 }
 
 
-  # the session that the arguments belong to
 _WINDOWS = OP_ID["windows"]
 _SLIDING = np.lib.stride_tricks.sliding_window_view
 
 
 def _einsum(session: Session, *args: Any, optimize: Any = False, **options: Any) -> Any:
     if session.site.unrolls and optimize is False and len(args) == 3:
-        made = _integer_einsum(session, *args, **options)
-        if made is not NotImplemented:
-            return made
+        result = _integer_einsum(session, *args, **options)
+        if result is not NotImplemented:
+            return result
     return einsum(session, *args, optimize=optimize, **options)
 
 
 def _integer_einsum(session: Session, subscripts: Any, x: Any, y: Any, out: Any = None, dtype: Any = None,
                     **options: Any) -> Any:
-    """Record sums of products of two arrays of integers, which are cast before to `dtype`."""
+    """Record an einsum of two arrays of integers, cast to `dtype` first."""
     arrays = [session.operand(a) for a in (x, y)]
-    given = explicit(subscripts) if type(subscripts) is str else None
-    if out is not None or options or given is None or len(given[0]) != 2 or not given[1] or any(
+    parsed = parse_subscripts(subscripts) if type(subscripts) is str else None
+    if out is not None or options or parsed is None or len(parsed[0]) != 2 or not parsed[1] or any(
             type(a) is not LazyArray or a.dtype.kind != "i" for a in arrays):
         return NotImplemented
-    labels, result = given
+    labels, result = parsed
     if dtype is not None:
-        wanted = np.dtype(dtype)
-        if wanted.kind != "i" or any(a.dtype.itemsize >= wanted.itemsize for a in arrays):
+        accumulator = np.dtype(dtype)
+        if accumulator.kind != "i" or any(a.dtype.itemsize >= accumulator.itemsize for a in arrays):
             return NotImplemented
-        arrays = [a.astype(wanted) for a in arrays]
-    if any(type(a) is not LazyArray or len(own) != a.ndim or len(set(own)) < len(own)
-           for a, own in zip(arrays, labels, strict=True)) or arrays[0].dtype != arrays[1].dtype:
+        arrays = [a.astype(accumulator) for a in arrays]
+    if any(type(a) is not LazyArray or len(axis_labels) != a.ndim or len(set(axis_labels)) < len(axis_labels)
+           for a, axis_labels in zip(arrays, labels, strict=True)) or arrays[0].dtype != arrays[1].dtype:
         return NotImplemented
     return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
 def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
-    """Record a product over several axes as NumPy makes it: of two matrices."""
+    """Record a product over several axes as NumPy's: reshaped to one product of matrices."""
     x, y = (session.operand(z) for z in (a, b))
     if type(x) is not LazyArray or type(y) is not LazyArray:
         return NotImplemented
@@ -434,33 +434,33 @@ def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
 
 def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, subok: Any = False,
              writeable: Any = False) -> Any:
-    """Record windows along axes, of arrays in memory, too: what adds them up has to see what they are of."""
+    """Record sliding windows, of arrays in memory, too: a later reduction matches on the array below them."""
     array = session.operand(x)
     if type(array) is not LazyArray or subok or writeable:
         return NotImplemented
     sizes = window_shape if type(window_shape) is tuple else (window_shape,)
-    along = tuple(range(array.ndim)) if axis is None else axis if type(axis) is tuple else (axis,)
-    if len(along) != len(sizes) or any(type(n) is not int or n < 1 for n in sizes) or \
-            any(type(a) is not int or not -array.ndim <= a < array.ndim for a in along):
+    axes = tuple(range(array.ndim)) if axis is None else axis if type(axis) is tuple else (axis,)
+    if len(axes) != len(sizes) or any(type(n) is not int or n < 1 for n in sizes) or \
+            any(type(a) is not int or not -array.ndim <= a < array.ndim for a in axes):
         return NotImplemented
-    along = tuple([a % array.ndim for a in along])
-    if len(set(along)) < len(along) or any(array.shape[a] < n for a, n in zip(along, sizes, strict=True)):
+    axes = tuple([a % array.ndim for a in axes])
+    if len(set(axes)) < len(axes) or any(array.shape[a] < n for a, n in zip(axes, sizes, strict=True)):
         return NotImplemented
-    return session.view(array, _SLIDING, (sizes, along), _WINDOWS, (("axis", along), ("sizes", sizes)),
+    return session.view(array, _SLIDING, (sizes, axes), _WINDOWS, (("axis", axes), ("sizes", sizes)),
                         always=True)
 
 
 def zeros(session: Session, shape: Any = None, dtype: Any = float, order: Any = "C", **options: Any) -> Any:
-    """Record a new array of zeros, which sums begin with whose terms stay together."""
+    """Record a new array of zeros, the start of an accumulation that is then recorded as a whole."""
     sizes = shape if type(shape) is tuple else (shape,)
     if options or type(order) is not str or order != "C" or any(type(n) is not int or n < 1 for n in sizes):
         return NotImplemented
-    wanted = np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else None
-    if wanted is None or wanted.kind not in "if" or not sizes:
+    element_type = np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else None
+    if element_type is None or element_type.kind not in "if" or not sizes:
         return NotImplemented
-    return session.recorded("full", (wanted.type(0),), (("shape", sizes),))
+    return session.recorded("full", (element_type.type(0),), (("shape", sizes),))
 
 
-TERMS: dict[Any, Callable[..., Any]] = {
+CONTRACTIONS: dict[Any, Callable[..., Any]] = {
     np.einsum: _einsum, np.tensordot: _tensordot, _SLIDING: _windows,
 }

@@ -332,7 +332,6 @@ def dense_operand(session: Session, y: Any) -> Any:
     return found if type(found) is LazyArray else None
 
 
-  # the session that the arguments belong to
 Operation = Callable[[Session, Any, Any], Any]
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 _INT = np.dtype(np.int32)

@@ -91,7 +91,6 @@ def quotient(session: Session, x: Any, y: Any) -> Any:
     return sampled_product(session, x, y, inverted=True)
 
 
-  # the session that the arguments belong to
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
 _AXES = {0: 0, -2: 0, 1: 1, -1: 1}
 
@@ -284,7 +283,6 @@ def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:
     return session.traced("csr_vector" if dense.ndim == 1 else "csr_product", operands)
 
 
-  # the session that the arguments belong to
 WORTH = LARGE
 
 _OF_NUMBERS = frozenset({"floor", "ceil", "trunc", "sign"})  # NumPy does not ask the matrix for them
