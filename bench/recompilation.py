@@ -25,7 +25,7 @@ from jitla.cli.demo_algorithms import (
     l2svm,
     logistic,
 )
-from jitla.tracing import pays
+from jitla.tracing import skipping_pays
 
 Array = np.ndarray
 WARM = 2  # sizes that count as warm-up
@@ -171,7 +171,7 @@ def drift(rows: int, columns: int) -> dict[str, Any]:
                 for way in order:
                     taken[way].append(_timed(run, (ways[way], v)))
         dense_s, stored_s, drifting_s = np.median(taken, axis=1).tolist()
-        out = drifting is not X and pays(X.size, stored.nnz, 1, True)
+        out = drifting is not X and skipping_pays(X.size, stored.nnz, 1, True)
         phases.append({"density": density, "dense_s": dense_s, "stored_s": stored_s, "drifting_s": drifting_s,
                        "left_out": out})
         print(f"{density:10.3f}{dense_s * 1e3:11.3f}{stored_s * 1e3:11.3f}{drifting_s * 1e3:13.3f}"

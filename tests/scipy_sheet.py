@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.scipy_sheet", description=__doc__.split(":")[0])
     parser.add_argument("--usual", action="store_true", help="leave small matrices to SciPy, as usual")
     if not parser.parse_args().usual:
-        compressed.WORTH = 0
+        compressed.MIN_RECORDED_ELEMENTS = 0
     wrong = 0
     every = list(bodies())
     for number, body in enumerate(every):

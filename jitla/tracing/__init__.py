@@ -36,7 +36,7 @@ from jitla.tracing.session import (
 )
 from jitla.tracing.site import Fallback, Site
 from jitla.tracing.sparse.sparsify import Sparsified
-from jitla.tracing.sparse.zero_skipping import pays
+from jitla.tracing.sparse.zero_skipping import skipping_pays
 from jitla.tracing.tape import SIGHT
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.uncounted import UNCOUNTED
@@ -44,6 +44,7 @@ from jitla.tracing.uncounted import UNCOUNTED
 __all__ = [
     "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW",
     "Patience", "Recompilation", "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby",
-    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "drive", "looped", "pays", "quicken", "run",
+    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "drive", "looped", "quicken", "run",
+    "skipping_pays",
     "user_traceback",
 ]

@@ -53,8 +53,8 @@ from jitla.tracing.numba_ufuncs import through
 from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
 from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
-from jitla.tracing.sparse.products import recorded
-from jitla.tracing.sparse.sparsify import analysed
+from jitla.tracing.sparse.products import record_sparse_call
+from jitla.tracing.sparse.sparsify import apply_in_session
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import CONTAINERS, TAME, is_wild
 
@@ -88,9 +88,9 @@ class Foreign(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = recorded(self.session, self.function, args, kwargs)
+        made = record_sparse_call(self.session, self.function, args, kwargs)
         if made is NotImplemented:
-            made = analysed(self.session, self.function, args, kwargs)
+            made = apply_in_session(self.session, self.function, args, kwargs)
         return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
 
 

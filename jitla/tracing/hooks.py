@@ -38,8 +38,8 @@ from jitla.tracing.recorder import METHODS
 from jitla.tracing.session import MOST_PENDING
 from jitla.tracing.session import Session as HooksSession
 from jitla.tracing.session import Session as LiftingSession
-from jitla.tracing.sparse.lazy_sparse import LazySparse, settled
-from jitla.tracing.sparse.products import recorded
+from jitla.tracing.sparse.lazy_sparse import LazySparse, scipy_matrix
+from jitla.tracing.sparse.products import record_sparse_call
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split
 from jitla.tracing.thread_state import LOCAL
@@ -229,7 +229,8 @@ class Lifting:
         kind = type(obj)
         if kind is np.ndarray:
             value = getattr(session.argument(obj), name)
-        elif name == "T" and (turned := recorded(session, "transpose", (obj,), {})) is not NotImplemented:
+        elif name == "T" and (
+                turned := record_sparse_call(session, "transpose", (obj,), {})) is not NotImplemented:
             value = turned
         elif kind is LazySparse or kind is Sparsified or not runs_code(obj, kind, name):
             value = getattr(obj, name)
@@ -327,7 +328,7 @@ def settle_value(value: Any) -> Any:
 def _object(value: Any, kind: type) -> Any:
     """Return the object that `value` stands for, if it stands for one that is somewhere."""
     if kind is LazySparse:
-        return value if value._made is None else value._made
+        return value if value._matrix is None else value._matrix
     if kind in LAZY:
         if value._v is not None:
             return value._v
@@ -632,7 +633,7 @@ def _identity(*args: Any, **kwargs: Any) -> int:
         if kind in LAZY:
             return id(proxy._s.value(proxy))
         if kind is LazySparse:
-            return id(settled(proxy))
+            return id(scipy_matrix(proxy))
     return id(*args, **kwargs)
 
 

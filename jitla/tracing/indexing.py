@@ -34,7 +34,7 @@ from jitla.tracing.lazy import (
 from jitla.tracing.mutation import Together, lazy_array
 from jitla.tracing.sparse.lazy_sparse import (
     LazySparse,
-    settled,
+    scipy_matrix,
 )
 from jitla.tracing.tape import (
     CELLS,
@@ -133,7 +133,7 @@ class Indexing(Together):
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
         elif kind is LazySparse:
-            return settled(value)
+            return scipy_matrix(value)
         elif kind in _STEPPING:
             # What it steps through is mended where it is; a proxy's own iterator gives arrays.
             for each in get_referents(value):

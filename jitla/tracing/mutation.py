@@ -13,7 +13,7 @@ from jitla.tracing import frames
 from jitla.tracing.force import LISTED, Closing, Store
 from jitla.tracing.hoisting import forget_written
 from jitla.tracing.lazy import Gone, Lazy, LazyArray, in_memory, pending
-from jitla.tracing.sparse.lazy_sparse import forget_known, settle_stored
+from jitla.tracing.sparse.lazy_sparse import invalidate_memos, materialize_pending
 from jitla.tracing.tape import (
     LAYOUTS,
     LEAF,
@@ -58,9 +58,9 @@ class Memory(Closing):
         if self.kept:
             forget_written(self.kept, target)
         if self.stored:
-            settle_stored(self, target)
+            materialize_pending(self, target)
         if self.known:
-            forget_known(self.known, target)
+            invalidate_memos(self.known, target)
         if not self.ghosts:
             return
         alive = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None and g._v is None]

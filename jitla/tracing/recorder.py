@@ -249,7 +249,7 @@ class Recording(Indexing):
 
     def is_read(self, x: LazyArray, y: LazyArray) -> bool:
         """Say whether what product is recorded depends on what is in memory."""
-        return max(x.size, y.size) >= nonzeros.LARGE
+        return max(x.size, y.size) >= nonzeros.MIN_DENSE_ELEMENTS
 
     def product(self, name: str, x: Any, y: Any) -> Any:
         """Record a product of arrays; one of stacks only by the operator, which goes matrix by matrix."""
@@ -259,7 +259,7 @@ class Recording(Indexing):
         if not p.ndim or not q.ndim or name == "dot" and (p.ndim > 2 or q.ndim > 2):
             return NotImplemented
         if self.is_read(p, q):
-            made = nonzeros.product_of_nonzeros(self, p, q)
+            made = nonzeros.record_zero_skipping_product(self, p, q)
             if made is not NotImplemented:
                 return made
         return self.traced(name, (p, q))

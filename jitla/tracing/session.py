@@ -35,7 +35,7 @@ from jitla.tracing.numba_ufuncs import is_numba, title_of
 from jitla.tracing.numpy_api.functions import clear_reductions
 from jitla.tracing.recorder import Dispatch, forget_inferred
 from jitla.tracing.site import LINES_IN_LOOPS, Site
-from jitla.tracing.sparse.lazy_sparse import is_large
+from jitla.tracing.sparse.lazy_sparse import has_large_sparse
 from jitla.tracing.tape import (
     LAYOUTS,
     METAS,
@@ -284,7 +284,7 @@ class Session(Dispatch):
             self.plain(function.__self__)  # its code goes on, outside of the session
         frame = user_frame()
         call: Callable[..., Any] | None = None
-        if is_large(function, plain):
+        if has_large_sparse(function, plain):
             call = partial(self.site.counted, place_of(frame))
         elif is_numba(function):
             call = partial(self.site.compiled, title_of(function), place_of(frame))

@@ -96,7 +96,7 @@ def less_compressed_product(A, B, x):
 
 @pytest.mark.parametrize("program", [less_product, less_compressed_product])
 def test_what_older_classes_make_has_narrow_indices_before_it_meets_an_array(program, monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
     A, B = even(300, 40), sp.csr_matrix(even(300, 40)[::-1])
     B.indices, B.indptr = B.indices.astype("i8"), B.indptr.astype("i8")
     fast, x = jitla.jit(program, compile="sync"), np.full(B.shape, 2.0)

@@ -21,7 +21,7 @@ every = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 @pytest.fixture(autouse=True)
 def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small matrices are recorded, too."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
 
 
 def unusual(kind: type) -> Any:

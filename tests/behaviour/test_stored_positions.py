@@ -34,7 +34,7 @@ def told(function: Callable[..., Any], *given: Any) -> tuple[Any, set[tuple[str,
 def test_policy_only_stored_positions_warn(
     kind: type, stored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
     D = np.random.default_rng(0).uniform(1, 2, (50, 40))
     X = kind(sp.eye_array(50, 40, format="csr"))
     D[(3, 3) if stored else (3, 4)] = 0
@@ -47,7 +47,7 @@ def test_policy_only_stored_positions_warn(
 
 
 def test_policy_sums_of_duplicates_warn_as_part_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
 
     def invalid(name: str) -> set[tuple[str, str]]:
         return {("RuntimeWarning", f"invalid value encountered in {name}")}
@@ -86,7 +86,7 @@ def test_memory_says_which_dtype_index_arrays_have(left: int, monkeypatch: pytes
 
 
 def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
 
     def storing(X: Any, D: Any) -> Any:
         Y, Z = X.astype("f4"), X.multiply(D + 1)

@@ -172,7 +172,7 @@ def record_all() -> None:
     """Let operations on sparse matrices be recorded, however few entries they have."""
     from jitla.tracing.sparse import products as compressed
 
-    compressed.WORTH = 0
+    compressed.MIN_RECORDED_ELEMENTS = 0
 
 
 def split_all() -> None:

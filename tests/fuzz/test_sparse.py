@@ -30,7 +30,7 @@ PARTS = 10
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
     """Record operations on matrices of any size; say nothing."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
     monkeypatch.setattr("scipy.sparse._compressed.np", np)
     load.settle_indices()
     with warnings.catch_warnings():

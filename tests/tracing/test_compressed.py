@@ -17,7 +17,7 @@ from tests.tracing.sparse_calls import differs
 @pytest.fixture(autouse=True)
 def whatever_it_gains(monkeypatch):
     """Small matrices are recorded, too."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
 
 
 ROWS = (sp.csr_array, sp.csr_matrix)
@@ -109,7 +109,7 @@ def test_means_along_an_axis_are_products_with_ones(kind):
 
 
 def test_small_ones_are_scipys(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 1 << 16)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 1 << 16)
     fast = same(lambda x, v: x @ (v[:, None] * v[:5]), matrix(), np.linspace(1, 2, 40))
     assert "csr_product" not in str(jitla.explain(fast))
 
@@ -398,7 +398,7 @@ def test_a_pending_matrix_keeps_the_positions_it_was_made_of(change):
 
 
 def test_what_scipy_does_with_large_matrices_is_counted(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.lazy_sparse.LARGE", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.lazy_sparse.MIN_ELEMENTS", 0)
     fast = jitla.jit(lambda x: x.tocsc().diagonal())
     fast(matrix())
     assert fast.stats().fallbacks == 2 and "tocsc" in str(jitla.coverage())
@@ -513,7 +513,7 @@ def test_zeros_of_coordinates_are_left_out_where_they_meet_infinity(kind):
 
 
 def test_numpy_multiplies_elements_of_arrays_with_a_matrix(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
     X, d = sp.csr_array(np.eye(3)), np.arange(9.0).reshape(3, 3)
     for f in (lambda X, d: np.multiply(X, d), lambda X, d: np.multiply(d * 2, X * 2)):
         found, wanted = jitla.jit(f, compile="sync")(X, d), f(X, d)

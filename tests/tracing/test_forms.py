@@ -29,11 +29,11 @@ ROWS, COLUMNS = 300, 40
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(forms, "is_alone", lambda: True)  # test runners have threads
-    monkeypatch.setattr("jitla.tracing.sparse.products.WORTH", 0)
-    forms.forget_forms()
+    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+    forms.clear_forms()
     with jitla.config.options(invariants="all", compile="sync"):
         yield
-    forms.forget_forms()
+    forms.clear_forms()
 
 
 def drawn(kind: Any = sp.csc_array, index: str = "i4") -> Any:
@@ -144,10 +144,10 @@ def test_forms_go_with_the_matrix() -> None:
     X, fast = drawn(), jitla.jit(product)
     for _ in range(4):
         same(fast, X, V)
-    assert any(each.forms for each in forms._known.values())
+    assert any(each.forms for each in forms._histories.values())
     del X
     gc.collect()
-    assert not any(each.forms for each in forms._known.values())
+    assert not any(each.forms for each in forms._histories.values())
 
 
 @pytest.mark.parametrize(
@@ -179,10 +179,10 @@ def test_not_while_other_threads_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_form_is_made_when_products_have_lost_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "LEAST", 0.0)
+    monkeypatch.setattr(forms, "MIN_SAVING_NS", 0.0)
     X, fast = drawn(), jitla.jit(product)
-    saved = turned.TURNED_ADDED[0] - turned.TURNED_READ[0]
-    uses = int(np.ceil(turned.TURNED / saved))
+    saved = turned.SCATTER_ENTRY_NS[0] - turned.GATHER_ENTRY_NS[0]
+    uses = int(np.ceil(turned.TRANSPOSE_ENTRY_NS / saved))
     with jitla.config.options(invariants="cost"):
         for _ in range(uses - 2):
             fast(X, V)
@@ -201,4 +201,4 @@ def test_small_gains_are_not_watched() -> None:
     with jitla.config.options(invariants="cost"):
         for _ in range(60):
             fast(X, V)
-    assert fast.stats().kept == 0 and not forms._known
+    assert fast.stats().kept == 0 and not forms._histories

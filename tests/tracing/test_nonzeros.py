@@ -31,13 +31,13 @@ ROWS, COLUMNS = 300, 40
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(forms, "is_alone", lambda: True)  # test runners have threads
-    monkeypatch.setattr(nonzeros, "LARGE", 0)
-    monkeypatch.setattr(nonzeros, "BEGUN", 0.0)
+    monkeypatch.setattr(nonzeros, "MIN_DENSE_ELEMENTS", 0)
+    monkeypatch.setattr(nonzeros, "LOOP_START_NS", 0.0)
     forget_metas()
-    forms.forget_forms()
+    forms.clear_forms()
     with jitla.config.options(invariants="all", compile="sync"):
         yield
-    forms.forget_forms()
+    forms.clear_forms()
     forget_metas()
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_left_out_where_that_is_not_wanted(option: dict[str, Any]) ->
 
 
 def test_a_form_is_made_when_products_have_lost_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "LEAST", 0.0)
+    monkeypatch.setattr(forms, "MIN_SAVING_NS", 0.0)
     X, fast = drawn(), jitla.jit(product)
     with jitla.config.options(invariants="cost"):
         for _ in range(20):

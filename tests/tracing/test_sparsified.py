@@ -12,13 +12,13 @@ import pytest
 import jitla
 from jitla.tracing import (
     Sparsified,
-    pays,
+    skipping_pays,
 )
 from jitla.tracing.sparse import sparsify as sparsified
 from jitla.tracing.sparse import (
     zero_skipping as skipping,
 )
-from jitla.tracing.sparse.sparsify import analysed_rows, array_of
+from jitla.tracing.sparse.sparsify import array_of, sparsified_rows
 
 M, N = 90, 70
 
@@ -32,7 +32,7 @@ def matrix(dtype: str = "f8", seed: int = 1, density: float = 0.04) -> np.ndarra
 
 def both(x: np.ndarray) -> tuple[np.ndarray, Any]:
     """The array, and what stands for it."""
-    made = analysed_rows(x)
+    made = sparsified_rows(x)
     assert made is not None and type(made) is Sparsified
     return x, made
 
@@ -274,24 +274,25 @@ def test_products_of_two_that_are_full_are_arrays() -> None:
 
 
 def test_nonzeros_are_estimated_as_the_options_say() -> None:
-    x, y = (skipping.sketched(both(thin(seed))[1]._rows) for seed in (1, 2))
+    x, y = (skipping.sketch_of(both(thin(seed))[1]._rows) for seed in (1, 2))
     wanted = np.count_nonzero(thin(1) @ thin(2))
     found = {}
     for method in ("meta", "worst", "mnc", "weighted"):
         with jitla.options(estimator=method):
-            found[method] = skipping.nonzeros(x, y)
+            found[method] = skipping.estimated_nonzeros(x, y)
     assert len(set(found.values())) == 4 and found["worst"] > 10 * wanted
     for method in ("meta", "mnc", "weighted"):
         assert found[method] == pytest.approx(wanted, rel=0.1)
-    turned = skipping.sketched(both(thin(1))[1].T._rows)
+    turned = skipping.sketch_of(both(thin(1))[1].T._rows)
     assert (turned.rows == x.columns).all()
 
 
 def test_what_pays() -> None:
-    assert pays(10_000, 100, 1) and pays(10_000, 100, 64)
-    assert not pays(10_000, 3000, 1) and not pays(10_000, 1000, 512)
-    assert pays(1_000_000, 300_000, 1, loops=True) and not pays(1_000_000, 600_000, 1, loops=True)
-    assert not pays(10_000, 2_000, 1, loops=True)  # it is not worth beginning
+    assert skipping_pays(10_000, 100, 1) and skipping_pays(10_000, 100, 64)
+    assert not skipping_pays(10_000, 3000, 1) and not skipping_pays(10_000, 1000, 512)
+    assert skipping_pays(1_000_000, 300_000, 1, loops=True)
+    assert not skipping_pays(1_000_000, 600_000, 1, loops=True)
+    assert not skipping_pays(10_000, 2_000, 1, loops=True)  # it is not worth beginning
 
 
 STEPS = [

@@ -1,4 +1,4 @@
-"""Products with sparse matrices, and products sampled at stored positions."""
+"""Products and sums of sparse matrices, products sampled at stored positions, and the table of handlers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 
 from jitla.profiling.call_classes import kinds
 from jitla.tracing.lazy import LazyArray
-from jitla.tracing.sparse import elementwise as entries
-from jitla.tracing.sparse import elementwise as merging
+from jitla.tracing.sparse import elementwise
 from jitla.tracing.sparse.elementwise import (
     Entries,
     dense_operand,
@@ -23,72 +22,79 @@ from jitla.tracing.sparse.elementwise import (
     indices_of,
     is_scalar,
     is_sparse,
-    scaled,
-    whole_entries,
+    scale,
+    unmasked_entries,
 )
-from jitla.tracing.sparse.lazy_sparse import LARGE, RECORDERS, LazySparse, Pattern, Product, install
-from jitla.tracing.sparse.zero_skipping import other_form
+from jitla.tracing.sparse.lazy_sparse import (
+    MIN_ELEMENTS,
+    RECORDERS,
+    LazySparse,
+    Pattern,
+    Product,
+    install_methods,
+)
+from jitla.tracing.sparse.zero_skipping import faster_form
 
-Session = Any  # the session that the arguments belong to
+Session = Any
 
 
-def sampled_product(session: Session, x: Any, y: Any, inverted: bool = False) -> Any:
-    """Do ``x.multiply(y)`` with a dense `y`: coordinates, in the order in which `x` has its entries.
+def sampled_product(session: Session, x: Any, y: Any, reciprocal: bool = False) -> Any:
+    """Record ``x.multiply(y)`` with a dense `y`: coordinates in the order of the entries of `x`.
 
-    If it is `inverted`, entries are multiplied by the reciprocals.
+    With `reciprocal` entries are multiplied by the reciprocals of `y`.
     """
-    dense, given = dense_operand(session, y), whole_entries(session, x)
-    if dense is None or given is None or given.values.dtype.kind not in "biufc":
+    dense, operand = dense_operand(session, y), unmasked_entries(session, x)
+    if dense is None or operand is None or operand.values.dtype.kind not in "biufc":
         return NotImplemented
-    if given.pattern.format == "coo":
-        given = _as_rows(session, given)
-    if given is None or 1 in given.pattern.shape or dense.size == 1:
+    if operand.pattern.format == "coo":
+        operand = _as_rows(session, operand)
+    if operand is None or 1 in operand.pattern.shape or dense.size == 1:
         return NotImplemented
-    found = at_positions(session, given.pattern, dense)
-    if type(found) is not LazyArray:
+    elements = dense_at_positions(session, operand.pattern, dense)
+    if type(elements) is not LazyArray:
         return NotImplemented
-    flag = not given.pattern.axis and given.stay()
-    values = np.multiply(given.values, np.divide(1, found) if inverted else found)
+    is_canonical = not operand.pattern.axis and operand.check_canonical()
+    values = np.multiply(operand.values, np.divide(1, elements) if reciprocal else elements)
     if type(values) is not LazyArray:
         return NotImplemented
-    return LazySparse(session, given.pattern.coordinates(flag), values)
+    return LazySparse(session, operand.pattern.as_coordinates(is_canonical), values)
 
 
-def _as_rows(session: Session, given: Entries) -> Entries | None:
-    """Return coordinates as the compressed rows that SciPy makes of them first."""
-    if given.memory is not None:
-        return whole_entries(session, given.memory.tocsr())
-    pattern = given.pattern
-    if pattern.starts is None or pattern.axis or not pattern.canonical:
+def _as_rows(session: Session, operand: Entries) -> Entries | None:
+    """Return coordinates converted to compressed rows, as SciPy does first; None if that reorders entries."""
+    if operand.memory is not None:
+        return unmasked_entries(session, operand.memory.tocsr())
+    pattern = operand.pattern
+    if pattern.indptr is None or pattern.axis or not pattern.canonical:
         return None
-    return Entries(pattern.compressed(), given.values, None, None)
+    return Entries(pattern.as_compressed(), operand.values, None, None)
 
 
-def at_positions(session: Session, pattern: Pattern, dense: LazyArray) -> Any:
-    """Return the elements of a dense operand, a line of it repeated, at the stored positions."""
-    if (indices := indices_of(session, pattern)) is None:
+def dense_at_positions(session: Session, pattern: Pattern, dense: LazyArray) -> Any:
+    """Record the elements of a dense operand, broadcast along one axis, at the stored positions."""
+    if (proxies := indices_of(session, pattern)) is None:
         return NotImplemented
-    starts, places = indices
-    shape, turned = dense.shape, bool(pattern.axis)
+    indptr, indices = proxies
+    shape, by_columns = dense.shape, bool(pattern.axis)
     if shape == pattern.shape:
-        return session.traced("sampled", (dense.T if turned else dense, starts, places))
+        return session.traced("sampled", (dense.T if by_columns else dense, indptr, indices))
     if shape not in ((pattern.shape[1],), (1, pattern.shape[1]), (pattern.shape[0], 1)):
         return NotImplemented
-    across = shape[-1] == 1  # a column: an element for every row
+    is_column = shape[-1] == 1  # one element per row
     line = dense if dense.ndim == 1 else session.traced("reshape", (dense,), (("shape", (dense.size,)),))
-    if across == turned:
-        return session.traced("by_column", (line, places))
-    return session.traced("by_row", (line, starts, places))
+    if is_column == by_columns:
+        return session.traced("by_column", (line, indices))
+    return session.traced("by_row", (line, indptr, indices))
 
 
-def multiplied(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x.multiply(y)`` with a number or a dense array."""
-    return scaled(session, x, y) if is_scalar(y) else sampled_product(session, x, y)
+def multiply_entries(session: Session, x: Any, y: Any) -> Any:
+    """Record ``x.multiply(y)`` with a number or a dense array."""
+    return scale(session, x, y) if is_scalar(y) else sampled_product(session, x, y)
 
 
-def quotient(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x / y`` with a dense array, which SciPy multiplies by the reciprocals."""
-    return sampled_product(session, x, y, inverted=True)
+def divide_by_dense(session: Session, x: Any, y: Any) -> Any:
+    """Record ``x / y`` with a dense array: SciPy multiplies by the reciprocals."""
+    return sampled_product(session, x, y, reciprocal=True)
 
 
 _FLOATS = frozenset({np.dtype(np.float32), np.dtype(np.float64)})
@@ -97,200 +103,206 @@ _AXES = {0: 0, -2: 0, 1: 1, -1: 1}
 # -- sums ------------------------------------------------------------------------------------------
 
 
-def total(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """Do ``x.sum(axis)``."""
+def sum_entries(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """Record ``x.sum(axis)``."""
     if dtype is not None or out is not None:
         return NotImplemented
-    given = entries_of(session, x)
-    if given is None:
+    operand = entries_of(session, x)
+    if operand is None:
         return NotImplemented
     if axis is None:
-        return _sum_of_all(session, x, given)
-    if type(axis) is not int or axis not in _AXES or given.values.dtype not in _FLOATS:
+        return _sum_of_all(session, x, operand)
+    if type(axis) is not int or axis not in _AXES or operand.values.dtype not in _FLOATS:
         return NotImplemented
-    return _in_lines(session, given, _AXES[axis])
+    return _sum_along(session, operand, _AXES[axis])
 
 
-def _sum_of_all(session: Session, x: Any, given: Entries) -> Any:
-    alone = given.memory is None and x._whole is None and not _is_seen(session, x)
-    if alone and given.values.dtype in _FLOATS:
-        x._summed = True  # whoever asks for more than the sum finds no duplicates
-    elif not given.stay():
+def _sum_of_all(session: Session, x: Any, operand: Entries) -> Any:
+    is_unshared = operand.memory is None and x._base is None and not _has_pending_view(session, x)
+    if is_unshared and operand.values.dtype in _FLOATS:
+        x._sums_duplicates = True  # other uses of the matrix see duplicates summed
+    elif not operand.check_canonical():
         return NotImplemented
-    return given.values.sum()
+    return operand.values.sum()
 
 
-def _is_seen(session: Session, x: LazySparse) -> bool:
-    """Tell whether there is a pending view of `x`."""
+def _has_pending_view(session: Session, x: LazySparse) -> bool:
+    """Return whether `x` has a pending view."""
     alive = [each() for each in session.stored]
-    return any(each is not None and each._whole is x for each in alive)
+    return any(each is not None and each._base is x for each in alive)
 
 
-def _in_lines(session: Session, given: Entries, axis: int, multiplied: bool = False) -> Any:
-    """Add up along `axis`: within compressed lines, or across them; `multiplied`: as SciPy's products do."""
-    pattern, values = given.pattern, given.values
-    if pattern.starts is None:
+def _sum_along(session: Session, operand: Entries, axis: int, as_product: bool = False) -> Any:
+    """Record sums along `axis`: within compressed lines or across them.
+
+    `as_product` adds up in the order of SciPy's products with ones.
+    """
+    pattern, values = operand.pattern, operand.values
+    if pattern.indptr is None:
         return NotImplemented
-    if (indices := indices_of(session, pattern)) is None:
+    if (proxies := indices_of(session, pattern)) is None:
         return NotImplemented
-    starts, places = indices
-    within = axis != pattern.axis
-    # Of coordinates SciPy makes products with ones.
-    reduced = within and not multiplied and pattern.format != "coo"
+    indptr, indices = proxies
+    along_lines = axis != pattern.axis
+    # SciPy sums coordinates by products with ones.
+    reduced = along_lines and not as_product and pattern.format != "coo"
     if session.site.bitwise and not reduced:
-        return NotImplemented  # loops add up in another order
+        return NotImplemented  # compiled loops add in another order
     if reduced:
-        found = session.traced("csr_row_sums", (values, starts))
+        sums = session.traced("csr_row_sums", (values, indptr))
     else:
         ones = session.argument(np.ones(pattern.shape[axis], values.dtype))
-        width = () if within else (("width", pattern.shape[1 - axis]),)
-        name = "csr_vector" if within else "csr_transposed_vector"
-        found = session.traced(name, (values, places, starts, ones), width)
-    if type(found) is not LazyArray or pattern.is_array:
-        return found
-    return _as_matrix(session.value(found), axis, reduced)
+        width = () if along_lines else (("width", pattern.shape[1 - axis]),)
+        name = "csr_vector" if along_lines else "csr_transposed_vector"
+        sums = session.traced(name, (values, indices, indptr, ones), width)
+    if type(sums) is not LazyArray or pattern.is_array:
+        return sums
+    return _as_matrix(session.value(sums), axis, reduced)
 
 
 def _as_matrix(sums: np.ndarray, axis: int, reduced: bool) -> np.matrix:
-    """Return sums along `axis` as SciPy's matrices do; `reduced`: by NumPy, line by line."""
+    """Return sums along `axis` as a `np.matrix`, as SciPy's matrix classes do."""
     if reduced:
-        made: Any = sums.view(np.matrix)
-        return (made.T if axis else made).sum(axis=())
+        matrix: Any = sums.view(np.matrix)
+        return (matrix.T if axis else matrix).sum(axis=())
     return sums.reshape((-1, 1) if axis else (1, -1)).view(np.matrix)
 
 
-def mean(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
-    """Do ``x.mean(axis)``: SciPy adds up entries times the reciprocal of how many elements there are."""
-    given = whole_entries(session, x)
-    if given is None or dtype is not None or out is not None or given.values.dtype.kind not in "f":
+def mean_of_entries(session: Session, x: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+    """Record ``x.mean(axis)``: SciPy sums entries times the reciprocal of the number of elements."""
+    entries_x = unmasked_entries(session, x)
+    if entries_x is None or dtype is not None or out is not None or entries_x.values.dtype.kind not in "f":
         return NotImplemented
     if axis is not None and (type(axis) is not int or axis not in _AXES):
         return NotImplemented
-    shape = given.pattern.shape
-    scale = 1.0 / (math.prod(shape) if axis is None else shape[_AXES[axis]])
-    made = scaled(session, x, scale)
-    if made is NotImplemented or axis is None:
-        return made if made is NotImplemented else total(session, made)
-    summed = entries_of(session, made)
-    return NotImplemented if summed is None else _in_lines(session, summed, _AXES[axis], True)
+    shape = entries_x.pattern.shape
+    factor = 1.0 / (math.prod(shape) if axis is None else shape[_AXES[axis]])
+    scaled = scale(session, x, factor)
+    if scaled is NotImplemented or axis is None:
+        return scaled if scaled is NotImplemented else sum_entries(session, scaled)
+    scaled_entries = entries_of(session, scaled)
+    if scaled_entries is None:
+        return NotImplemented
+    return _sum_along(session, scaled_entries, _AXES[axis], True)
 
 
 # -- products --------------------------------------------------------------------------------------
 
 
 def matmul(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x @ y``, one of them sparse."""
+    """Record ``x @ y`` with at least one sparse operand."""
     if is_sparse(x):
         if is_sparse(y):
-            return _product_of(session, x, y)
-        if type(x) is LazySparse and type(x._whole) is Product and x._made is None and not x._seen:
-            return _in_chain(session, x, y)
-        return _times(session, whole_entries(session, x), y)
+            return _lazy_product(session, x, y)
+        if type(x) is LazySparse and type(x._base) is Product and x._matrix is None and not x._view_method:
+            return _multiply_chain(session, x, y)
+        return _multiply_dense(session, unmasked_entries(session, x), y)
     if not is_sparse(y) or (dense := dense_operand(session, x)) is None:
         return NotImplemented
-    given = whole_entries(session, y)
-    if given is None:
+    operand = unmasked_entries(session, y)
+    if operand is None:
         return NotImplemented
-    turned = Entries(given.pattern.turned(), given.values, None, None)
-    made = _times(session, turned, dense if dense.ndim == 1 else dense.T)
-    return made.T if type(made) is LazyArray else NotImplemented
+    transposed = Entries(operand.pattern.transposed(), operand.values, None, None)
+    product = _multiply_dense(session, transposed, dense if dense.ndim == 1 else dense.T)
+    return product.T if type(product) is LazyArray else NotImplemented
 
 
-def _product_of(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x @ y``, both sparse: what comes next may be a product with the right one first."""
-    left, right = whole_entries(session, x), whole_entries(session, y)
+def _lazy_product(session: Session, x: Any, y: Any) -> Any:
+    """Return a pending ``x @ y`` of two sparse operands; a following product may be reassociated."""
+    left, right = unmasked_entries(session, x), unmasked_entries(session, y)
     if left is None or right is None or session.site.bitwise:
         return NotImplemented
     patterns = left.pattern, right.pattern
     if patterns[0].shape[1] != patterns[1].shape[0]:
         return NotImplemented
     dtype = left.values.dtype
-    if any(p.starts is None or p.format == "coo" or p.narrowed for p in patterns) or dtype not in _FLOATS \
+    if any(p.indptr is None or p.format == "coo" or p.may_narrow for p in patterns) or dtype not in _FLOATS \
             or dtype != right.values.dtype or not _is_finite(left.values) or not _is_finite(right.values):
         return NotImplemented
     shape = patterns[0].shape[0], patterns[1].shape[1]
     both = Product(*(each._replace(memory=None) for each in (left, right)))
-    return LazySparse(session, patterns[0].of_shape(shape), left.values, None, both)
+    return LazySparse(session, patterns[0].with_shape(shape), left.values, None, both)
 
 
-def _in_chain(session: Session, x: LazySparse, y: Any) -> Any:
-    """Do ``(a @ b) @ y`` as ``a @ (b @ y)``, once: a product that is used again is made.
+def _multiply_chain(session: Session, x: LazySparse, y: Any) -> Any:
+    """Record ``(a @ b) @ y`` as ``a @ (b @ y)`` once; a second use of ``a @ b`` computes it.
 
-    Where y is not finite they differ, so that it has to be in memory.
+    Both differ if y is not finite, so it has to be in memory to be checked.
     """
     dense = dense_operand(session, y)
     if dense is None or session.value(dense) is None or not _is_finite(dense):
         return NotImplemented
-    x._seen = "multiplied"
-    right = _times(session, x._whole.right, y)
-    return NotImplemented if right is NotImplemented else _times(session, x._whole.left, right)
+    x._view_method = "multiplied"
+    right = _multiply_dense(session, x._base.right, y)
+    return NotImplemented if right is NotImplemented else _multiply_dense(session, x._base.left, right)
 
 
 def dot(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x.dot(y)``: with a number it is ``x * y``."""
-    return scaled(session, x, y) if is_scalar(y) else matmul(session, x, y)
+    """Record ``x.dot(y)``; with a number it is ``x * y``."""
+    return scale(session, x, y) if is_scalar(y) else matmul(session, x, y)
 
 
-def _times(session: Session, given: Entries | None, y: Any) -> Any:
+def _multiply_dense(session: Session, operand: Entries | None, y: Any) -> Any:
     dense = dense_operand(session, y)
-    if given is None or dense is None or given.pattern.starts is None:
+    if operand is None or dense is None or operand.pattern.indptr is None:
         return NotImplemented
-    shape, pattern, values = dense.shape, given.pattern, given.values
+    shape, pattern, values = dense.shape, operand.pattern, operand.values
     if len(shape) not in (1, 2) or shape[0] != pattern.shape[1]:
         return NotImplemented
     if values._m != dense._m and values.dtype is not dense.dtype or values.dtype not in _FLOATS:
-        dtype = _common(values.dtype, dense.dtype)
+        dtype = _common_dtype(values.dtype, dense.dtype)
         if dtype is None:
             return NotImplemented
         values, dense = (z if z.dtype == dtype else z.astype(dtype) for z in (values, dense))
     if session.site.bitwise and (pattern.axis or len(shape) == 1 or shape[1] == 1):
-        return NotImplemented  # loops add up in another order
-    rows = len(shape) > 1 and shape[1] > 1 and pattern.format == "coo"
-    if rows and not _is_finite(dense):
-        return NotImplemented  # of coordinates SciPy leaves out entries that are 0
+        return NotImplemented  # compiled loops add in another order
+    is_coo_matrix = len(shape) > 1 and shape[1] > 1 and pattern.format == "coo"
+    if is_coo_matrix and not _is_finite(dense):
+        return NotImplemented  # SciPy's product with coordinates skips zero entries
     if len(shape) == 2 and shape[1] == 1:
-        made = _product(session, given, values, dense.reshape(-1))
-        return NotImplemented if made is NotImplemented else made.reshape(-1, 1)
-    made = _product(session, given, values, dense)
-    return made[...] if rows and type(made) is LazyArray else made  # SciPy returns a view
+        product = _record_product(session, operand, values, dense.reshape(-1))
+        return NotImplemented if product is NotImplemented else product.reshape(-1, 1)
+    product = _record_product(session, operand, values, dense)
+    # SciPy's result is a view
+    return product[...] if is_coo_matrix and type(product) is LazyArray else product
 
 
 @lru_cache(maxsize=64)
-def _common(a: np.dtype, b: np.dtype) -> np.dtype | None:
-    """Return the dtype of a product, if there are loops for it."""
+def _common_dtype(a: np.dtype, b: np.dtype) -> np.dtype | None:
+    """Return the dtype of a product; None if there are no loops for it."""
     dtype = np.result_type(a, b)
     return dtype if dtype in _FLOATS and a.kind == b.kind == "f" else None
 
 
 def _is_finite(dense: LazyArray) -> bool:
-    """Tell whether a matrix is in memory and finite; one whose sum overflows need not be found so."""
+    """Return whether a matrix is in memory and certainly finite: its sum is (the sum may overflow)."""
     with np.errstate(all="ignore"):
         return dense._v is not None and bool(np.isfinite(np.add.reduce(dense._v, axis=None)))
 
 
-def _product(session: Session, given: Entries, values: Any, dense: Any) -> Any:
-    pattern, axis = given.pattern, given.pattern.axis
-    if (other := other_form(session, pattern, values, dense.ndim == 1)) is not None:
-        values, places, starts, axis = other
-    elif (indices := indices_of(session, pattern)) is None:
+def _record_product(session: Session, operand: Entries, values: Any, dense: Any) -> Any:
+    pattern, axis = operand.pattern, operand.pattern.axis
+    if (form := faster_form(session, pattern, values, dense.ndim == 1)) is not None:
+        values, indices, indptr, axis = form
+    elif (proxies := indices_of(session, pattern)) is None:
         return NotImplemented
     else:
-        starts, places = indices
-    operands = values, places, starts, dense
+        indptr, indices = proxies
+    operands = values, indices, indptr, dense
     if axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
         return session.traced(name, operands, (("width", pattern.shape[0]),))
     return session.traced("csr_vector" if dense.ndim == 1 else "csr_product", operands)
 
 
-WORTH = LARGE
+MIN_RECORDED_ELEMENTS = MIN_ELEMENTS
 
-_OF_NUMBERS = frozenset({"floor", "ceil", "trunc", "sign"})  # NumPy does not ask the matrix for them
-_CALLED = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})
+_NUMBERS_ONLY = frozenset({"floor", "ceil", "trunc", "sign"})  # as ufuncs, NumPy does not call the matrix
+_FUNCTION_TYPES = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})
 
 
-def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
-    """Record a call of `function`, if it is one of SciPy's that only stored positions matter for."""
+def record_sparse_call(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
+    """Record a call of `function` on sparse matrices by its handler; NotImplemented is the SciPy fallback."""
     scipy = sys.modules.get("scipy.sparse")
     if scipy is None:
         return NotImplemented
@@ -298,108 +310,109 @@ def recorded(session: Session, function: Any, args: tuple, kwargs: dict) -> Any:
         if type(function.__self__) not in kinds(scipy):
             return NotImplemented
         function, args = function.__name__, (function.__self__, *args)
-    elif type(function) not in _CALLED and type(function) is not str:
+    elif type(function) not in _FUNCTION_TYPES and type(function) is not str:
         return NotImplemented
     handler = _HANDLERS.get(function)
-    if handler is None or not args or not _is_worth_it(args):
+    if handler is None or not args or not _is_worth_recording(args):
         return NotImplemented
     try:
         return handler(session, *args, **kwargs)
     except TypeError:
-        return NotImplemented  # SciPy refuses it in its own words
+        return NotImplemented  # SciPy raises the error
 
 
-def _is_worth_it(args: tuple) -> bool:
-    """Tell whether a sparse matrix is among operands, and one of them is large or pending."""
-    known = kinds(sys.modules["scipy.sparse"])
+def _is_worth_recording(args: tuple) -> bool:
+    """Return whether an operand is sparse, and one is pending or large enough."""
+    sparse_kinds = kinds(sys.modules["scipy.sparse"])
     sparse = large = False
     for x in args:
         kind = type(x)
         if kind is LazySparse:
             return True
-        if kind in known:
-            sparse, large = True, large or len(x.data) >= WORTH
+        if kind in sparse_kinds:
+            sparse, large = True, large or len(x.data) >= MIN_RECORDED_ELEMENTS
         elif kind is LazyArray or kind is np.ndarray:
-            large = large or x.size >= WORTH
+            large = large or x.size >= MIN_RECORDED_ELEMENTS
     return sparse and large
 
 
 def _multiply(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x * y``, which is the product of matrices for those that are no arrays."""
+    """Record ``x * y``; for SciPy's matrix classes it is the matrix product."""
     if not is_sparse(x):
-        x, y, turned = y, x, True
+        x, y, is_reflected = y, x, True
     else:
-        turned = False
+        is_reflected = False
     if is_scalar(y):
-        return entries.scaled(session, x, y)
+        return elementwise.scale(session, x, y)
     if is_sparse(y) and x.__class__.__name__.endswith("array"):
-        return merging.merged(session, "multiply", x, y)
+        return elementwise.combine(session, "multiply", x, y)
     if is_sparse(y):
         return NotImplemented
     if x.__class__.__name__.endswith("array"):
         return sampled_product(session, x, y)
-    return matmul(session, y, x) if turned else matmul(session, x, y)
+    return matmul(session, y, x) if is_reflected else matmul(session, x, y)
 
 
 def _multiply_by_name(session: Session, x: Any, y: Any) -> Any:
-    """Do ``np.multiply(x, y)``: with an array NumPy multiplies every element of it with the whole matrix."""
+    """Record ``np.multiply(x, y)``; NumPy treats the matrix as an object beside the elements of an array."""
     single = all(is_sparse(each) or is_scalar(each) for each in (x, y))
     return _multiply(session, x, y) if single else NotImplemented
 
 
 def _divide(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x / y``."""
+    """Record ``x / y``."""
     if not is_sparse(x) or is_sparse(y):
         return NotImplemented
-    return entries.divided(session, x, y) if is_scalar(y) else quotient(session, x, y)
+    return elementwise.divide_by_scalar(session, x, y) if is_scalar(y) else divide_by_dense(session, x, y)
 
 
-def _multiplied(session: Session, x: Any, y: Any) -> Any:
-    """Do ``x.multiply(y)``."""
-    return merging.merged(session, "multiply", x, y) if is_sparse(y) else multiplied(session, x, y)
+def _multiply_method(session: Session, x: Any, y: Any) -> Any:
+    """Record ``x.multiply(y)``."""
+    return elementwise.combine(session, "multiply", x, y) if is_sparse(y) else multiply_entries(session, x, y)
 
 
-def _merged(name: str) -> Callable[..., Any]:
-    """Make what does an operation on two sparse matrices."""
+def _binary_handler(name: str) -> Callable[..., Any]:
+    """Return the handler of an operation on two sparse matrices."""
     def handler(session: Session, x: Any, y: Any) -> Any:
         both = is_sparse(x) and is_sparse(y)
-        return merging.merged(session, name, x, y) if both else NotImplemented
+        return elementwise.combine(session, name, x, y) if both else NotImplemented
 
     return handler
 
 
-def _extreme(name: str) -> Callable[..., Any]:
-    """Make ``x.maximum(y)`` or ``x.minimum(y)``, with another sparse matrix or a number."""
+def _extreme_handler(name: str) -> Callable[..., Any]:
+    """Return the handler of ``x.maximum(y)`` or ``x.minimum(y)`` with a sparse matrix or a number."""
     def handler(session: Session, x: Any, y: Any) -> Any:
         both = is_sparse(x) and is_sparse(y)
-        return merging.merged(session, name, x, y) if both else entries.COMPARISONS[name](session, x, y)
+        if both:
+            return elementwise.combine(session, name, x, y)
+        return elementwise.COMPARISONS[name](session, x, y)
 
     return handler
 
-
-def _issparse(session: Session, x: Any) -> Any:
-    """Do ``issparse(x)`` of a pending matrix."""
-    return True if type(x) is LazySparse else NotImplemented
 
 
 _METHODS: dict[Any, Callable[..., Any]] = {
-    "multiply": _multiplied, "dot": dot, "sum": total, "mean": mean,
-    "power": entries.power, "astype": entries.astype, "copy": entries.copied,
-    "conjugate": entries.conjugate, "conj": entries.conjugate, "transpose": entries.transposed,
-    "maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
-    **entries.UNARY_METHODS, **entries.CONVERSIONS,
+    "multiply": _multiply_method, "dot": dot, "sum": sum_entries, "mean": mean_of_entries,
+    "power": elementwise.elementwise_power, "astype": elementwise.astype, "copy": elementwise.copy_matrix,
+    "conjugate": elementwise.conjugate, "conj": elementwise.conjugate, "transpose": elementwise.transpose,
+    "maximum": _extreme_handler("maximum"), "minimum": _extreme_handler("minimum"),
+    **elementwise.UNARY_METHODS, **elementwise.CONVERSIONS,
 }
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     **_METHODS,
-    **{getattr(np, name): entries.UNARY_METHODS[name] for name in entries.UNARY if name not in _OF_NUMBERS},
-    **{getattr(operator, name): entries.COMPARISONS[name] for name in ("ne", "lt", "gt", "le", "ge", "eq")},
-    operator.add: _merged("add"), operator.sub: _merged("sub"), operator.mul: _multiply,
+    **{getattr(np, name): elementwise.UNARY_METHODS[name] for name in elementwise.UNARY
+       if name not in _NUMBERS_ONLY},
+    **{getattr(operator, name): elementwise.COMPARISONS[name]
+       for name in ("ne", "lt", "gt", "le", "ge", "eq")},
+    operator.add: _binary_handler("add"), operator.sub: _binary_handler("sub"), operator.mul: _multiply,
     np.multiply: _multiply_by_name, operator.matmul: matmul, operator.truediv: _divide,
-    operator.neg: entries.negative, np.negative: entries.negative,
-    abs: entries.absolute, operator.abs: entries.absolute, np.absolute: entries.absolute,
-    operator.pow: entries.operator_power, round: entries.rounded,
-    np.sum: total, np.mean: mean,
+    operator.neg: elementwise.negative, np.negative: elementwise.negative,
+    abs: elementwise.absolute_entries, operator.abs: elementwise.absolute_entries,
+    np.absolute: elementwise.absolute_entries,
+    operator.pow: elementwise.operator_power, round: elementwise.round_entries,
+    np.sum: sum_entries, np.mean: mean_of_entries,
 }
 
-install(_METHODS)
-RECORDERS[__name__] = recorded
+install_methods(_METHODS)
+RECORDERS[__name__] = record_sparse_call

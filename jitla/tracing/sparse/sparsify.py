@@ -1,8 +1,8 @@
-"""A matrix that is mostly zero: compressed rows for products, an array for everything else.
+"""`jitla.sparsify`: an array that is mostly zero, with compressed rows for products.
 
-Positions that are not stored hold 0.0, not -0.0. They are left out of products if all factors are
-finite and so small that no sum can overflow, for then NumPy says nothing and adds zeros; and element by
-element with numbers if 0.0 gives 0.0, which is tried out.
+Positions that are not stored hold 0.0, not -0.0. Products skip them if all factors are finite and no sum can
+overflow: NumPy would add zeros without a warning. Elementwise operations with numbers skip them if they map
+0.0 to 0.0, which is tried first.
 """
 
 
@@ -18,20 +18,20 @@ from jitla.errors import TraceError
 from jitla.process.loading import load
 from jitla.tracing.frames import call_at, place_of, user_frame
 from jitla.tracing.lazy import LAZY, LazyArray
-from jitla.tracing.sparse.products import recorded
+from jitla.tracing.sparse.products import record_sparse_call
 from jitla.tracing.sparse.zero_skipping import (
     Factor,
     Rows,
-    factors,
-    greatest,
     has_loops,
-    multiplied,
-    of_both,
-    pays,
+    max_magnitude,
+    multiply_stored,
+    product_of_sparse,
+    skipping_pays,
+    zero_skipping_factors,
 )
 
-PRODUCTS = frozenset({operator.matmul, np.matmul, np.dot})
-_CELLS: dict[Any, np.ufunc] = {
+PRODUCT_FUNCTIONS = frozenset({operator.matmul, np.matmul, np.dot})
+_UFUNCS: dict[Any, np.ufunc] = {
     operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply,
     operator.truediv: np.true_divide, operator.floordiv: np.floor_divide, operator.mod: np.remainder,
     operator.pow: np.power, operator.lt: np.less, operator.le: np.less_equal, operator.gt: np.greater,
@@ -43,21 +43,21 @@ _NUMBERS = (int, float, np.number, np.bool_)
 
 
 class Sparsified:
-    """Stands for an array; `rows` holds its elements that are not 0.0, until the array is written to.
+    """A proxy of an array; `rows` holds its elements other than 0.0 until the array may be written.
 
-    One that is `kept` is read-only. Of others the array is made when it is asked for, and what asked
-    may write to it: from then on there are no rows.
+    A read-only one has its array from the start. Others make it at the first request, whose caller may write
+    to it: then the rows are dropped.
     """
 
-    __slots__ = ("_rows", "_array", "_kept", "_greatest", "__weakref__")
+    __slots__ = ("_rows", "_array", "_is_read_only", "_max_magnitude", "__weakref__")
     __array_priority__ = 1e5
     ndim = 2
 
     def __init__(self, rows: Rows, array: np.ndarray | None = None) -> None:
         self._rows = rows
         self._array = array
-        self._kept = array is not None
-        self._greatest: float | None = None
+        self._is_read_only = array is not None
+        self._max_magnitude: float | None = None
 
     @property
     def __class__(self) -> type:
@@ -71,19 +71,19 @@ class Sparsified:
     @property
     def dtype(self) -> np.dtype:
         """Dtype of the array."""
-        found: np.dtype = self._rows.dtype if self._array is None else self._array.dtype
-        return found
+        dtype: np.dtype = self._rows.dtype if self._array is None else self._array.dtype
+        return dtype
 
     @property
     def T(self) -> Any:
         """The transposed matrix."""
-        if not self._kept or self._array is None:
+        if not self._is_read_only or self._array is None:
             return array_of(self).T
         return Sparsified(self._rows.T, self._array.T)
 
     def dot(self, other: Any) -> Any:
-        """Return the product with `other`."""
-        return _operated(np.dot, self, other)
+        """Return the dot product with `other`."""
+        return _apply(np.dot, self, other)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(array_of(self), name)
@@ -93,152 +93,153 @@ class Sparsified:
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "__call__" and not options:
-            return _operated(ufunc, *inputs)
-        return _called(getattr(ufunc, method), inputs, options)
+            return _apply(ufunc, *inputs)
+        return _call_numpy(getattr(ufunc, method), inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: tuple, options: dict) -> Any:
         if function is np.dot and len(args) == 2 and not options:
-            return _operated(function, *args)
-        return _called(function, args, options)
+            return _apply(function, *args)
+        return _call_numpy(function, args, options)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return array_of(self).__reduce_ex__(protocol)
 
 
 def array_of(x: Sparsified) -> np.ndarray:
-    """Return the array that `x` stands for."""
+    """Return the dense array of a proxy, made at the first request; the rows are dropped then."""
     if x._array is None:
-        x._array = _filled(x._rows)
+        x._array = _to_dense(x._rows)
         x._rows = None
     return x._array
 
 
-def _filled(rows: Rows) -> np.ndarray:
-    """Return the array of what is stored; zeros keep their signs."""
+def _to_dense(rows: Rows) -> np.ndarray:
+    """Return the dense array of stored elements; stored zeros keep their signs."""
     if rows.format == "csc":
-        return _filled(rows.T).T
-    found = np.zeros(rows.shape, rows.dtype)
-    found[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = rows.data
-    return found
+        return _to_dense(rows.T).T
+    dense = np.zeros(rows.shape, rows.dtype)
+    dense[np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr)), rows.indices] = rows.data
+    return dense
 
 
 # --------------------------------------------------------------------------- outside of sessions
 
 
-def _operated(function: Any, *operands: Any) -> Any:
-    """Do an operation: on what is stored if that is the same and pays, else on arrays."""
+def _apply(function: Any, *operands: Any) -> Any:
+    """Apply an operation to stored elements if that is equivalent and pays, else to arrays."""
     for each in operands:
         if type(each) in LAZY:
-            return analysed(each._s, function, operands, {})
-    if function in PRODUCTS and len(operands) == 2:
-        found = _product(*operands)
+            return apply_in_session(each._s, function, operands, {})
+    if function in PRODUCT_FUNCTIONS and len(operands) == 2:
+        result = _product(*operands)
     else:
-        ufunc = function if type(function) is np.ufunc else _CELLS.get(function)
-        found = NotImplemented if ufunc is None else _cells(ufunc, operands)
-    return _called(function, operands, {}) if found is NotImplemented else found
+        ufunc = function if type(function) is np.ufunc else _UFUNCS.get(function)
+        result = NotImplemented if ufunc is None else _map_stored(ufunc, operands)
+    return _call_numpy(function, operands, {}) if result is NotImplemented else result
 
 
-def _called(function: Any, args: tuple, options: dict[str, Any]) -> Any:
-    """Call `function` with arrays, as if from the user's line."""
-    place = place_of(user_frame())
-    return call_at(place, function, _arrays(args), {k: _arrays(v) for k, v in options.items()})
+def _call_numpy(function: Any, args: tuple, options: dict[str, Any]) -> Any:
+    """Call `function` with dense arrays, as if from the user's line."""
+    user_line = place_of(user_frame())
+    return call_at(user_line, function, _to_arrays(args), {k: _to_arrays(v) for k, v in options.items()})
 
 
-def _arrays(value: Any) -> Any:
-    """Put arrays in place of what stands for them, in lists and tuples too."""
+def _to_arrays(value: Any) -> Any:
+    """Replace proxies by dense arrays, in lists and tuples too."""
     kind = type(value)
     if kind is Sparsified:
         return array_of(value)
     if kind in (list, tuple) and any(type(v) in (Sparsified, list, tuple) for v in value):
-        return kind(map(_arrays, value))
+        return kind(map(_to_arrays, value))
     return value
 
 
-# --------------------------------------------------------------------------- without looking at zeros
+# --------------------------------------------------------------------------- on stored elements
 
 
 def _product(x: Any, y: Any) -> Any:
-    """Multiply what is stored; NotImplemented where that is slower, or not sure to be the same."""
+    """Multiply stored elements; NotImplemented if that is slower or could differ."""
     if type(x) is type(y):
-        return _of_both(x, y)
+        return _multiply_sparse(x, y)
     left = type(x) is Sparsified
     pair = _factors(x, y, traced=False)
-    return NotImplemented if pair is None else multiplied(*pair, left)
+    return NotImplemented if pair is None else multiply_stored(*pair, left)
 
 
 def _factors(x: Any, y: Any, traced: bool) -> tuple[Rows, np.ndarray] | None:
-    """Return rows and array to be multiplied, None if zeros cannot be left out."""
+    """Return rows and array to multiply; None if zeros cannot be skipped."""
     left = type(x) is Sparsified
-    given = _factor(x if left else y)
-    return None if given is None else factors(given, y if left else x, left, traced)
+    factor = _factor(x if left else y)
+    return None if factor is None else zero_skipping_factors(factor, y if left else x, left, traced)
 
 
 def _factor(x: Sparsified) -> Factor | None:
     if x._rows is None:
         return None
-    if x._greatest is None:
-        x._greatest = greatest(x._rows.data)
-    return x._rows, x._greatest
+    if x._max_magnitude is None:
+        x._max_magnitude = max_magnitude(x._rows.data)
+    return x._rows, x._max_magnitude
 
 
-def _of_both(x: Sparsified, y: Sparsified) -> Any:
-    """Multiply what is stored on both sides; the result is an array if it is not mostly zero."""
+def _multiply_sparse(x: Sparsified, y: Sparsified) -> Any:
+    """Multiply stored elements of both factors; the result is a dense array if it has many nonzeros."""
     a, b = _factor(x), _factor(y)
-    rows = None if a is None or b is None else of_both(a, b)
+    rows = None if a is None or b is None else product_of_sparse(a, b)
     if rows is None:
         return NotImplemented
-    found = Sparsified(rows)
-    return found if pays(rows.shape[0] * rows.shape[1], rows.nnz, 1) else array_of(found)
+    product = Sparsified(rows)
+    return product if skipping_pays(rows.shape[0] * rows.shape[1], rows.nnz, 1) else array_of(product)
 
 
 
-def _cells(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Any:
-    """Do `ufunc` to what is stored, the other operands being numbers, if it makes 0.0 of 0.0 silently."""
-    at = [i for i, each in enumerate(operands) if type(each) is Sparsified]
-    if len(at) != 1 or ufunc.nout != 1 or ufunc.nin != len(operands) or operands[at[0]]._rows is None:
+def _map_stored(ufunc: np.ufunc, operands: tuple[Any, ...]) -> Any:
+    """Apply `ufunc` to stored elements and numbers if it maps 0.0 to 0.0 without a warning."""
+    positions = [i for i, each in enumerate(operands) if type(each) is Sparsified]
+    if len(positions) != 1 or ufunc.nout != 1 or ufunc.nin != len(operands) or \
+            operands[positions[0]]._rows is None:
         return NotImplemented
-    if any(not isinstance(v, _NUMBERS) for i, v in enumerate(operands) if i != at[0]):
+    if any(not isinstance(v, _NUMBERS) for i, v in enumerate(operands) if i != positions[0]):
         return NotImplemented
-    rows = operands[at[0]]._rows
+    rows = operands[positions[0]]._rows
     try:
         with np.errstate(all="raise"):
-            tried = ufunc(*_instead(operands, at[0], np.zeros(1, rows.dtype)))
-            # What warns does so for the array, whose line it names.
-            data = ufunc(*_instead(operands, at[0], rows.data))
+            zero_result = ufunc(*_with_operand(operands, positions[0], np.zeros(1, rows.dtype)))
+            # A warning is left to the call with the dense array, at the user's line.
+            data = ufunc(*_with_operand(operands, positions[0], rows.data))
     except (FloatingPointError, OverflowError):
         return NotImplemented
-    if tried.dtype.kind not in "bf" or any(tried.tobytes()):
+    if zero_result.dtype.kind not in "bf" or any(zero_result.tobytes()):
         return NotImplemented
     return Sparsified(type(rows)((data, rows.indices, rows.indptr), shape=rows.shape))
 
 
-def _instead(operands: tuple[Any, ...], at: int, value: Any) -> tuple[Any, ...]:
-    return (*operands[:at], value, *operands[at + 1:])
+def _with_operand(operands: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ...]:
+    return (*operands[:position], value, *operands[position + 1:])
 
 
 # --------------------------------------------------------------------------- in a session
 
 
-def analysed(session: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Do an operation with an operand that is mostly zero; NotImplemented where none is."""
+def apply_in_session(session: Any, function: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """Apply an operation with a `Sparsified` operand in a session; NotImplemented if there is none."""
     if not any(type(a) is Sparsified for a in args):
         return NotImplemented
-    if kwargs or not (function in PRODUCTS or function in _CELLS or type(function) is np.ufunc):
+    if kwargs or not (function in PRODUCT_FUNCTIONS or function in _UFUNCS or type(function) is np.ufunc):
         return NotImplemented
-    if function in PRODUCTS and len(args) == 2:
-        found = _traced_product(session, args)
+    if function in PRODUCT_FUNCTIONS and len(args) == 2:
+        result = _record_product(session, args)
     elif any(type(a) in LAZY for a in args):
-        found = NotImplemented
+        result = NotImplemented
     else:
-        ufunc = function if type(function) is np.ufunc else _CELLS[function]
-        found = _cells(ufunc, args)
-    if found is NotImplemented:
+        ufunc = function if type(function) is np.ufunc else _UFUNCS[function]
+        result = _map_stored(ufunc, args)
+    if result is NotImplemented:
         return function(*(session.argument(array_of(a)) if type(a) is Sparsified else a for a in args))
-    return found
+    return result
 
 
-def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
-    """Record a product of what is stored: the other factor is computed, for it has to be finite."""
+def _record_product(session: Any, args: tuple[Any, ...]) -> Any:
+    """Record a product of stored elements; the other factor is computed, as it has to be finite."""
     if session.site.bitwise:
         return NotImplemented
     x, y = args
@@ -247,17 +248,17 @@ def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
     if type(y) is LazyArray:
         y = session.value(y)
     if type(x) is type(y):
-        return _of_both(x, y)
+        return _multiply_sparse(x, y)
     pair = _factors(x, y, traced=True)
     if pair is None:
         return NotImplemented
     left, (rows, other) = type(x) is Sparsified, pair
     if other is (y if left else x) and has_loops(other, left):
-        found = recorded(
+        product = record_sparse_call(
             session, operator.matmul, (rows if left else rows.T, session.argument(other)), {})
-        if found is not NotImplemented:
-            return found
-    return session.result(multiplied(rows, other, left), (), ())
+        if product is not NotImplemented:
+            return product
+    return session.result(multiply_stored(rows, other, left), (), ())
 
 
 # --------------------------------------------------------------------------- operators
@@ -265,12 +266,12 @@ def _traced_product(session: Any, args: tuple[Any, ...]) -> Any:
 
 def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable[..., Any]:
     def method(self: Sparsified, *others: Any) -> Any:
-        return _operated(function, *others, self) if reflected else _operated(function, self, *others)
+        return _apply(function, *others, self) if reflected else _apply(function, self, *others)
 
     return method
 
 
-def _install() -> None:
+def _install_operators() -> None:
     for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"):
         function = getattr(operator, name)
         setattr(Sparsified, f"__{name}__", _operator(function))
@@ -279,50 +280,50 @@ def _install() -> None:
     for name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "getitem", "setitem",
                  "contains"):
         setattr(Sparsified, f"__{name}__", _operator(getattr(operator, name)))
-    asked: dict[str, Callable[..., Any]] = {
+    builtins: dict[str, Callable[..., Any]] = {
         "bool": bool, "len": len, "iter": iter, "repr": repr, "str": str, "hash": hash, "divmod": divmod,
         "float": float, "int": int, "complex": complex,
     }
-    for name, function in asked.items():
+    for name, function in builtins.items():
         setattr(Sparsified, f"__{name}__", _operator(function))
 
 
-_install()
+_install_operators()
 
 
 _BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
-SMALL = 1 << 16  # elements: a product with fewer takes as long as deciding how to do it
-NARROW = 1 << 31  # elements that indices of four bytes can number
+MIN_ELEMENTS = 1 << 16  # a smaller product takes as long as the decision
+MAX_INT32_ELEMENTS = 1 << 31  # elements that int32 can index
 
 
 def sparsify(x: Any) -> Any:
-    """Return what stands for a copy of `x` if a product with a vector is faster without its zeros."""
+    """Return a proxy of a copy of `x` if a product with a vector is faster without its zeros; else `x`."""
     if type(x) is Sparsified:
         return x
     if not isinstance(x, np.ndarray):
         raise TraceError(f"sparsify needs an ndarray, not {type(x).__name__}")
-    if type(x) is not np.ndarray or x.ndim != 2 or x.dtype not in _BITS or x.size < SMALL:
+    if type(x) is not np.ndarray or x.ndim != 2 or x.dtype not in _BITS or x.size < MIN_ELEMENTS:
         return x
     if x.flags.f_contiguous:
-        found = _sparse_rows(x.T)
-        return x if found is None else found.T
-    found = _sparse_rows(x)
-    return x if found is None else found
+        rows = sparsified_rows(x.T)
+        return x if rows is None else rows.T
+    rows = sparsified_rows(x)
+    return x if rows is None else rows
 
 
-def _sparse_rows(x: np.ndarray) -> Sparsified | None:
-    """Return what stands for a copy of `x`, None if too much is other than 0.0 or not finite."""
+def sparsified_rows(x: np.ndarray) -> Sparsified | None:
+    """Return a proxy of a copy of `x`; None if it is too dense or not finite."""
     bits = x.view(_BITS[x.dtype])  # -0.0 is stored
-    if not pays(x.size, int(np.count_nonzero(bits)), 1, loops=True):
+    if not skipping_pays(x.size, int(np.count_nonzero(bits)), 1, loops=True):
         return None
-    at = np.nonzero(bits)
-    data = x[at]
+    positions = np.nonzero(bits)
+    data = x[positions]
     if not np.isfinite(data).all():
         return None
-    if x.size < NARROW:  # such indices are read faster
-        at = tuple(each.astype(np.int32) for each in at)
-    rows = load("scipy.sparse").csr_array((data, at), shape=x.shape)
-    copy = np.zeros(x.shape, x.dtype)  # pages without elements take no memory
-    copy[at] = data
+    if x.size < MAX_INT32_ELEMENTS:  # narrow indices are read faster
+        positions = tuple(each.astype(np.int32) for each in positions)
+    rows = load("scipy.sparse").csr_array((data, positions), shape=x.shape)
+    copy = np.zeros(x.shape, x.dtype)  # untouched zero pages take no memory
+    copy[positions] = data
     copy.flags.writeable = False
     return Sparsified(rows, copy.view())  # a view of read-only memory stays read-only

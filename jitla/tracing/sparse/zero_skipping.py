@@ -1,4 +1,9 @@
-"""Dense arrays with many zeros: when zeros are skipped, and in which format."""
+"""Cost model and cache of alternative matrix formats: dense arrays without their zeros, narrower indices.
+
+A matrix that is multiplied again and again and not written may get another form: compressed rows of a dense
+one, narrower indices or the other compression axis of a sparse one. A form is made once the time lost without
+it equals the time to make it (ski rental), and dropped when the memory is written or freed.
+"""
 
 from __future__ import annotations
 
@@ -23,198 +28,201 @@ from jitla.tracing.sparse.lazy_sparse import Pattern
 from jitla.tracing.tape import address
 
 Rows = Any  # a csr_array or csc_array of SciPy
-Factor = tuple[Rows, float]  # and the greatest magnitude of an element
-# Nanoseconds: of an element read in a product and of a multiplication of elements, dense and stored; of
-# a multiplication of stored elements that meet; of an element of an array written.
-READ, MULTIPLIED, READ_STORED, MULTIPLIED_STORED, MET, WRITTEN = 0.25, 0.04, 1.2, 0.6, 15.0, 1.0
-# The same of the compiler's loops over what is stored, on all threads; of beginning one; columns they take.
-READ_LOOP, MULTIPLIED_LOOP, BEGUN, MOST_COLUMNS = 0.36, 0.1, 2e4, 32
+Factor = tuple[Rows, float]  # and the maximum magnitude of its elements
+# Times of a product: reading an element and multiplying one, dense and stored; multiplying a pair of stored
+# elements with equal inner index; writing an element of a dense result.
+DENSE_READ_NS, DENSE_MULTIPLY_NS, STORED_READ_NS, STORED_MULTIPLY_NS = 0.25, 0.04, 1.2, 0.6
+PAIR_MULTIPLY_NS, WRITE_NS = 15.0, 1.0
+# The same of compiled loops over stored elements, on all threads; starting one; columns that they support.
+LOOP_READ_NS, LOOP_MULTIPLY_NS, LOOP_START_NS, MAX_LOOP_COLUMNS = 0.36, 0.1, 2e4, 32
 
 # A quarter of the greatest number, by dtype.
 _QUARTER = {char: float(np.finfo(char).max) / 4 for char in "fd"}
 
 
-def pays(size: int, stored: float, columns: int, loops: bool = False) -> bool:
-    """Tell whether multiplying what is stored by so many columns takes less time than all elements.
+def skipping_pays(size: int, stored: float, columns: int, loops: bool = False) -> bool:
+    """Return whether multiplying only the stored elements by `columns` columns is faster than all `size`.
 
-    `loops`: by the compiler's loops or SciPy's, else by SciPy's.
+    `loops`: compiled loops are available beside SciPy's.
     """
-    times = [_time_stored(stored, columns)]
-    if loops and columns <= MOST_COLUMNS:
-        times.append(BEGUN + stored * (READ_LOOP + MULTIPLIED_LOOP * columns))
-    return min(times) < _time_dense(size, columns)
+    times = [_stored_ns(stored, columns)]
+    if loops and columns <= MAX_LOOP_COLUMNS:
+        times.append(LOOP_START_NS + stored * (LOOP_READ_NS + LOOP_MULTIPLY_NS * columns))
+    return min(times) < _dense_ns(size, columns)
 
 
-def _time_dense(size: int, columns: int) -> float:
-    return size * max(READ, MULTIPLIED * columns)
+def _dense_ns(size: int, columns: int) -> float:
+    return size * max(DENSE_READ_NS, DENSE_MULTIPLY_NS * columns)
 
 
-def _time_stored(stored: float, columns: int) -> float:
-    return stored * (READ_STORED + MULTIPLIED_STORED * columns)
+def _stored_ns(stored: float, columns: int) -> float:
+    return stored * (STORED_READ_NS + STORED_MULTIPLY_NS * columns)
 
 
-def greatest(values: np.ndarray) -> float:
-    """Return the greatest magnitude; NaN if there is one."""
+def max_magnitude(values: np.ndarray) -> float:
+    """Return the maximum magnitude; NaN if there is one."""
     if not values.size:
         return 0.0
-    high, low = float(np.maximum.reduce(values, None)), -float(np.minimum.reduce(values, None))
-    return low if low > high else high  # where one is NaN, both are
+    highest, lowest = float(np.maximum.reduce(values, None)), -float(np.minimum.reduce(values, None))
+    return lowest if lowest > highest else highest  # where one is NaN, both are
 
 
-# An error state, kept so that its id stays its own, and whether it ignores numbers that become too small.
-_asked: tuple[Any, bool] = (None, False)
+# An error state, held so that its id stays unique, and whether it ignores underflow.
+_underflow_memo: tuple[Any, bool] = (None, False)
 
 
 def _ignores_underflow() -> bool:
-    global _asked
-    state, ignored = _asked
+    global _underflow_memo
+    state, ignored = _underflow_memo
     if error_state() is not state:
         state, ignored = error_state(), np.geterr()["under"] == "ignore"
-        _asked = state, ignored
+        _underflow_memo = state, ignored
     return ignored
 
 
 def is_silent(x: float, y: float, inner: int, dtype: np.dtype) -> bool:
-    """Tell whether no sum of products overflows, nothing is NaN, and NumPy's own bits are not asked for."""
+    """Return whether a product can neither overflow nor see NaN, and bits may differ from NumPy's."""
     if not x * y * inner < _QUARTER[dtype.char]:  # NaN is not
         return False
     return current().numerics != "strict" and _ignores_underflow()
 
 
-def factors(given: Factor, other: Any, left: bool, traced: bool) -> tuple[Rows, np.ndarray] | None:
-    """Return both factors in the dtype of the product, if zeros can be left out and that pays.
+def zero_skipping_factors(
+    factor: Factor, other: Any, left: bool, traced: bool
+) -> tuple[Rows, np.ndarray] | None:
+    """Return both factors in the dtype of the product if skipping zeros is safe and pays; else None.
 
-    `left`: the rows are the left one of them. `traced`: the product is recorded if there are loops for it.
+    `left`: the sparse rows are the left factor. `traced`: the product is recorded if there are loops for it.
     """
-    rows, most = given
+    rows, magnitude = factor
     if type(other) is not np.ndarray or other.ndim not in (1, 2) or not other.size:
         return None
-    stored, given_dtype = rows.data, other.dtype
-    here, there = rows.shape if left else rows.shape[::-1]
-    dtype = stored.dtype if stored.dtype is given_dtype else np.result_type(stored.dtype, given_dtype)
-    if other.shape[0 if left else -1] != there or dtype.char not in _QUARTER or \
-            given_dtype.char not in _QUARTER:
+    stored, other_dtype = rows.data, other.dtype
+    result_length, inner = rows.shape if left else rows.shape[::-1]
+    dtype = stored.dtype if stored.dtype is other_dtype else np.result_type(stored.dtype, other_dtype)
+    if other.shape[0 if left else -1] != inner or dtype.char not in _QUARTER or \
+            other_dtype.char not in _QUARTER:
         return None
-    loops = traced and given_dtype == dtype and has_loops(other, left)
-    if not pays(here * there, len(stored), other.size // there, loops):
+    loops = traced and other_dtype == dtype and has_loops(other, left)
+    if not skipping_pays(result_length * inner, len(stored), other.size // inner, loops):
         return None
-    if not is_silent(most, greatest(other), there, dtype):
+    if not is_silent(magnitude, max_magnitude(other), inner, dtype):
         return None
     if stored.dtype != dtype:
         rows = rows.astype(dtype)
-    return rows, other if given_dtype == dtype else other.astype(dtype)
+    return rows, other if other_dtype == dtype else other.astype(dtype)
 
 
 def has_loops(other: np.ndarray, left: bool) -> bool:
-    """Tell whether the compiler has loops for stored elements and this factor."""
+    """Return whether there are compiled loops for stored elements and this dense factor."""
     return other.ndim == 1 or left and other.shape[1] > 1
 
 
-def multiplied(rows: Rows, other: np.ndarray, left: bool) -> np.ndarray:
-    """Return the product, as NumPy lays it out."""
+def multiply_stored(rows: Rows, other: np.ndarray, left: bool) -> np.ndarray:
+    """Return the product in NumPy's memory layout."""
     if left:
-        found = rows @ other
+        product = rows @ other
     else:
-        found = rows.T @ other if other.ndim == 1 else (rows.T @ other.T).T
-    return found if found.flags.owndata else np.array(found, order="C")
+        product = rows.T @ other if other.ndim == 1 else (rows.T @ other.T).T
+    return product if product.flags.owndata else np.array(product, order="C")
 
 
-def of_both(a: Factor, b: Factor) -> Rows | None:
-    """Return the rows of a product of which neither factor's zeros are looked at; None if that is slower."""
-    (x, most_x), (y, most_y) = a, b
+def product_of_sparse(a: Factor, b: Factor) -> Rows | None:
+    """Return the sparse product of two sparse factors; None if that is slower or could warn."""
+    (x, magnitude_x), (y, magnitude_y) = a, b
     dtype = np.result_type(x.dtype, y.dtype)
     if x.shape[1] != y.shape[0] or dtype.char not in "fd":
         return None
-    left, right = sketched(x), sketched(y)
-    met = float(left.columns @ right.rows)
+    left, right = sketch_of(x), sketch_of(y)
+    pair_count = float(left.columns @ right.rows)
     m, n = x.shape[0], y.shape[1]
-    others = min(_time_dense(m * x.shape[1], n), _time_stored(x.nnz, n), _time_stored(y.nnz, m))
-    if not met * MET < others or not is_silent(most_x, most_y, x.shape[1], dtype):
+    alternative_ns = min(_dense_ns(m * x.shape[1], n), _stored_ns(x.nnz, n), _stored_ns(y.nnz, m))
+    pairs_ns = pair_count * PAIR_MULTIPLY_NS
+    if not pairs_ns < alternative_ns or not is_silent(magnitude_x, magnitude_y, x.shape[1], dtype):
         return None
-    stored = nonzeros(left, right)
-    if met * MET + (0.0 if pays(m * n, stored, 1) else m * n * WRITTEN) >= others:
+    stored = estimated_nonzeros(left, right)
+    if pairs_ns + (0.0 if skipping_pays(m * n, stored, 1) else m * n * WRITE_NS) >= alternative_ns:
         return None
     return x.astype(dtype, copy=False).tocsr() @ y.astype(dtype, copy=False).tocsr()
 
 
-def sketched(rows: Rows) -> Sketch:
-    """Return the sketch of a matrix."""
+def sketch_of(rows: Rows) -> Sketch:
+    """Return the sketch of a sparse matrix: its counts per row and column."""
     if rows.format == "csc":
-        return sketched(rows.T).T
+        return sketch_of(rows.T).T
     return of_rows(rows.indptr, rows.indices, rows.shape)
 
 
-def nonzeros(left: Sketch, right: Sketch) -> float:
-    """Estimate the nonzeros of a product by the method that the options say."""
+def estimated_nonzeros(left: Sketch, right: Sketch) -> float:
+    """Estimate the nonzeros of a product by the configured estimator."""
     dtype = np.dtype(float)
     x, y = (leaf(k, Meta(s.shape, dtype, int(s.nnz))) for k, s in enumerate((left, right)))
     product = apply("matmul", x, y)
     return estimated([product], current().estimator, {x: left, y: right})[product]
 
 
-LEAST = 1e5  # nanoseconds that a use has to save: to see whether memory was written takes a fifth of that
-FEW = 2  # uses before a form is made where costs do not matter
-MOST = 64  # matrices in memory that are remembered
+MIN_SAVING_NS = 1e5  # of a use: checking memory for writes takes a fifth of that
+MIN_USES = 2  # uses before a form is made if costs are ignored
+MAX_MATRICES = 64  # matrices in memory with a history
 
 Arrays = tuple[np.ndarray, ...]
 Key = tuple[Any, ...]
 
 
-class Way(NamedTuple):
-    """A form that there may be: what a use of it saves and what making it takes, in nanoseconds.
+class FormCandidate(NamedTuple):
+    """A possible form of a matrix: the time that a use saves and the time to make it.
 
-    ``make()`` returns arrays and how many bytes they take, None if there is no form; the title says what it
-    is.
+    ``make()`` returns the arrays and their bytes, or None if there is no form; `explain` shows the title.
     """
 
     name: str
-    saves: float
-    costs: float
+    saving_ns: float
+    cost_ns: float
     make: Callable[[], tuple[Any, int] | None]
     title: str
     shape: Shape
 
 
 class Form(NamedTuple):
-    """A form that was made, which refers to nothing of the memory it was made of."""
+    """A form of a matrix. It holds no reference to the memory it was made from."""
 
     value: Any
     nbytes: int
 
 
-class Told:
-    """What is told of a form that products of a function use, like of other values that are kept."""
+class FormRecord:
+    """The record of a form for `explain`, in the shape of the records of hoisted values."""
 
-    __slots__ = ("way", "line", "bound", "made", "used", "nbytes")
+    __slots__ = ("candidate", "line", "bound", "made", "used", "nbytes")
 
-    def __init__(self, way: Way) -> None:
-        self.way = way._replace(make=_unmade)
+    def __init__(self, candidate: FormCandidate) -> None:
+        self.candidate = candidate._replace(make=_no_form)
         place = place_of(user_frame())
         self.line = place.file, place.line
         self.bound: Any = None
         self.made = self.used = self.nbytes = 0
 
     def description(self) -> tuple[str, Shape, list[tuple[str, Any]]]:
-        """Return what it is, the shape, and what it was made for, with the user's line."""
-        return self.way.title, self.way.shape, [("product", self.line)]
+        """Return the title, the shape, and the operation with the user's line that it was made for."""
+        return self.candidate.title, self.candidate.shape, [("product", self.line)]
 
 
-class Remembered:
-    """What is known of memory that was multiplied."""
+class MatrixHistory:
+    """The uses of a matrix in memory, its forms and its write watch."""
 
-    __slots__ = ("owners", "lost", "patience", "watch", "forms", "never")
+    __slots__ = ("owners", "lost_ns", "patience", "watch", "forms", "rejected")
 
     def __init__(self, owners: tuple[Any, ...]) -> None:
-        self.owners = owners  # references: when one is gone, so is this
-        self.lost: dict[str, float] = {}
+        self.owners = owners  # weak references; the history dies with the first
+        self.lost_ns: dict[str, float] = {}
         self.patience = 1.0
         self.watch: Any = None
         self.forms: dict[str, Form] = {}
-        self.never: set[str] = set()
+        self.rejected: set[str] = set()
 
-    def was_written(self) -> None:
-        """Begin anew, more patiently."""
-        self.lost.clear()
+    def invalidate(self) -> None:
+        """Drop forms and counts after a write; the next form needs twice the lost time."""
+        self.lost_ns.clear()
         self.forms.clear()
         self.watch = None
         self.patience *= 2
@@ -225,288 +233,299 @@ class Remembered:
         return sum(form.nbytes for form in self.forms.values())
 
 
-_known: dict[Key, Remembered] = {}
+_histories: dict[Key, MatrixHistory] = {}
 _lock = relock()
 
 
-def form_of(site: Site, arrays: Arrays, ways: list[Way]) -> Form | None:
-    """Return the form of `arrays` that saves most, where it exists or it is time to make it."""
-    if site.keeper is None or not ways:
+def form_of(site: Site, arrays: Arrays, candidates: list[FormCandidate]) -> Form | None:
+    """Return the form of `arrays` that saves most, made now if it is due; None if there is none."""
+    if site.keeper is None or not candidates:
         return None
     key = tuple([(address(x), x.shape, x.strides, x.dtype.char) for x in arrays])
     with _lock:
-        found = _known.get(key)
-        if found is None:
-            _note(key, arrays, ways, site)
+        history = _histories.get(key)
+        if history is None:
+            _start_history(key, arrays, candidates, site)
             return None
-        if found.watch is not None and not found.watch.is_same():
-            found.was_written()
-        best = max((w for w in ways if w.name in found.forms), key=_saves, default=None)
-        least = LEAST if best is None else LEAST + best.saves
-        for way in ways:
-            if way.name in found.forms or way.name in found.never:
+        if history.watch is not None and not history.watch.is_same():
+            history.invalidate()
+        best = max((w for w in candidates if w.name in history.forms), key=_saving_ns, default=None)
+        threshold_ns = MIN_SAVING_NS if best is None else MIN_SAVING_NS + best.saving_ns
+        for candidate in candidates:
+            if candidate.name in history.forms or candidate.name in history.rejected:
                 continue
-            if (site.keeper.every or way.saves >= least) and _is_time(found, way, arrays, site):
-                best = way
+            if (site.keeper.every or candidate.saving_ns >= threshold_ns) and \
+                    _make_if_due(history, candidate, arrays, site):
+                best = candidate
         if best is None:
             return None
-        _told(site, best).used += 1
-        return found.forms[best.name]
+        _record_of(site, best).used += 1
+        return history.forms[best.name]
 
 
-def forget_forms() -> None:
-    """Forget all memory."""
+def clear_forms() -> None:
+    """Drop all histories and forms."""
     with _lock:
-        _known.clear()
+        _histories.clear()
 
 
-def _note(key: Key, arrays: Arrays, ways: list[Way], site: Site) -> None:
-    """Remember memory from now on, if something would save enough."""
+def _start_history(key: Key, arrays: Arrays, candidates: list[FormCandidate], site: Site) -> None:
+    """Start the history of a matrix if a candidate would save enough."""
     every = site.keeper.every
-    if not every and max(map(_saves, ways)) < LEAST:
+    if not every and max(map(_saving_ns, candidates)) < MIN_SAVING_NS:
         return
     owners = [owner_of(x) for x in arrays]
     if any(type(x) is not np.ndarray or x.base is not None or not x.flags.owndata for x in owners):
-        return  # others may write where the system does not see it
-    while len(_known) >= MOST:
-        del _known[next(iter(_known))]
-    gone: Callable[[Any], Any] = lambda _: _known.pop(key, None)  # noqa: E731
-    made = _known[key] = Remembered(tuple(ref(x, gone) for x in owners))
-    made.lost = {way.name: 1.0 if every else way.saves for way in ways}
+        return  # writes through other owners would go unnoticed
+    while len(_histories) >= MAX_MATRICES:
+        del _histories[next(iter(_histories))]
+    drop: Callable[[Any], Any] = lambda _: _histories.pop(key, None)  # noqa: E731
+    history = _histories[key] = MatrixHistory(tuple(ref(x, drop) for x in owners))
+    history.lost_ns = {candidate.name: 1.0 if every else candidate.saving_ns for candidate in candidates}
 
 
-def _is_time(found: Remembered, way: Way, arrays: Arrays, site: Site) -> bool:
-    """Count a use without a form; make the form if it is time, and say whether it is there."""
-    every = site.keeper.every
-    price = (FEW if every else way.costs) * found.patience
-    lost = found.lost[way.name] = found.lost.get(way.name, 0.0) + (1.0 if every else way.saves)
+def _make_if_due(history: MatrixHistory, candidate: FormCandidate, arrays: Arrays, site: Site) -> bool:
+    """Count a use without the form, make the form if it is due, and return whether it exists."""
+    every = site.keeper.every  # then uses are counted instead of nanoseconds
+    saving = 1.0 if every else candidate.saving_ns
+    threshold = (MIN_USES if every else candidate.cost_ns) * history.patience
+    lost = history.lost_ns[candidate.name] = history.lost_ns.get(candidate.name, 0.0) + saving
     site.awaited = 0
-    if 2 * lost >= price and found.watch is None:
-        found.watch = site.keeper.watch(arrays) if is_alone() else None
-        if found.watch is None:
-            found.was_written()
+    if 2 * lost >= threshold and history.watch is None:
+        history.watch = site.keeper.watch(arrays) if is_alone() else None
+        if history.watch is None:
+            history.invalidate()
             return False
-    if lost < price:
-        if price < inf:
-            site.awaited = ceil((price - lost) / (1.0 if every else way.saves)) + 1
+    if lost < threshold:
+        if threshold < inf:
+            site.awaited = ceil((threshold - lost) / saving) + 1
         return False
     try:
-        made = way.make()
+        form = candidate.make()
     except Exception as error:
         site.failed(error)
-        made = None
-    if made is None or not found.watch.is_same() or not _make_room(found, made[1], site.keeper.room):
-        found.never.add(way.name)
+        form = None
+    if form is None or not history.watch.is_same() or \
+            not _evict_other_forms(history, form[1], site.keeper.room):
+        history.rejected.add(candidate.name)
         return False
-    found.forms[way.name] = Form(*made)
-    told = _told(site, way)
-    told.made, told.nbytes = told.made + 1, made[1]
-    site.most_kept = max(site.most_kept, _taken())
+    history.forms[candidate.name] = Form(*form)
+    record = _record_of(site, candidate)
+    record.made, record.nbytes = record.made + 1, form[1]
+    site.most_kept = max(site.most_kept, _total_form_bytes())
     return True
 
 
-def _told(site: Site, way: Way) -> Told:
-    told: Told | None = site.parts.get((way.title, way.shape))
-    if told is None:
-        told = site.parts[way.title, way.shape] = Told(way)
-    return told
+def _record_of(site: Site, candidate: FormCandidate) -> FormRecord:
+    record: FormRecord | None = site.parts.get((candidate.title, candidate.shape))
+    if record is None:
+        record = site.parts[candidate.title, candidate.shape] = FormRecord(candidate)
+    return record
 
 
-def _make_room(found: Remembered, nbytes: int, room: int) -> bool:
-    """Drop forms of other memory until there are `nbytes` left of `room`; say whether there are."""
-    for other in list(_known.values()):
-        if _taken() + nbytes <= room:
+def _evict_other_forms(history: MatrixHistory, nbytes: int, limit: int) -> bool:
+    """Evict forms of other matrices until `nbytes` fit into `limit`; return whether they fit."""
+    for other in list(_histories.values()):
+        if _total_form_bytes() + nbytes <= limit:
             break
-        if other is not found:
-            other.was_written()
-    return _taken() + nbytes <= room
+        if other is not history:
+            other.invalidate()
+    return _total_form_bytes() + nbytes <= limit
 
 
-def _taken() -> int:
-    """Return the bytes of all forms; memory may be freed meanwhile."""
-    return sum(each.nbytes for each in list(_known.values()))
+def _total_form_bytes() -> int:
+    """Return the bytes of all forms; histories may disappear meanwhile."""
+    return sum(each.nbytes for each in list(_histories.values()))
 
 
-def _saves(way: Way) -> float:
-    return way.saves
+def _saving_ns(candidate: FormCandidate) -> float:
+    return candidate.saving_ns
 
 
-def _unmade() -> None:
-    """Stand for what makes a form: that refers to the memory it is made of."""
+def _no_form() -> None:
+    """Replace `FormCandidate.make`, which refers to the memory of the matrix."""
 
 
-#: Elements: smaller matrices are multiplied before they are looked at.
-LARGE = 1 << 19
-LOOKED, GOLDEN = 512, 0.6180339887498949  # elements that are looked at, and how far apart, of all of them
-ADDED = 0.5  # nanoseconds more of an element that is added to what is elsewhere
-#: Nanoseconds of an element, and of one that is not 0, that finding them takes.
-FOUND, KEPT = 2.6, 10.0
-LOADED = 1e8  # nanoseconds that loading SciPy's matrices takes
-SHARED = 0.5  # part of the reading of a matrix that a product pays: two of them read it once
+#: A product with a smaller matrix takes less time than checking its zeros.
+MIN_DENSE_ELEMENTS = 1 << 19
+SAMPLED_ELEMENTS, GOLDEN_RATIO = 512, 0.6180339887498949  # elements, and their distance as a fraction of all
+SCATTER_ADD_NS = 0.5  # extra time of an element that is added to a scattered result
+#: Time to compress a matrix, per element and per nonzero.
+SCAN_NS, COMPRESS_NS = 2.6, 10.0
+SCIPY_LOAD_NS = 1e8  # to import scipy.sparse
+SHARED_READ_FRACTION = 0.5  # of a matrix per product: two products read it once
 _BITS = {np.dtype(np.float32): np.int32, np.dtype(np.float64): np.int64}
-_MOST = int(np.iinfo(np.int32).max)
+_MAX_INT32 = int(np.iinfo(np.int32).max)
 
-# By memory: who owns it, how often it was used, the share found to be other than 0.
-_seen: dict[tuple[Any, ...], tuple[Any, int, float]] = {}
+# By memory: a reference to its owner, the number of uses, the estimated density.
+_density_memo: dict[tuple[Any, ...], tuple[Any, int, float]] = {}
 
 
-def product_of_nonzeros(session: Any, x: LazyArray, y: LazyArray) -> Any:
-    """Record ``x @ y`` without the zeros of one, if that is worth it and sure to be the same."""
+def record_zero_skipping_product(session: Any, x: LazyArray, y: LazyArray) -> Any:
+    """Record ``x @ y`` without the zeros of a dense factor if that pays and gives the same result."""
     if session.site.keeper is None or session.site.bitwise:
         return NotImplemented
     left = x.ndim == 2 and x._v is not None and (
-        y.ndim == 1 or y.ndim == 2 and 1 < y.shape[1] <= MOST_COLUMNS)
+        y.ndim == 1 or y.ndim == 2 and 1 < y.shape[1] <= MAX_LOOP_COLUMNS)
     if not left and (y.ndim != 2 or x.ndim != 1 or y._v is None):
         return NotImplemented
     matrix, other = (x._v, y) if left else (y._v.T, x)
-    if matrix.size < LARGE or matrix.dtype not in _BITS or matrix.dtype != other.dtype or \
-            matrix.shape[1] != other.shape[0] or not matrix.flags.forc or matrix.size > _MOST:
+    if matrix.size < MIN_DENSE_ELEMENTS or matrix.dtype not in _BITS or matrix.dtype != other.dtype or \
+            matrix.shape[1] != other.shape[0] or not matrix.flags.forc or matrix.size > _MAX_INT32:
         return NotImplemented
-    found = _found(session.site, matrix, other.size // max(matrix.shape[1], 1))
-    if found is None or not is_silent(
-            found[3], greatest(session.value(other)), matrix.shape[1], matrix.dtype):
+    form = _compressed_form(session.site, matrix, other.size // max(matrix.shape[1], 1))
+    if form is None or not is_silent(
+            form[3], max_magnitude(session.value(other)), matrix.shape[1], matrix.dtype):
         return NotImplemented
-    data, places, starts = map(session.argument, found[:3])
-    operands = data, places, starts, other
+    data, indices, indptr = map(session.argument, form[:3])
+    operands = data, indices, indptr, other
     if matrix.flags.c_contiguous:
         return session.traced("csr_vector" if other.ndim == 1 else "csr_product", operands)
     name = "csr_transposed_vector" if other.ndim == 1 else "csr_transposed_product"
     return session.traced(name, operands, (("width", matrix.shape[0]),))
 
 
-def _found(site: Any, matrix: np.ndarray, columns: int) -> tuple[Any, ...] | None:
-    """Return entries, places, starts and the greatest of a matrix, if they are kept or made now."""
-    share = _share(matrix)
-    across = not matrix.flags.c_contiguous
-    each = READ_LOOP + ADDED * across + MULTIPLIED_LOOP * columns
-    most = max(SHARED * READ, MULTIPLIED * columns) / each  # of which leaving out zeros pays
-    saves = matrix.size * (most - share) * each - BEGUN
-    if saves <= 0.0:
+def _compressed_form(site: Any, matrix: np.ndarray, columns: int) -> tuple[Any, ...] | None:
+    """Return data, indices, indptr and the maximum magnitude of a matrix if its form exists or is due."""
+    density = _nonzero_share(matrix)
+    by_columns = not matrix.flags.c_contiguous
+    entry_ns = LOOP_READ_NS + SCATTER_ADD_NS * by_columns + LOOP_MULTIPLY_NS * columns
+    # the density up to which skipping zeros pays
+    break_even = max(SHARED_READ_FRACTION * DENSE_READ_NS, DENSE_MULTIPLY_NS * columns) / entry_ns
+    saving_ns = matrix.size * (break_even - density) * entry_ns - LOOP_START_NS
+    if saving_ns <= 0.0:
         return None
-    lines = matrix.T if across else matrix
-    costs = matrix.size * (FOUND + share * KEPT) + LOADED * ("scipy.sparse" not in sys.modules)
-    make = partial(_made, lines, most * matrix.size, site.keeper.ready)
-    way = Way("nonzeros", saves, costs, make, "compressed rows of dense", lines.shape)
-    form = form_of(site, (lines,), [way])
+    lines = matrix.T if by_columns else matrix
+    load_ns = SCIPY_LOAD_NS * ("scipy.sparse" not in sys.modules)
+    cost_ns = matrix.size * (SCAN_NS + density * COMPRESS_NS) + load_ns
+    make = partial(_compress, lines, break_even * matrix.size, site.keeper.ready)
+    candidate = FormCandidate("nonzeros", saving_ns, cost_ns, make, "compressed rows of dense", lines.shape)
+    form = form_of(site, (lines,), [candidate])
     return None if form is None else form.value
 
 
-def _share(matrix: np.ndarray) -> float:
-    """Return about which part of the elements is not 0: all of a matrix that is met for the first time.
+def _nonzero_share(matrix: np.ndarray) -> float:
+    """Return the estimated density of a matrix, 1.0 at its first use.
 
-    Some are looked at whenever it has been met twice as often.
+    It is sampled again whenever the number of uses has doubled.
     """
     key, owner = (address(matrix), matrix.shape, matrix.strides, matrix.dtype.char), owner_of(matrix)
-    known, met, share = _seen.get(key, (None, 0, 1.0))
-    if known is None or known() is not owner:
-        if known is None and len(_seen) >= MOST:
-            del _seen[next(iter(_seen))]
-        known, met, share = ref(owner), 0, 1.0
-    met += 1
-    if met > 1 and not met & met - 1:
+    reference, uses, density = _density_memo.get(key, (None, 0, 1.0))
+    if reference is None or reference() is not owner:
+        if reference is None and len(_density_memo) >= MAX_MATRICES:
+            del _density_memo[next(iter(_density_memo))]
+        reference, uses, density = ref(owner), 0, 1.0
+    uses += 1
+    if uses > 1 and not uses & uses - 1:
         elements = matrix.ravel("K")
-        at = (np.arange(LOOKED) * GOLDEN % 1.0 * elements.size).astype(np.intp)
-        share = np.count_nonzero(elements[at].view(_BITS[matrix.dtype])) / LOOKED
-    _seen[key] = known, met, share
-    return share
+        sample = (np.arange(SAMPLED_ELEMENTS) * GOLDEN_RATIO % 1.0 * elements.size).astype(np.intp)
+        density = np.count_nonzero(elements[sample].view(_BITS[matrix.dtype])) / SAMPLED_ELEMENTS
+    _density_memo[key] = reference, uses, density
+    return density
 
 
-def _made(
-    lines: np.ndarray, limit: float, ready: Callable[[], Any]
+def _compress(
+    lines: np.ndarray, limit: float, prepare: Callable[[], Any]
 ) -> tuple[tuple[Any, ...], int] | None:
-    """Return what is stored of a matrix in C order, and its bytes; None if it is too much, or not finite."""
+    """Return compressed rows of a C-contiguous matrix and their bytes; None if too dense or not finite."""
     elements = lines.reshape(-1)
     bits = elements.view(_BITS[lines.dtype])
     if np.count_nonzero(bits) > limit:
         return None
-    at = np.flatnonzero(bits)
-    data = elements[at]
-    most = greatest(data)
-    if not np.isfinite(most):
+    positions = np.flatnonzero(bits)
+    data = elements[positions]
+    magnitude = max_magnitude(data)
+    if not np.isfinite(magnitude):
         return None
-    ready()
+    prepare()
     rows, columns = lines.shape
-    starts = np.searchsorted(at, np.arange(rows + 1) * columns).astype(np.int32)
-    places = (at - np.repeat(np.arange(rows) * columns, np.diff(starts))).astype(np.int32)
-    return (data, places, starts, most), data.nbytes + places.nbytes + starts.nbytes
+    indptr = np.searchsorted(positions, np.arange(rows + 1) * columns).astype(np.int32)
+    indices = (positions - np.repeat(np.arange(rows) * columns, np.diff(indptr))).astype(np.int32)
+    return (data, indices, indptr, magnitude), data.nbytes + indices.nbytes + indptr.nbytes
 
 
-#: Nanoseconds of an entry, on all threads, that reads an element of a vector near and far, or adds to one.
-TURNED_READ, TURNED_ADDED = (0.38, 0.55), (0.48, 0.88)
-NEAR = 1 << 18  # bytes
-WIDE = 0.12  # more with indices of eight bytes
-TURNED, NARROWED = 9.0, 1.5  # to make a form
-ENOUGH = 0.09  # less is not known to be saved
+#: Time of an entry, on all threads, that gathers from or scatters to a vector in near and in far memory.
+GATHER_ENTRY_NS, SCATTER_ENTRY_NS = (0.38, 0.55), (0.48, 0.88)
+NEAR_BYTES = 1 << 18  # larger vectors are far
+WIDE_INDEX_NS = 0.12  # extra time of an entry with indices of eight bytes
+TRANSPOSE_ENTRY_NS, NARROW_ENTRY_NS = 9.0, 1.5  # to make a form, per entry
+MIN_ENTRY_SAVING_NS = 0.09  # smaller savings are below the model's accuracy
 _NARROW = np.dtype(np.int32)
 
 
-TurnedArrays = tuple[Any, ...]
+FormArrays = tuple[Any, ...]
 
 
-class Lines(NamedTuple):
+class CompressedLines(NamedTuple):
     """Compressed lines along `axis` (0: rows)."""
 
     data: Any
-    places: Any
-    starts: Any
+    indices: Any
+    indptr: Any
     axis: int
 
 
-def other_form(session: Any, pattern: Pattern, values: Any, is_vector: bool) -> Lines | None:
-    """Return proxies of the same matrix in a form to multiply instead; None where it stays as it is."""
-    data, places, starts, axis = values._v, pattern.places, pattern.starts, pattern.axis
+def faster_form(session: Any, pattern: Pattern, values: Any, is_vector: bool) -> CompressedLines | None:
+    """Return proxies of the same matrix in a faster form; None if there is none."""
+    data, indices, indptr, axis = values._v, pattern.indices, pattern.indptr, pattern.axis
     if data is None or session.site.keeper is None or pattern.format == "coo":
         return None
-    wide = places.dtype != _NARROW and max(pattern.shape) <= _MOST and len(data) <= _MOST
-    if not wide and not is_vector:
+    is_wide = indices.dtype != _NARROW and max(pattern.shape) <= _MAX_INT32 and len(data) <= _MAX_INT32
+    if not is_wide and not is_vector:
         return None
-    ways = _ways(Lines(data, places, starts, axis), pattern.shape, wide, is_vector)
-    if not ways or (form := form_of(session.site, (data, places, starts), ways)) is None:
+    lines = CompressedLines(data, indices, indptr, axis)
+    candidates = _form_candidates(lines, pattern.shape, is_wide, is_vector)
+    if not candidates or (form := form_of(session.site, (data, indices, indptr), candidates)) is None:
         return None
-    other, *indices = form.value  # which another direction of the product may have asked for
-    data, places, starts = map(session.argument, (data if other is None else other, *indices))
-    return Lines(data, places, starts, axis if other is None else 1 - axis)
+    data_or_none, *indices = form.value  # made for this product or one of the transposed matrix
+    data, indices, indptr = map(session.argument, (data if data_or_none is None else data_or_none, *indices))
+    return CompressedLines(data, indices, indptr, axis if data_or_none is None else 1 - axis)
 
 
-def _ways(lines: Lines, shape: tuple[int, int], wide: bool, is_vector: bool) -> list[Way]:
-    """Return the forms that are faster than `lines`, whose indices fit into four bytes."""
+def _form_candidates(
+    lines: CompressedLines, shape: tuple[int, int], is_wide: bool, is_vector: bool
+) -> list[FormCandidate]:
+    """Return the forms that are faster than `lines`; indices fit into four bytes."""
     entries, axis = len(lines.data), lines.axis
     size = lines.data.itemsize
-    more = WIDE if wide else 0.0
-    here = _entry(axis, shape, size)
-    turned = here + more - _entry(1 - axis, shape, size)
-    found = []
-    if wide:
-        make = partial(_narrowed, lines, shape[1 - axis])
-        found.append(Way("narrow", entries * more, entries * NARROWED, make, "narrower indices of", shape))
-    if is_vector and turned > more:
-        # One that is made for other products is used.
-        price = entries * TURNED if turned >= more + ENOUGH else math.inf
-        found.append(Way("turned", entries * turned, price, partial(_turned, lines, shape),
-                         f"compressed {'rows' if axis else 'columns'} of", shape))
-    return found
+    wide_ns = WIDE_INDEX_NS if is_wide else 0.0
+    entry_ns = _entry_ns(axis, shape, size)
+    saved_ns = entry_ns + wide_ns - _entry_ns(1 - axis, shape, size)
+    candidates = []
+    if is_wide:
+        make = partial(_narrow_indices, lines, shape[1 - axis])
+        candidates.append(FormCandidate(
+            "narrow", entries * wide_ns, entries * NARROW_ENTRY_NS, make, "narrower indices of", shape))
+    if is_vector and saved_ns > wide_ns:
+        # A small saving does not pay for a form, but one made for other products is used.
+        cost_ns = entries * TRANSPOSE_ENTRY_NS if saved_ns >= wide_ns + MIN_ENTRY_SAVING_NS else math.inf
+        candidates.append(FormCandidate(
+            "transposed", entries * saved_ns, cost_ns, partial(_transpose_lines, lines, shape),
+            f"compressed {'rows' if axis else 'columns'} of", shape))
+    return candidates
 
 
-def _entry(axis: int, shape: tuple[int, int], size: int) -> float:
-    """Return what an entry takes in lines along `axis`, which finds an element of a vector."""
-    return (TURNED_ADDED if axis else TURNED_READ)[shape[1 - axis] * size > NEAR]
+def _entry_ns(axis: int, shape: tuple[int, int], size: int) -> float:
+    """Return the time of an entry of lines along `axis` in a product with a vector."""
+    return (SCATTER_ENTRY_NS if axis else GATHER_ENTRY_NS)[shape[1 - axis] * size > NEAR_BYTES]
 
 
-def _narrowed(lines: Lines, across: int) -> tuple[TurnedArrays, int] | None:
-    """Return indices of four bytes; None stands for the entries, which stay where they are."""
-    least, most = lines.places.min(), lines.places.max()
-    if least < 0 or most >= across or lines.starts.min() < 0 or lines.starts.max() > len(lines.data):
+def _narrow_indices(lines: CompressedLines, width: int) -> tuple[FormArrays, int] | None:
+    """Return int32 indices with None for the unchanged data; None if an index is out of bounds."""
+    lowest, highest = lines.indices.min(), lines.indices.max()
+    if lowest < 0 or highest >= width or lines.indptr.min() < 0 or lines.indptr.max() > len(lines.data):
         return None
-    places, starts = (x.astype(_NARROW) for x in (lines.places, lines.starts))
-    return (None, places, starts), places.nbytes + starts.nbytes
+    indices, indptr = (x.astype(_NARROW) for x in (lines.indices, lines.indptr))
+    return (None, indices, indptr), indices.nbytes + indptr.nbytes
 
 
-def _turned(lines: Lines, shape: tuple[int, int]) -> tuple[TurnedArrays, int]:
-    """Return entries and indices of lines along the other axis; duplicates stay."""
+def _transpose_lines(lines: CompressedLines, shape: tuple[int, int]) -> tuple[FormArrays, int]:
+    """Return data and indices compressed along the other axis; duplicates are not summed."""
     sparse: Any = sys.modules["scipy.sparse"]
     kind = sparse.csc_array if lines.axis else sparse.csr_array
-    given = kind((lines.data, lines.places, lines.starts), shape=shape)
-    given.check_format(full_check=True)
-    made = given.tocsr() if lines.axis else given.tocsc()
-    arrays = made.data, *(x.astype(_NARROW, copy=False) for x in (made.indices, made.indptr))
+    source = kind((lines.data, lines.indices, lines.indptr), shape=shape)
+    source.check_format(full_check=True)
+    transposed = source.tocsr() if lines.axis else source.tocsc()
+    indices = (x.astype(_NARROW, copy=False) for x in (transposed.indices, transposed.indptr))
+    arrays = transposed.data, *indices
     return arrays, sum(x.nbytes for x in arrays)
