@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-# What adds to tables that all programs of a process share, and what needs that no other thread runs.
-ALONE = {"extending.md", "sparse.md"}
+DOCS = ROOT / "docs"
+FOLDERS = (DOCS, DOCS / "dev", DOCS / "reports")  # not _build, nor the gallery, whose pages are generated
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for d in FOLDERS for p in sorted(d.glob("*.md")))]
+# Pages that add to tables of the whole process, or that need a process without other threads.
+ALONE = {"adding-an-operator.md", "sparse.md"}
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -28,7 +30,12 @@ def program(page: Path) -> str:
     return found
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=lambda p: p.name)
+def label(page: Path) -> str:
+    """Return the path of a page below the repository, as the id of its test."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=label)
 def test_examples_run_and_are_compiled(page, tmp_path):
     file = tmp_path / page.with_suffix(".py").name  # jitla reads the source of what it traces
     file.write_text(program(page), encoding="utf-8")
@@ -43,7 +50,17 @@ def test_examples_run_and_are_compiled(page, tmp_path):
         assert function.stats().kernel_runs > 0, function.__name__
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+@pytest.mark.parametrize("page", PAGES, ids=label)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\((?!\w+:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+PAGE_NAME = re.compile(r"\bdocs/[\w/-]+\.md\b")
+
+
+def test_sources_name_pages_that_exist():
+    files = [f for d in ("jitla", "tests", "bench", "tools") for f in (ROOT / d).rglob("*.py")]
+    files += [ROOT / "Makefile", *PAGES]
+    named = {(name, str(f)) for f in files for name in PAGE_NAME.findall(f.read_text(encoding="utf-8"))}
+    assert not [pair for pair in named if not (ROOT / pair[0]).exists()]

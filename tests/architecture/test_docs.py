@@ -1,4 +1,4 @@
-"""Modules say what they know, the public what it does; errors have a page; the tour is true."""
+"""Modules say what they know, errors have a section; the architecture page names files that exist."""
 
 from __future__ import annotations
 
@@ -59,17 +59,25 @@ def test_every_error_has_a_section():
     assert sorted(sections) == sorted(classes)
 
 
-def test_the_tour_names_every_room_and_only_files_that_exist():
-    tour = (ROOT / "docs" / "tour.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(jitla/[\w/]*(?:\.py)?)`", tour))
-    missing = [name for name in named if not (ROOT / name).exists()]
-    assert not missing
-    rooms = {f"jitla/{m.path.parent.name}/" for m in MODULES
-             if m.is_door and m.name.count(".") == 1}
-    assert rooms <= named
+DEVELOPER_PAGES = sorted((ROOT / "docs" / "dev").glob("*.md"))
+SOURCE_PATH = re.compile(r"`(jitla/[\w/]*(?:\.py)?)`")
+
+
+def test_developer_pages_name_files_that_exist():
+    for page in DEVELOPER_PAGES:
+        named = set(SOURCE_PATH.findall(page.read_text(encoding="utf-8")))
+        assert not [name for name in named if not (ROOT / name).exists()], page.name
+
+
+def test_the_architecture_page_names_every_package():
+    page = (ROOT / "docs" / "dev" / "architecture.md").read_text(encoding="utf-8")
+    packages = {f"jitla/{m.path.parent.name}/" for m in MODULES if m.is_door and m.name.count(".") == 1}
+    assert packages <= set(SOURCE_PATH.findall(page))
 
 
 def test_no_page_names_a_machine():
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    docs = ROOT / "docs"
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.glob("*.md"), *DEVELOPER_PAGES,
+             *docs.glob("reports/*.md")]
     for page in pages:
         assert not re.search(r"/(home|root|work)/", page.read_text(encoding="utf-8")), page.name
