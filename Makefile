@@ -137,11 +137,11 @@ $(PEERS)/.done: pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet $(PEERS_INDEX) -e '.[peers]'
 	@touch $@
 
-# Against numexpr, Numba, JAX, torch.compile and Halide, in an environment of their own (docs/kernels.md).
+# Against numexpr, Numba, JAX, torch.compile and Halide, in an environment of their own (docs/reports/kernels.md).
 kernels: $(PEERS)/.done
 	$(PEERS)/bin/python -m bench.kernels $(KERNELS_ARGS)
 
-# Whole algorithms on every system that is installed, then the page (docs/benchmarks.md): hours. Runs that are in
+# Whole algorithms on every system that is installed, then the page (docs/reports/benchmarks.md): hours. Runs that are in
 # algorithms.jsonl are not repeated; ALGORITHMS_ARGS="--rows 1e5 --systems numpy,jitla,jax" makes a part of them.
 bench-algorithms: $(PEERS)/.done
 	$(PEERS)/bin/python -m bench.algorithms --real $(ALGORITHMS_ARGS)

@@ -21,7 +21,7 @@ Array = np.ndarray
 Points = tuple[Array, ...]
 CHUNK = 1 << 20
 EVERY = 1 << 32
-# Float64 limits of docs/differences.md; all others may be off by 2.
+# Float64 limits of docs/dev/semantics.md; all others may be off by 2.
 ONE_UNIT = ("exp", "exp2", "log", "log2", "log10", "power", "float_power")
 EXHAUSTIVE = ("exp", "log", "sin", "cos", "tanh", "sqrt")
 # Where the function is defined, and beyond which points of magnitude its value is not interesting.

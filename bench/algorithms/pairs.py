@@ -1,6 +1,6 @@
 """Whole algorithms on little data, decorated and plain in turn in one process, when all is compiled.
 
-python -m bench.algorithms.pairs [--rows 1e2,1e3,1e4] [--only GLM] [--page docs/benchmarks-small.md]
+python -m bench.algorithms.pairs [--rows 1e2,1e3,1e4] [--only GLM] [--page docs/reports/benchmarks-small.md]
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ WARM, SETTLE = 2.5, 5.0  # seconds of calls before, and that what is compiled th
 PART = 0.05  # that a call may take longer
 HEAD = """# Whole algorithms on little data
 
-How long decorated algorithms take on few rows, as `bench/algorithms` has them, beside the plain functions:
-calls of each in turn, in one process, after {warm:g} seconds of calls and when nothing is compiled behind
-them, each after a pause and a call that is not timed. Ratios are medians of the pairs of {processes}
-processes, with the interval of 95 % that the bootstrap gives. The last column says which part of the calls
-was left to the plain function, which is faster then.
+Decorated algorithms of `bench/algorithms` on few rows, compared with the plain functions: calls alternate in one
+process, after {warm:g} seconds of calls and when nothing is being compiled, each after a pause and an untimed call.
+Ratios are medians of the pairs of {processes} processes, with the 95 % bootstrap interval. The last column is the
+share of calls that jitla left to the plain function.
 {machine}
 
 ```sh

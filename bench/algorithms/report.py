@@ -28,25 +28,23 @@ from bench.algorithms.tables import (
 
 Found = Mapping[Case, Mapping[str, Summary]]
 DRAWN = 12  # curves of the scaling chart at most
-HEAD = """# Whole algorithms, end to end
+HEAD = """# Whole algorithms
 
-Algorithms as people write them in NumPy and SciPy, run as they are, decorated with `jitla.jit`, and in what
-else there is. `bench/algorithms` has the functions; none of them knows of jitla, and no
-line of them is changed for it. This page is made of runs by `python -m bench.algorithms.report`; what was not
-run is not on it.
+Algorithms as people write them in NumPy and SciPy (`bench/algorithms`), run unchanged, decorated with `jitla.jit`,
+and in other systems. No line of them was changed for jitla. `python -m bench.algorithms.report` generates this
+page from measured runs; what was not run is not on it.
 
-- Every run of a system on a case has a process of its own, with as many threads as all others, and no
-  machine code of earlier ones; systems take turns.
-- *First* is the first call of a process, with all that is loaded and compiled in it; *steady* the median
-  of the later half of its calls, at least three. Calls were made for {seconds}.
-  That is how long jitla had to compile behind NumPy: long calls may be faster later; the variant `jitla:sync`
-  of the driver waits for the compiler.
+- Every run of a system on a case has its own process, with the same number of threads for all systems and no
+  machine code of earlier runs; systems alternate.
+- *First* is the first call of a process, including loading and compiling; *steady* is the median of the later half of
+  its calls, at least three. Calls were made for {seconds}. That is also how long jitla had to compile in the
+  background; the variant `jitla:sync` waits for the compiler.
 - Each case was run by {processes}. {note}
-- Runs that ended at their limit of time are absent.
-- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS's clock is
-  its own. scikit-learn's estimators do not take the same steps: they are for orientation.
-- A peer counts as one where its objective is NumPy's within 1e-8, or within ten times what the last bits of
-  the data and their order in memory change in NumPy (`numpy-nudged`).
+- Runs that reached their time limit are absent.
+- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS has its own clock.
+  scikit-learn's estimators take other steps: they are for orientation.
+- A peer counts if its objective equals NumPy's within 1e-8, or within ten times the effect of changing the last bits of
+  the data and their order in memory (`numpy-nudged`).
 
 ```sh
 {command}
@@ -93,7 +91,7 @@ def main_rows(cases: Found) -> Iterator[list[str]]:
 
 
 MAIN = ("case", "NumPy ms", "jitla ms", "NumPy ÷ jitla", "best peer, ms", "peer ÷ jitla", "first NumPy ms",
-        "first jitla ms", "calls until ahead", "memory MB", "objective apart", "kernels", "fallbacks",
+        "first jitla ms", "calls until ahead", "memory MB", "objective difference", "kernels", "fallbacks",
         "compilations", "written per call")
 
 
@@ -163,14 +161,13 @@ def summary_lines(cases: Found) -> Iterator[str]:
         yield (f"- {len(peers)} cases that a peer ran, too: geometric mean of the best peer ÷ jitla "
                f"{mean_ratio(list(peers.values())):.2f}.")
     yield ""
-    yield table(("what is promised", "kept", "of rows"),
+    yield table(("goal", "met", "of rows"),
                 [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
     slow, plain_ones = left_alone(cases)
     if slow:
         yield ""
-        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} had nine "
-               "calls in ten, or more, left to the plain function: so far apart are two processes that do "
-               "the same.")
+        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} ran at least nine "
+               "calls in ten in the plain function: two processes that do the same differ by that much.")
 
 
 def bar_chart(cases: Found) -> str:
@@ -228,24 +225,24 @@ def page(
     rows = list(peer_rows(cases, names))
     if rows:
         parts += ["", "## All systems", "",
-                  "Steady milliseconds, in brackets the first call; (!) another objective.", "",
+                  "Steady milliseconds, in brackets the first call; (!): another objective.", "",
                   table(("case", *names), rows), "", "## Lines changed", "",
                   table(("script", "jitla", *PEERS), list(change_rows(cases)))]
     variants = [v for v in used(cases, "jitla:") if v != "jitla:sync"]
     rows = list(ablation_rows(cases, variants))
     if rows:
-        parts += ["", "## Without one thing", "", "Times as long as with all of it.", "",
+        parts += ["", "## Ablations", "", "Time relative to the complete system.", "",
                   table(("case", "sync ms", *(v.removeprefix("jitla:") for v in variants)), rows)]
     rows = list(absent_rows(cases))
     if rows:
-        parts += ["", "## What could not be run", "", table(("case", "system", "said"), rows)]
+        parts += ["", "## Failed runs", "", table(("case", "system", "said"), rows)]
     return "\n".join(parts) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.algorithms.report", description=__doc__.splitlines()[0])
     parser.add_argument("files", nargs="*", type=Path, default=[Path("algorithms.jsonl")])
-    parser.add_argument("--page", type=Path, default=Path("docs/benchmarks.md"))
+    parser.add_argument("--page", type=Path, default=Path("docs/reports/benchmarks.md"))
     parser.add_argument("--command", default="make bench-algorithms", help="with which all this was run")
     parser.add_argument("--note", default="Other programs ran on the machine from time to time.",
                         help="what else is to be known of the runs")

@@ -19,7 +19,7 @@ LITERALS = ["3", "4", "5", "-2", "-3", "7", "3.0", "4.0", "-2.0", "0", "1", "2",
 SPECIAL = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 2.0, -2.0, 5e-324, -5e-324, 1e-310, 1e-45, -1e-40,
            1e38, -3e38, 1e103, -1e103, 1e308, -1e308]
 #: Whether NumPy's powers have the same bits whatever the strides: with AVX-512 its loops for contiguous
-#: operands are others, and jitla has the bits of those (docs/differences.md).
+#: operands are others, and jitla has the bits of those (docs/dev/semantics.md).
 SAMPLE = np.linspace(0.5, 3.0, 1000)
 IS_EVEN = all(np.array_equal(a[::-1] ** 3, a[::-1].copy() ** 3) for a in (SAMPLE, SAMPLE.astype("f4")))
 SIZES = [1, 2, 3, 5, 7, 8, 9, 31, 64, 1000, 4099]

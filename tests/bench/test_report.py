@@ -85,7 +85,7 @@ def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.Monk
         report.main()
     assert "| PCA, 1,000 rows | 5,000 | 2,000 | 2.50 | jax 4,000 | 2.00 |" in text
     assert "1,000 (5,000) (!)" in text and "k-means" not in text
-    assert "| PCA, 1,000 rows | dask | ValueError: a / b |" in text and "Without one thing" not in text
+    assert "| PCA, 1,000 rows | dask | ValueError: a / b |" in text and "Ablations" not in text
     for name in ("speed.svg", "scaling.svg"):
         ElementTree.fromstring((tmp_path / "benchmarks" / name).read_text())
 

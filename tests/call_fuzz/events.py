@@ -1,6 +1,6 @@
 """Code that runs in the midst of other code: handlers, finalizers, callbacks of NumPy, threads.
 
-Statements by feature. Handlers write into no array that others hold: docs/differences.md says why.
+Statements by feature. Handlers write into no array that others hold: docs/dev/semantics.md says why.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ def undecorated(function: Any) -> Any:
 
 def error_parts(error: BaseException) -> Iterator[tuple[str, Any]]:
     """Yield what an exception holds, and which ones it was raised from."""
-    # Messages that Python words itself may name a pending scalar's class (`docs/differences.md`).
+    # Messages that Python words itself may name a pending scalar's class (`docs/dev/semantics.md`).
     yield ".args", tuple([SCALAR_TYPES.sub("scalar", a) if isinstance(a, str) else a for a in error.args])
     yield ".__cause__", error.__cause__
     if not error.__suppress_context__:
