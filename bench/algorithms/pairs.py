@@ -28,10 +28,10 @@ WARM, SETTLE = 2.5, 5.0  # seconds of calls before, and that what is compiled th
 PART = 0.05  # that a call may take longer
 HEAD = """# Whole algorithms on little data
 
-Decorated algorithms of `bench/algorithms` on few rows, compared with the plain functions: calls alternate in one
-process, after {warm:g} seconds of calls and when nothing is being compiled, each after a pause and an untimed call.
-Ratios are medians of the pairs of {processes} processes, with the 95 % bootstrap interval. The last column is the
-share of calls that jitla left to the plain function.
+Decorated algorithms of `bench/algorithms` on few rows, compared with the plain functions: calls alternate in
+one process, after {warm:g} seconds of calls and when nothing is being compiled, each after a pause and an
+untimed call. Ratios are medians of the pairs of {processes} processes, with the 95 % bootstrap interval. The
+last column is the share of calls that jitla left to the plain function.
 {machine}
 
 ```sh

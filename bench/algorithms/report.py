@@ -30,21 +30,21 @@ Found = Mapping[Case, Mapping[str, Summary]]
 DRAWN = 12  # curves of the scaling chart at most
 HEAD = """# Whole algorithms
 
-Algorithms as people write them in NumPy and SciPy (`bench/algorithms`), run unchanged, decorated with `jitla.jit`,
-and in other systems. No line of them was changed for jitla. `python -m bench.algorithms.report` generates this
-page from measured runs; what was not run is not on it.
+Algorithms as people write them in NumPy and SciPy (`bench/algorithms`), run unchanged, decorated with
+`jitla.jit`, and in other systems. No line of them was changed for jitla. `python -m bench.algorithms.report`
+generates this page from measured runs; what was not run is not on it.
 
 - Every run of a system on a case has its own process, with the same number of threads for all systems and no
   machine code of earlier runs; systems alternate.
-- *First* is the first call of a process, including loading and compiling; *steady* is the median of the later half of
-  its calls, at least three. Calls were made for {seconds}. That is also how long jitla had to compile in the
-  background; the variant `jitla:sync` waits for the compiler.
+- *First* is the first call of a process, including loading and compiling; *steady* is the median of the later
+  half of its calls, at least three. Calls were made for {seconds}. That is also how long jitla had to compile
+  in the background; the variant `jitla:sync` waits for the compiler.
 - Each case was run by {processes}. {note}
 - Runs that reached their time limit are absent.
-- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS has its own clock.
-  scikit-learn's estimators take other steps: they are for orientation.
-- A peer counts if its objective equals NumPy's within 1e-8, or within ten times the effect of changing the last bits of
-  the data and their order in memory (`numpy-nudged`).
+- JAX, torch and SystemDS have the data in their own memory before the clock starts, and SystemDS has its own
+  clock. scikit-learn's estimators take other steps: they are for orientation.
+- A peer counts if its objective equals NumPy's within 1e-8, or within ten times the effect of changing the
+  last bits of the data and their order in memory (`numpy-nudged`).
 
 ```sh
 {command}
@@ -166,8 +166,8 @@ def summary_lines(cases: Found) -> Iterator[str]:
     slow, plain_ones = left_alone(cases)
     if slow:
         yield ""
-        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} ran at least nine "
-               "calls in ten in the plain function: two processes that do the same differ by that much.")
+        yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} ran at least "
+               "nine calls in ten in the plain function: two processes that do the same differ by that much.")
 
 
 def bar_chart(cases: Found) -> str:

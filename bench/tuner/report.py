@@ -137,32 +137,35 @@ def _orders(tables: Sequence[Table], place: Path) -> list[str]:
 
 HEAD = """# How well the tuner searches
 
-`python -m bench.tuner --results FOLDER` runs the searches; with `--page docs/reports/tuner-search.md` it generates this
-page from FOLDER. [Tuning](../tuning.md) describes the tuner.
+`python -m bench.tuner --results FOLDER` runs the searches; with `--page docs/reports/tuner-search.md` it
+generates this page from FOLDER. [Tuning](../tuning.md) describes the tuner.
 
-Searches are replayed on tables in which every point of a schedule space was measured: kernels of the processor, and
-layers of ResNet-18 on the simulated accelerator, whose cycles are exact. The untuned schedule was timed beside every
-point; the best 24 points were timed again until the best 24 were stable. No search is given the default. Seeds are
-even; odd ones were used to develop the search. History comes from the tables of other functions, never from the kernel
-itself or another size of it. At most 64 trials; "never": not within those. Medians and quartiles of 30 seeds.
-"Expected" is the expected number of random trials, `(N + 1) / (k + 1)` for `k` good points (within 5 % of the best) of
-`N`. "Default" and "estimate": the time of the untuned schedule, and of the point that the analytic estimate prefers,
-over the best. "Of it", "of genetic": trials of the tuner over those. A table is flat where the default is within 5 % of
-the best: there is nothing to learn.
+Searches are replayed on tables in which every point of a schedule space was measured: kernels of the
+processor, and layers of ResNet-18 on the simulated accelerator, whose cycles are exact. The untuned schedule
+was timed beside every point; the best 24 points were timed again until the best 24 were stable. No search is
+given the default. Seeds are even; odd ones were used to develop the search. History comes from the tables of
+other functions, never from the kernel itself or another size of it. At most 64 trials; "never": not within
+those. Medians and quartiles of 30 seeds. "Expected" is the expected number of random trials, `(N + 1) / (k + 1)`
+for `k` good points (within 5 % of the best) of `N`. "Default" and "estimate": the time of the untuned
+schedule, and of the point that the analytic estimate prefers, over the best. "Of it", "of genetic": trials of
+the tuner over those. A table is flat where the default is within 5 % of the best: there is nothing to learn.
 
 ## Trials until near the best
 """
-ABLATIONS = """Trials to 95 % of the best speed (65: never), and regret after 32 trials, medians.
-"No transfer" has no history, "other sizes" also has tables of the same function, "no estimate" has no analytic estimate,
-"neither" has nothing to begin with. "Trees" fits boosted trees to the ranks of the kernel's own samples instead of a
-Gaussian process, "squares" the same trees to the logarithm of their speed, "neural" a network of 24 units, "lightgbm"
-LightGBM's trees (the extra `jitla[tuner]`). The tuner scores every point of these spaces; "annealed scores" and "beam of
-scores" search for good scores by annealing and by a beam, as in spaces of more than 20,000 points. What was not run has
-no column. In brackets: seeds, where they were not 30.
+ABLATIONS = """\
+Trials to 95 % of the best speed (65: never), and regret after 32 trials, medians. "No transfer" has no
+history, "other sizes" also has tables of the same function, "no estimate" has no analytic estimate, "neither"
+has nothing to begin with. "Trees" fits boosted trees to the ranks of the kernel's own samples instead of a
+Gaussian process, "squares" the same trees to the logarithm of their speed, "neural" a network of 24 units,
+"lightgbm" LightGBM's trees (the extra `jitla[tuner]`). The tuner scores every point of these spaces;
+"annealed scores" and "beam of scores" search for good scores by annealing and by a beam, as in spaces of more
+than 20,000 points. What was not run has no column. In brackets: seeds, where they were not 30.
 """
-PAIRS = """Of all pairs of points of a table that differ by 1 %, the share that history and estimate put in order, without any
-measurement of this kernel: trees are fitted to the tables of other functions. "5 % apart" counts pairs that differ by
-5 %, "noise apart" those that differ by more than the untuned schedule varies (the middle half of its times). Closer
-pairs cannot be distinguished by one measurement: "measured again" is the share that the table itself would put in order
-of a second measurement with the same noise, an upper bound. Cycles have no noise.
+PAIRS = """\
+Of all pairs of points of a table that differ by 1 %, the share that history and estimate put in order,
+without any measurement of this kernel: trees are fitted to the tables of other functions. "5 % apart" counts
+pairs that differ by 5 %, "noise apart" those that differ by more than the untuned schedule varies (the middle
+half of its times). Closer pairs cannot be distinguished by one measurement: "measured again" is the share
+that the table itself would put in order of a second measurement with the same noise, an upper bound. Cycles
+have no noise.
 """

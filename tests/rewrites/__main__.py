@@ -76,7 +76,7 @@ def _largest(roots: Roots, given: list[Any]) -> float:
 
 
 def _left_open(roots: Roots, after: Roots, given: list[Any], numerics: str) -> bool:
-    """Say whether docs/dev/semantics.md leaves open what is there: of products, or of what is beyond reals."""
+    """Return whether docs/dev/semantics.md permits the difference: products, or values beyond the reals."""
     if numerics == "strict":
         return any(_in_other_memory(hop) for hop in topo(after) if hop.op.name in PRODUCTS)
     products = any(hop.op.name in PRODUCTS for hop in topo(roots))
