@@ -167,7 +167,7 @@ def summary_lines(cases: Found) -> Iterator[str]:
     if slow:
         yield ""
         yield (f"Of the {slow} rows on little data that were slower by more than 5 %, {plain_ones} ran at "
-               "least nine calls in ten in the plain function: two processes that do the same differ by that much.")
+               "least nine calls in ten in the plain function: two equal processes differ by that much.")
 
 
 def bar_chart(cases: Found) -> str:

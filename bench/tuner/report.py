@@ -146,9 +146,10 @@ was timed beside every point; the best 24 points were timed again until the best
 given the default. Seeds are even; odd ones were used to develop the search. History comes from the tables of
 other functions, never from the kernel itself or another size of it. At most 64 trials; "never": not within
 those. Medians and quartiles of 30 seeds. "Expected" is the expected number of random trials,
-`(N + 1) / (k + 1)` for `k` good points (within 5 % of the best) of `N`. "Default" and "estimate": the time of the
-untuned schedule, and of the point that the analytic estimate prefers, over the best. "Of it", "of genetic": trials of
-the tuner over those. A table is flat where the default is within 5 % of the best: there is nothing to learn.
+`(N + 1) / (k + 1)` for `k` good points (within 5 % of the best) of `N`. "Default" and "estimate": the time of
+the untuned schedule, and of the point that the analytic estimate prefers, over the best. "Of it", "of
+genetic": trials of the tuner over those. A table is flat where the default is within 5 % of the best: there
+is nothing to learn.
 
 ## Trials until near the best
 """
