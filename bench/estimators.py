@@ -16,7 +16,7 @@ from functools import reduce
 import numpy as np
 import scipy.sparse as sp
 
-from jitla.hops import ESTIMATORS, Hop, Meta, Sketch, apply, estimated, leaf, of_rows
+from jitla.hops import ESTIMATORS, Hop, Meta, Sketch, apply, csr_sketch, estimate_nnz, leaf
 
 Chain = list[sp.csr_array]
 Make = Callable[[int, np.random.Generator], Chain]
@@ -113,7 +113,7 @@ def hops_of(chain: Chain) -> tuple[list[Hop], list[Hop]]:
 
 def sketches_of(chain: Chain, leaves: list[Hop]) -> dict[Hop, Sketch]:
     """Return the sketches of the factors."""
-    return {h: of_rows(x.indptr, x.indices, x.shape) for h, x in zip(leaves, chain, strict=True)}
+    return {h: csr_sketch(x.indptr, x.indices, x.shape) for h, x in zip(leaves, chain, strict=True)}
 
 
 def errors(make: Make, size: int, seed: int) -> dict[str, list[float]]:
@@ -124,7 +124,7 @@ def errors(make: Make, size: int, seed: int) -> dict[str, list[float]]:
     known = sketches_of(chain, leaves)
     found: dict[str, list[float]] = {}
     for method in ESTIMATORS:
-        estimates = estimated(products, method, known)
+        estimates = estimate_nnz(products, method, known)
         found[method] = [abs(estimates[p] - n) / n for p, n in zip(products, wanted, strict=True)]
     return found
 
@@ -137,7 +137,7 @@ def times(size: int) -> dict[str, float]:
     asked: dict[str, Callable[[], object]] = {
         "counting": lambda: counted(chain), "mnc, from matrices": lambda: sketches_of(chain, leaves),
     }
-    asked |= {m: lambda m=m: estimated(products, m, known)  # type: ignore
+    asked |= {m: lambda m=m: estimate_nnz(products, m, known)  # type: ignore
               for m in ESTIMATORS}
     return {name: min(_seconds(run) for _ in range(5)) for name, run in asked.items()}
 

@@ -101,7 +101,7 @@ class Engine:
     @property
     def assumes(self) -> bool:
         """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
-        return self._machine is None or self._machine is self.room("hops").REFERENCE
+        return self._machine is None or self._machine is self.room("hops").REFERENCE_MACHINE
 
     @staticmethod
     def _key(config: Config) -> tuple[Any, ...]:
@@ -127,7 +127,7 @@ class Engine:
         recompile, runtime = map(self.room, ("recompile", "runtime"))
         backend = self._native(config.cpu)
         if self._machine is None:
-            self._machine = self.measured(config) or self.room("hops").REFERENCE
+            self._machine = self.measured(config) or self.room("hops").REFERENCE_MACHINE
         backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
         runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
@@ -380,8 +380,8 @@ class Engine:
         """Tell whether an earlier process has planned a block: then its machine code is there, too."""
         planned, hops = self.planned(config), self.room("hops")
         try:
-            return bool(planned.has(hops.words_of(*request[:4])))
-        except hops.Unwritable:
+            return bool(planned.has(hops.block_digest(*request[:4])))
+        except hops.NotSerialisable:
             return False
 
     def near(

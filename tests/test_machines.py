@@ -15,7 +15,7 @@ from jitla.__main__ import main
 from jitla.codegen import LlvmBackend
 from jitla.config import Config, cache_directory
 from jitla.engine import ENGINE
-from jitla.hops import REFERENCE
+from jitla.hops import REFERENCE_MACHINE
 from jitla.hops import machine_file as machines
 from jitla.runtime.process import _PROCESS
 from jitla.tuner import calibration
@@ -31,29 +31,29 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_is_saved_is_found(tmp_path: Path) -> None:
-    place = machines.save(tmp_path / "new" / "directory", "host", REFERENCE)
-    assert place is not None and machines.load(place.parent, "host") == REFERENCE
-    assert [p.name for p in place.parent.iterdir()] == [machines.NAME]
+    place = machines.save(tmp_path / "new" / "directory", "host", REFERENCE_MACHINE)
+    assert place is not None and machines.load(place.parent, "host") == REFERENCE_MACHINE
+    assert [p.name for p in place.parent.iterdir()] == [machines.FILE_NAME]
 
 
 def test_another_host_or_version_is_not_trusted(tmp_path: Path) -> None:
-    place = machines.save(tmp_path, "host", REFERENCE)
+    place = machines.save(tmp_path, "host", REFERENCE_MACHINE)
     assert place is not None and machines.load(tmp_path, "other") is None
     record = json.loads(place.read_text())
-    place.write_text(json.dumps(record | {"version": machines.VERSION + 1}))
+    place.write_text(json.dumps(record | {"version": machines.FORMAT_VERSION + 1}))
     assert machines.load(tmp_path, "host") is None
 
 
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "{}", "null", '{"version": 1, "host": "host", "machine": 3}'])
 def test_a_broken_file_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / machines.NAME).write_text(text)
+    (tmp_path / machines.FILE_NAME).write_text(text)
     assert machines.load(tmp_path, "host") is None
 
 
 def test_a_directory_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert machines.save(tmp_path / "file" / "below", "host", REFERENCE) is None
+    assert machines.save(tmp_path / "file" / "below", "host", REFERENCE_MACHINE) is None
 
 
 # ------------------------------------------------------------------------------ where it is kept
@@ -111,7 +111,7 @@ def measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A gate that has not looked yet, and a measurement that takes no time."""
     monkeypatch.setattr(ENGINE, "_machine", None)
     monkeypatch.setattr(ENGINE, "_compilers", {})
-    monkeypatch.setattr(calibration, "measure", lambda backend: REFERENCE._replace(name="measured"))
+    monkeypatch.setattr(calibration, "measure", lambda backend: REFERENCE_MACHINE._replace(name="measured"))
     return tmp_path
 
 
@@ -122,13 +122,13 @@ def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
         after = ENGINE.compiler(config)
     assert after is not before
     assert (before._tools.machine.name, after._tools.machine.name) == ("reference", "measured")
-    assert json.loads((measured / machines.NAME).read_text())["machine"]["name"] == "measured"
+    assert json.loads((measured / machines.FILE_NAME).read_text())["machine"]["name"] == "measured"
 
 
 def test_kernels_are_shared_where_that_was_measured_to_pay(
     measured: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = REFERENCE._replace(name="measured", threads=3, wake=1e-6, rouse=20e-6)
+    found = REFERENCE_MACHINE._replace(name="measured", threads=3, wake=1e-6, rouse=20e-6)
     monkeypatch.setattr(calibration, "measure", lambda backend: found)
     with jitla.options(cache_dir=measured) as config:
         ENGINE.compiler(config)
@@ -159,7 +159,7 @@ def test_fewer_threads_are_planned_for(measured: Path) -> None:
 def test_the_command_line_calibrates(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with jitla.options(cache_dir=measured):
         assert main(["calibrate"]) == 0
-    assert "measured" in capsys.readouterr().out and (measured / machines.NAME).exists()
+    assert "measured" in capsys.readouterr().out and (measured / machines.FILE_NAME).exists()
 
 
 SOURCE = """
@@ -185,5 +185,5 @@ def run(directory: Path) -> list[str]:
 def test_another_process_finds_it_and_measures_nothing(tmp_path: Path) -> None:
     name, host = run(tmp_path)
     assert name == "reference"
-    machines.save(tmp_path, host, REFERENCE._replace(name="stored"))
+    machines.save(tmp_path, host, REFERENCE_MACHINE._replace(name="stored"))
     assert run(tmp_path) == ["stored", host]

@@ -86,7 +86,7 @@ def test_where_numpy_takes_far_longer_the_call_waits(
     f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
     f(x)
     assert f.stats().waiting == 1 and not nobody
-    monkeypatch.setattr(cost, "NUMPY_BYTE", 1.0)
+    monkeypatch.setattr(cost, "NUMPY_SECONDS_PER_BYTE", 1.0)
     g = jitla.jit(lambda x: np.exp(x) * 3.5, compile="auto")
     g(x)
     assert g.stats().kernel_runs == 1 and g.stats().waiting == 0

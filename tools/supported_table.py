@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Kind, OpSpec, all_ops
-from jitla.hops.cost import VIEWS
-from jitla.hops.ops_elementwise import _KNOWN
+from jitla.hops.cost import VIEW_OPS
+from jitla.hops.ops_elementwise import _SCIPY_UFUNCS
 from jitla.tracing.numpy_api.functions import FUNCTIONS
 from jitla.tracing.sparse.products import _METHODS
 
@@ -46,7 +46,7 @@ def page() -> str:
     known = {fn for op in ops for fn in op.numpy}
     written = sorted({f"np.{fn.__name__}" for fn in FUNCTIONS if fn not in known and _is_numpy(fn)})
     special = [f"| `scipy.special.{name}` | {doc} | {LOOP} | last bits |"
-               for name, (_, doc, _) in _KNOWN.items()]
+               for name, (_, doc, _) in _SCIPY_UFUNCS.items()]
     parts = [
         HEAD, "\n## Element by element\n", *_table(cells), *special,
         "\n## Over axes, products, reshaping, indexing\n", *_table(rest),
@@ -67,7 +67,7 @@ def _way(op: OpSpec) -> str:
     """Say how an operator runs."""
     if op.emit is not None or op.kind in (Kind.AGG, Kind.TAKE, Kind.TALLY) or op.name in SPELLED:
         return LOOP
-    return ROWS if op.name in BY_ROWS else VIEW if op.name in VIEWS else CALL
+    return ROWS if op.name in BY_ROWS else VIEW if op.name in VIEW_OPS else CALL
 
 
 def _is_numpy(function: Any) -> bool:

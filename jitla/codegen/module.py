@@ -31,7 +31,7 @@ from jitla.codegen.vecmath.library import (
 )
 from jitla.errors import BackendError
 from jitla.fusion import COMPRESSED_FORMS, Form, Kernel
-from jitla.hops import Hop, Kind, may_raise
+from jitla.hops import Hop, Kind, possible_flags
 
 __all__ = ["reason_of"]
 
@@ -217,7 +217,7 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
     text = math.text + code + nontemporal
-    if any(map(may_raise, loop.kernel.body)):
+    if any(map(possible_flags, loop.kernel.body)):
         text = quiet(text, loop.target.features)
     return parted(text, f'target triple = "{loop.target.triple}"\n')
 

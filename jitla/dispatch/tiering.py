@@ -41,14 +41,14 @@ def numpy_seconds(request: Request) -> float:
     """Return what NumPy is predicted to take for a block."""
     hops = ENGINE.room("hops")
     order = [h for h in hops.topo(request.roots) if h.inputs]
-    seconds: float = len(order) * hops.NUMPY_CALL + hops.numpy_work(order)
+    seconds: float = len(order) * hops.NUMPY_CALL_SECONDS + hops.numpy_seconds(order)
     return seconds
 
 
 def least(request: Request) -> float:
     """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
     hops = ENGINE.room("hops")
-    order, machine = list(hops.topo(request.roots)), hops.REFERENCE
+    order, machine = list(hops.topo(request.roots)), hops.REFERENCE_MACHINE
     made = [h for h in order if h.inputs]
     held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
     cells = sum(hops.flops(h) for h in made if h.op.kind is not hops.Kind.CALL)

@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla.config import options
 from jitla.errors import JitlaWarning, VerificationError
-from jitla.hops import Flagged, evaluate
+from jitla.hops import FlagsRaised, evaluate
 from jitla.introspection.frames import hide_module
 
 __all__ = ["Checks", "Divergence", "checked_call", "divergences"]
@@ -82,7 +82,7 @@ class _CheckedBound:
         raised = None
         try:
             made = list(self.of.run(leaves))
-        except Flagged as hit:
+        except FlagsRaised as hit:
             made, raised = list(hit.values), hit
         for i, value in enumerate(wanted):
             found = next(divergences(made[i], value, self.checks.exact), None)
@@ -94,7 +94,7 @@ class _CheckedBound:
             else:
                 made[i][...] = value
         if raised is not None:
-            raise Flagged(tuple(made), raised.flags, raised.saved, raised.exact)
+            raise FlagsRaised(tuple(made), raised.flags, raised.saved, raised.exact)
         return tuple(made)
 
 

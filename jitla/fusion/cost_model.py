@@ -159,8 +159,8 @@ class CostModel:
     def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
         self.machine = machine.with_threads(threads)
         self._threads, self._launch, self._wake = (
-            self.machine.at_once, self.machine.launch, self.machine.wake)
-        self._unit = self.machine.unit / self.machine.at_once
+            self.machine.concurrent_threads, self.machine.launch, self.machine.wake)
+        self._unit = self.machine.unit / self.machine.concurrent_threads
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
         #: Bytes used between two uses of a leaf, as far as plans do not matter.
@@ -200,7 +200,7 @@ class CostModel:
             return SEEN * matrix.meta.size * self._element(matrix) + FOUND * hop.meta.size * self._unit
         if hop.op.name in ("concatenate", "stack"):
             return self._unit * sum(_copying(i.meta, hop.meta.ndim) for i in hop.inputs)
-        return flops(hop) * self.machine.unit / self.machine.at_once
+        return flops(hop) * self.machine.unit / self.machine.concurrent_threads
 
     def _along(self, hop: Hop) -> float:
         """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
@@ -226,8 +226,8 @@ class CostModel:
         height = block_height(row_bytes, rows, wide=True)
         blocks = -(-rows // height)
         each = blocks_per_unit(blocks, row_bytes * height, aside)
-        turns = -(-blocks // (each * self.machine.at_once))
-        return max(turns * each * self.machine.at_once / blocks, 1.0)
+        turns = -(-blocks // (each * self.machine.concurrent_threads))
+        return max(turns * each * self.machine.concurrent_threads / blocks, 1.0)
 
     def begins(self, stages: int, rows: int, nbytes: float, wide: bool, turns: bool) -> float:
         """Return the seconds for beginning so many stages anew at every block of rows.
@@ -238,7 +238,7 @@ class CostModel:
         return STAGE * self._unit * stages * -(-rows // max(height, 1))
 
     def _element(self, hop: Hop) -> float:
-        return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.at_once
+        return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.concurrent_threads
 
     def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
         """Return the seconds that loops over `hops` lose at the ends of rows; `apart`: as stages of rows."""
@@ -259,7 +259,7 @@ class CostModel:
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
         if nbytes >= MIN_STREAMED_BYTES:
-            seconds = nbytes / self.machine.stream.at(self.machine.at_once)
+            seconds = nbytes / self.machine.stream.at(self.machine.concurrent_threads)
             return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
         return nbytes * self._per_byte(True, self.footprint + nbytes)
 
@@ -272,7 +272,7 @@ class CostModel:
         return self._once("passes", hop, self._passes)
 
     def _passes(self, hop: Hop) -> float:
-        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.at_once)
+        return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.concurrent_threads)
 
     def again(self, hop: Hop) -> float:
         """Return the seconds for reading in one stage of a row kernel what an earlier one read or left."""
@@ -280,7 +280,7 @@ class CostModel:
 
     def _again(self, hop: Hop) -> float:
         nbytes = touched(hop, self.layouts.get(hop))
-        return nbytes / self.machine.levels[0].read.at(self.machine.at_once)
+        return nbytes / self.machine.levels[0].read.at(self.machine.concurrent_threads)
 
     # ------------------------------------------------------------------ whole steps
 

@@ -15,7 +15,7 @@ from jitla.fusion.kernel import (
     Schedule,
     gather_tables,
 )
-from jitla.hops import Hop, Kind, const_value, heard, hush, listen
+from jitla.hops import Hop, Kind, const_value, start_recording, stop_recording, take_flags
 
 
 def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
@@ -152,9 +152,9 @@ class InterpretedBackend:
 
 
 def _launch(block: Any, *operands: Any) -> int:
-    before = listen()
+    before = start_recording()
     try:
         block.run(*operands)
     finally:
-        hush(before)
-    return heard()
+        stop_recording(before)
+    return take_flags()

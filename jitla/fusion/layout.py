@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from jitla.hops import Hop, Kind, Shape, Widths, is_turn, topo
+from jitla.hops import Hop, Kind, RingWidths, Shape, is_roll_of_ring, topo
 
 Strides = tuple[int, ...]
 
@@ -174,7 +174,7 @@ _LIKE_A_SUM = frozenset({"mean", "var", "std"})
 
 def is_view(hop: Hop) -> bool:
     """Tell whether the result may share memory with the first operand."""
-    return hop.op.name in VIEWS or is_turn(hop)
+    return hop.op.name in VIEWS or is_roll_of_ring(hop)
 
 
 def has_exact_layout(hop: Hop) -> bool:
@@ -212,7 +212,7 @@ def hop_layout(
     if name == "einsum" and len(shape) > 1:
         return _einsum(hop, shape, attrs, sources)
     if name == "roll":
-        if is_turn(hop):
+        if is_roll_of_ring(hop):
             return Layout(shape, sources[0].strides)
         return cast_layout(shape, size, sources[0], size)
     if name == "take" and "axes" in attrs:
@@ -256,7 +256,7 @@ def _padded(shape: Shape, size: int, source: Layout, source_size: int) -> Layout
     return contiguous(shape, size)
 
 
-def _ring(shape: Shape, size: int, widths: Widths, source: Layout) -> Layout:
+def _ring(shape: Shape, size: int, widths: RingWidths, source: Layout) -> Layout:
     """Return the layout of a copy inside its edges, in the order in which NumPy copies."""
     copy = cast_layout(shape, size, source, size)
     inner_first = sorted(range(len(shape)), key=lambda a: (copy.strides[a], -a))

@@ -30,7 +30,7 @@ from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.partitions import Partition, keep_apart, partitions
 from jitla.fusion.template_window import fuse_windows
 from jitla.fusion.templates import CELL, MAGG, ROW, Facts, by_pairs, is_row_view, product_at
-from jitla.hops import REFERENCE, Hop, Kind, Machine
+from jitla.hops import REFERENCE_MACHINE, Hop, Kind, Machine
 
 MAX_KNOWN = 512  # partitions
 
@@ -438,7 +438,7 @@ def plan(
     roots: Sequence[Hop],
     layouts: Mapping[int, Layout],
     backend_supports: Callable[[Hop], str | None],
-    machine: Machine = REFERENCE,
+    machine: Machine = REFERENCE_MACHINE,
     templates: Collection[str] = ("Cell", "MAgg", "Row"),
     fusion: str = "cost",
     limit: int = 0,

@@ -15,12 +15,12 @@ from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, gather_tables,
 from jitla.fusion.layout import Layout, all_layouts, axis_order, has_exact_layout
 from jitla.fusion.templates import CELL
 from jitla.hops import (
-    WHOLE,
+    WHOLE_AXIS,
     Hop,
     Kind,
     Section,
     const,
-    expressible,
+    has_recipe,
     make,
     sections,
     substitute,
@@ -139,7 +139,7 @@ def _rates(chain: _Chain) -> tuple[int, ...] | None:
             source = views.get(hop, hop)
             if source not in maker:
                 continue
-            section = (sections(hop) or (WHOLE,))[0] if hop in views else WHOLE
+            section = (sections(hop) or (WHOLE_AXIS,))[0] if hop in views else WHOLE_AXIS
             rate = found[at] * section.step
             if found.setdefault(maker[source], rate) != rate:
                 return None
@@ -197,7 +197,7 @@ class Picker:
             if not each.meta.shape or each in found:
                 continue
             if each.op.kind is Kind.CELL:
-                if not expressible(each) or each.op.name == "ring" or _looks_at_places(each):
+                if not has_recipe(each) or each.op.name == "ring" or _looks_at_places(each):
                     return None
                 found.add(each)
                 stack += each.inputs

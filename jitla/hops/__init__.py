@@ -1,44 +1,49 @@
-"""High-level operators (HOPs): the DAG that a computation is recorded as, and the table of its operators.
+"""High-level operators (hops): the DAG of recorded operations, and the table of operators.
 
-`opspec` says what an operator is; the tables `ops_*` register all of them. `node` has the nodes of the DAG,
-`meta` their shapes and dtypes, `sparsity` their numbers of nonzeros, `cost` their work, `interpreter` values.
+- `opspec` defines the specification of an operator; the `ops_*` files register all of them.
+- `node` has the interned nodes of the DAG, `meta` their shapes and dtypes, `text` their text form.
+- `sparsity` bounds and estimates nonzeros; `cost` counts operations and bytes, and models the machine.
+- `interpreter` evaluates DAGs by NumPy calls and predicts floating-point flags.
+
+Entry points: `make`, `apply`, `leaf`, `const`, `topo`, `evaluate`, `lookup`. The package depends on no
+other compiler stage; rewrites, fusion and code generation are built on it.
 """
 
 from jitla.hops.cost import (
-    NUMPY_CALL,
-    REFERENCE,
-    Level,
+    NUMPY_CALL_SECONDS,
+    REFERENCE_MACHINE,
     Machine,
+    MemoryLevel,
     Rate,
     bytes_of,
-    expressible,
     flops,
-    from_record,
-    given,
-    numpy_work,
+    has_recipe,
+    machine_from_record,
+    numpy_seconds,
+    replace_by_leaves,
 )
 from jitla.hops.interpreter import (
-    ANY,
+    ALL_FLAGS,
     DIVIDE,
-    HEARD,
+    FLAG_BY_KIND,
+    FLAGS_BY_THREAD,
     INVALID,
-    KINDS,
-    NARROWED,
     OVERFLOW,
+    SCALAR_NARROWED,
     Evaluation,
-    Flagged,
+    FlagsRaised,
     NumpyBuilder,
     error_state,
     evaluate,
-    heard,
-    hush,
-    is_exact,
-    is_narrow,
+    has_exact_flags,
+    implementation_of,
+    is_narrowed_scalar,
     leaf_value,
-    listen,
-    may_raise,
-    may_signal,
-    meaning,
+    may_hold_signalling_nan,
+    possible_flags,
+    start_recording,
+    stop_recording,
+    take_flags,
 )
 from jitla.hops.meta import (
     Meta,
@@ -47,11 +52,11 @@ from jitla.hops.meta import (
     reduced_shape,
 )
 from jitla.hops.node import (
-    WHOLE,
+    WHOLE_AXIS,
     Hop,
     Margins,
     Section,
-    Weak,
+    WeakScalar,
     apply,
     const,
     const_value,
@@ -59,35 +64,35 @@ from jitla.hops.node import (
     make,
     margins,
     sections,
+    sections_of_index,
     substitute,
-    taken_by,
     topo,
     uses,
     verify,
 )
 from jitla.hops.ops_elementwise import (
     Body,
-    Compiled,
     Step,
-    adopt,
-    approximate,
+    UserFunction,
     common_dtype,
-    enter,
+    is_approximate,
+    register_scipy_ufunc,
+    register_user_function,
 )
 from jitla.hops.ops_matrix import (
-    POSITION,
-    Widths,
+    POSITION_DTYPE,
+    RingWidths,
     index_key,
-    is_turn,
-    parsed,
+    is_roll_of_ring,
+    parse_subscripts,
 )
-from jitla.hops.ops_sparse import STORED
+from jitla.hops.ops_sparse import SPARSE_KERNEL_OPS
 from jitla.hops.opspec import (
     Kind,
     OpSpec,
-    Safe,
     ScalarBuilder,
     Zeros,
+    ZeroSafety,
     all_ops,
     by_numpy,
     lookup,
@@ -96,33 +101,40 @@ from jitla.hops.opspec import (
 from jitla.hops.sparsity import (
     ESTIMATORS,
     Sketch,
-    estimated,
+    csr_sketch,
+    estimate_nnz,
     nnz_of_product,
 )
-from jitla.hops.sparsity import (
-    of_rows_sketch as of_rows,
-)
 from jitla.hops.text import (
-    Rows,
-    Unwritable,
-    hops_of,
+    HopRows,
+    NotSerialisable,
+    block_digest,
+    decode_value,
+    format_line,
+    hops_from_rows,
     parse,
-    place,
     show,
-    value_of,
-    words_of,
 )
 
 __all__ = [
-    "adopt", "all_ops", "ANY", "apply", "approximate", "Body", "broadcast", "by_numpy", "bytes_of",
-    "common_dtype", "Compiled", "const", "const_value", "DIVIDE", "enter", "error_state", "estimated",
-    "ESTIMATORS", "evaluate", "Evaluation", "expressible", "Flagged", "hops_of", "flops", "from_record",
-    "given", "HEARD", "heard", "Hop", "hush", "index_key", "INVALID", "is_exact", "is_narrow", "is_turn",
-    "Kind", "KINDS", "leaf", "leaf_value", "Level", "listen", "lookup", "Machine", "make", "Margins",
-    "margins", "may_raise", "may_signal", "meaning", "Meta", "NARROWED", "nnz_of_product",
-    "NUMPY_CALL", "numpy_work", "NumpyBuilder", "of_rows", "OpSpec", "OVERFLOW", "parse", "parsed", "place",
-    "POSITION", "Rate",
-    "reduced_shape", "REFERENCE", "register", "Rows", "Safe", "ScalarBuilder", "Section", "sections",
-    "Shape", "show", "Sketch", "Step", "STORED", "substitute", "taken_by", "topo", "Unwritable", "uses",
-    "value_of", "verify", "Weak", "WHOLE", "Widths", "words_of", "Zeros",
+    "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",
+    "by_numpy", "bytes_of",
+    "common_dtype", "UserFunction", "const", "const_value", "DIVIDE", "register_user_function", "error_state",
+    "estimate_nnz",
+    "ESTIMATORS", "evaluate", "Evaluation", "has_recipe", "FlagsRaised", "hops_from_rows", "flops",
+    "machine_from_record",
+    "replace_by_leaves", "FLAGS_BY_THREAD", "take_flags", "Hop", "stop_recording", "index_key", "INVALID",
+    "has_exact_flags", "is_narrowed_scalar", "is_roll_of_ring",
+    "Kind", "FLAG_BY_KIND", "leaf", "leaf_value", "MemoryLevel", "start_recording", "lookup", "Machine",
+    "make", "Margins",
+    "margins", "possible_flags", "may_hold_signalling_nan", "implementation_of", "Meta", "SCALAR_NARROWED",
+    "nnz_of_product",
+    "NUMPY_CALL_SECONDS", "numpy_seconds", "NumpyBuilder", "csr_sketch", "OpSpec", "OVERFLOW", "parse",
+    "parse_subscripts", "format_line",
+    "POSITION_DTYPE", "Rate",
+    "reduced_shape", "REFERENCE_MACHINE", "register", "HopRows", "ZeroSafety", "ScalarBuilder", "Section",
+    "sections",
+    "Shape", "show", "Sketch", "Step", "SPARSE_KERNEL_OPS", "substitute", "sections_of_index", "topo",
+    "NotSerialisable", "uses",
+    "decode_value", "verify", "WeakScalar", "WHOLE_AXIS", "RingWidths", "block_digest", "Zeros",
 ]

@@ -1,4 +1,4 @@
-"""The machine's constants from process to process: one small file."""
+"""Persistent storage of the measured machine constants: one small JSON file."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ import os
 import tempfile
 from pathlib import Path
 
-from jitla.hops import Machine, from_record
+from jitla.hops import Machine, machine_from_record
 
-VERSION = 2  # of the file, and of what weights mean: constants of another one predict nothing
-NAME = "machine.json"
+FORMAT_VERSION = 2  # also changes when the unit of the cost weights does
+FILE_NAME = "machine.json"
 
 
 def load(directory: str | Path, host: str) -> Machine | None:
-    """Return the constants in `directory` if they were measured on `host`."""
+    """Return the constants stored in `directory` if they were measured on `host`."""
     try:
-        record = json.loads(Path(directory, NAME).read_text(encoding="utf-8"))
-        if record["version"] != VERSION or record["host"] != host:
+        record = json.loads(Path(directory, FILE_NAME).read_text(encoding="utf-8"))
+        if record["version"] != FORMAT_VERSION or record["host"] != host:
             return None
-        return from_record(record["machine"])
+        return machine_from_record(record["machine"])
     except (OSError, ValueError, TypeError, KeyError):
-        return None  # nothing stored, or nothing that can be read: as before anything was measured
+        return None  # missing or unreadable: the machine counts as not measured
 
 
 def save(directory: str | Path, host: str, machine: Machine) -> Path | None:
-    """Write the constants of `host`; return where, None if the directory cannot be written."""
-    record = {"version": VERSION, "host": host, "machine": machine.record()}
-    place = Path(directory, NAME)
+    """Write the constants of `host`; return the path, or None if the directory is not writable."""
+    record = {"version": FORMAT_VERSION, "host": host, "machine": machine.record()}
+    path = Path(directory, FILE_NAME)
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        # whoever reads meanwhile finds the old file or the new one, never half of one
-        handle, name = tempfile.mkstemp(dir=place.parent, prefix=NAME)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # written to a temporary file first: concurrent readers see the old file or the new one
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=FILE_NAME)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(record, file, indent=1)
-        os.replace(name, place)
+        os.replace(name, path)
     except OSError:
         return None
-    return place
+    return path

@@ -1,4 +1,4 @@
-"""What is known of a value without computing it: shape, dtype, number of nonzeros."""
+"""Metadata of a value: shape, dtype, and a bound on the number of nonzeros."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """What an array is, logically: `shape`, `dtype`, and `nnz`.
+    """The metadata of an array: `shape`, `dtype`, and `nnz`.
 
-    `nnz`: how many elements are other than 0, at most, if no operand was infinite or NaN; None if
-    that may be all. What is to be expected is estimated elsewhere.
+    `nnz` is an upper bound on the number of nonzeros, valid if no operand was infinite or NaN; None means no
+    bound. Expected numbers are estimated in `sparsity`.
     """
 
     shape: Shape
@@ -40,7 +40,7 @@ class Meta:
 
 
 def broadcast(shapes: tuple[Shape, ...]) -> Shape:
-    """Shape that `shapes` broadcast to; raises NumPy's ufunc error where they do not."""
+    """Return the shape that `shapes` broadcast to; raise NumPy's ufunc error if they do not."""
     first = shapes[0]
     if all(s == first for s in shapes):
         return first
@@ -49,7 +49,7 @@ def broadcast(shapes: tuple[Shape, ...]) -> Shape:
         for i, n in enumerate(shape, len(out) - len(shape)):
             if n != 1:
                 if out[i] not in (1, n):
-                    raise ValueError(_MISMATCH.format(" ".join(map(_plain, shapes))))
+                    raise ValueError(_MISMATCH.format(" ".join(map(_format_shape, shapes))))
                 out[i] = n
     return tuple(out)
 
@@ -57,13 +57,13 @@ def broadcast(shapes: tuple[Shape, ...]) -> Shape:
 _MISMATCH = "operands could not be broadcast together with shapes {} "
 
 
-def _plain(shape: Shape) -> str:
-    """Write a shape as NumPy's messages do: no space after the comma."""
+def _format_shape(shape: Shape) -> str:
+    """Format a shape as NumPy's messages do: without spaces."""
     return str(shape).replace(" ", "")
 
 
 def reduced_shape(shape: Shape, axis: tuple[int, ...], keepdims: bool) -> Shape:
-    """Shape after reducing over `axis` (sorted, non-negative)."""
+    """Return the shape after reducing over `axis` (sorted, non-negative)."""
     if keepdims:
         return tuple(1 if i in axis else n for i, n in enumerate(shape))
     return tuple(n for i, n in enumerate(shape) if i not in axis)

@@ -1,4 +1,4 @@
-"""The hop: a node of the operator DAG, interned; walks over DAGs, and constant slices."""
+"""Hop, the interned node of the operator DAG; DAG traversal; constant slices."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from jitla.hops.opspec import Kind, OpSpec, lookup
 
 
 class Hop:
-    """A high-level operator: `op`, `inputs`, `attrs` (sorted pairs), `meta`; `line` is the user's.
+    """A high-level operator: `op`, `inputs`, `attrs` (sorted pairs), `meta`; `line` is the source line.
 
-    Equality is identity: `make` interns, so equal expressions are one node, whatever their `line`.
+    Equality is identity: `make` interns nodes (hash consing), so equal expressions are one node,
+    whatever their `line`.
     """
 
     __slots__ = ("op", "inputs", "attrs", "meta", "line", "__weakref__")
@@ -34,7 +35,7 @@ class Hop:
         self.line = line
 
     def attr(self, name: str) -> Any:
-        """Value of attribute `name`."""
+        """Return the value of attribute `name`."""
         return dict(self.attrs)[name]
 
     def __repr__(self) -> str:
@@ -42,10 +43,10 @@ class Hop:
 
 
 @dataclass(frozen=True, slots=True)
-class Weak:
+class WeakScalar:
     """A Python scalar at leaf position `slot`; `kind` is one of bool, int, float, complex.
 
-    With a `value` it is that number, whatever lies there.
+    If `value` is set, it is that constant, independent of the slot.
     """
 
     slot: int
@@ -54,7 +55,7 @@ class Weak:
 
 
 _POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
-# Reentrant: collecting garbage inside may run code that makes hops.
+# Reentrant: garbage collection under the lock may run finalizers that make hops.
 _LOCK = relock()
 
 
@@ -72,7 +73,7 @@ def _intern(
 
 
 def leaf(slot: int, meta: Meta, form: str = "array", line: Any = None) -> Hop:
-    """Return the value at leaf position `slot`.
+    """Return the leaf at position `slot`.
 
     `form`: "array" (an ndarray), "scalar" (a NumPy scalar of exactly `meta.dtype`) or "weak"
     (a Python scalar, to be converted to `meta.dtype` before use).
@@ -94,34 +95,34 @@ def const_value(hop: Hop) -> Any:
 
 
 def make(name: str, inputs: Iterable[Hop], line: Any = None, **attrs: Any) -> Hop:
-    """Return the node `name(*inputs, **attrs)`; inputs have the dtypes the op computes in."""
+    """Return the node `name(*inputs, **attrs)`; inputs have the dtypes that the operator computes in."""
     op = lookup(name)
     args = tuple(inputs)
     if "dtype" in attrs:
         attrs["dtype"] = np.dtype(attrs["dtype"])
     meta = op.meta(tuple(h.meta for h in args), attrs)
-    if op.swaps(meta.dtype) and len(args) == 2 and _rank(args[1]) < _rank(args[0]):
+    if op.commutes_in(meta.dtype) and len(args) == 2 and _operand_order(args[1]) < _operand_order(args[0]):
         args = (args[1], args[0])
     return _intern(op, args, tuple(sorted(attrs.items())), meta, line)
 
 
-def _rank(hop: Hop) -> tuple[bool, bool, str, int]:
-    """Order of operands of commuting ops: arrays before scalars, leaves by slot."""
+def _operand_order(hop: Hop) -> tuple[bool, bool, str, int]:
+    """Return the sort key of operands of commutative operators: arrays before scalars, leaves by slot."""
     slot = hop.attr("slot") if hop.op.name == "leaf" else -1
     return (hop.meta.ndim == 0, hop.op.kind is not Kind.LEAF, hop.op.name, slot)
 
 
-def apply(name: str, *operands: Hop | Weak, line: Any = None, **attrs: Any) -> Hop:
-    """Like `make`, with NumPy's promotion: inputs are cast, weak scalars take the loop's dtype."""
+def apply(name: str, *operands: Hop | WeakScalar, line: Any = None, **attrs: Any) -> Hop:
+    """Return `name(*operands, **attrs)` with NumPy's promotion: inputs are cast, weak scalars converted."""
     op = lookup(name)
-    given = tuple([o.kind if isinstance(o, Weak) else o.meta.dtype for o in operands])
-    dtypes = op.resolve(given, attrs)
-    inputs = [_conform(o, d, line) for o, d in zip(operands, dtypes, strict=True)]
+    types = tuple([o.kind if isinstance(o, WeakScalar) else o.meta.dtype for o in operands])
+    dtypes = op.resolve(types, attrs)
+    inputs = [_cast_operand(o, d, line) for o, d in zip(operands, dtypes, strict=True)]
     return make(name, inputs, line, **attrs)
 
 
-def _conform(operand: Hop | Weak, dtype: np.dtype, line: Any) -> Hop:
-    if isinstance(operand, Weak):
+def _cast_operand(operand: Hop | WeakScalar, dtype: np.dtype, line: Any) -> Hop:
+    if isinstance(operand, WeakScalar):
         if operand.value is not None:
             return const(operand.value, dtype, line)
         return leaf(operand.slot, Meta((), dtype), "weak", line)
@@ -131,17 +132,20 @@ def _conform(operand: Hop | Weak, dtype: np.dtype, line: Any) -> Hop:
 
 
 def topo(roots: Iterable[Hop]) -> list[Hop]:
-    """Every node below `roots`, inputs before users, in a deterministic order; iterative."""
+    """Return every node below `roots`, inputs before users, in a deterministic order.
+
+    Depth-first post-order with an explicit stack: DAGs may be deeper than the recursion limit.
+    """
     order: list[Hop] = []
     seen: set[Hop] = set()
     stack: list[Hop | None] = list(roots)
     stack.reverse()
     while stack:
         hop = stack.pop()
-        if hop is None:  # below it on the stack lies a node whose inputs are in order
-            done = stack.pop()
-            assert done is not None
-            order.append(done)
+        if hop is None:  # marker: the inputs of the next node on the stack are in `order`
+            ordered = stack.pop()
+            assert ordered is not None
+            order.append(ordered)
         elif hop not in seen:
             seen.add(hop)
             if hop.inputs:
@@ -152,7 +156,7 @@ def topo(roots: Iterable[Hop]) -> list[Hop]:
 
 
 def uses(roots: Iterable[Hop]) -> dict[Hop, list[Hop]]:
-    """Map each node to its users, one entry per use."""
+    """Return a map from each node to its users, with one entry per use."""
     users: dict[Hop, list[Hop]] = {}
     for hop in topo(roots):
         users.setdefault(hop, [])
@@ -162,7 +166,7 @@ def uses(roots: Iterable[Hop]) -> dict[Hop, list[Hop]]:
 
 
 def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
-    """Rebuild `roots` with the nodes in `replace` exchanged; metas are inferred anew."""
+    """Rebuild `roots` with the nodes in `replace` exchanged; metadata is inferred again."""
     roots = tuple(roots)
     new: dict[Hop, Hop] = {}
     for hop in topo(roots):
@@ -177,7 +181,7 @@ def substitute(roots: Iterable[Hop], replace: Mapping[Hop, Hop]) -> tuple[Hop, .
 
 
 def verify(roots: Iterable[Hop], stage: str = "hops") -> None:
-    """Raise `InternalError`, naming `stage`, unless every meta is what its operator infers anew."""
+    """Raise `InternalError`, naming `stage`, unless every node's metadata equals the inferred one."""
     for hop in topo(roots):
         if hop.op.kind is Kind.LEAF:
             continue
@@ -186,59 +190,59 @@ def verify(roots: Iterable[Hop], stage: str = "hops") -> None:
             raise InternalError(f"{stage}: {hop!r} should have {inferred}")
 
 
-#: Of one axis, how many elements are left out in front and behind; of a value, one for each.
+#: For every axis, the number of elements dropped at the front and at the back.
 Margins = tuple[tuple[int, int], ...]
 
-WIDEST = 8  # elements left out at most
+MAX_MARGIN = 8  # elements
 
 
 class Section(NamedTuple):
-    """What a slice takes of an axis: every `step`-th element, but for `first` and `end` ones at its ends."""
+    """A constant slice of one axis: every `step`-th element, without `first` and `end` ones at the ends."""
 
     first: int
     end: int
     step: int
 
     def then(self, other: Section) -> Section:
-        """Return what is left if `other` is taken of what this takes."""
+        """Return the composition: `other` applied to the elements of this section."""
         return Section(self.first + self.step * other.first, self.end + self.step * other.end,
                        self.step * other.step)
 
     @property
     def item(self) -> tuple[str, int | None, int | None, int | None]:
-        """The item of an index that takes this."""
+        """The equivalent item of an `index` attribute."""
         return "s", self.first or None, -self.end or None, self.step if self.step > 1 else None
 
 
-WHOLE = Section(0, 0, 1)
+WHOLE_AXIS = Section(0, 0, 1)
 
 
-def taken_by(index: Iterable[tuple[Any, ...]]) -> list[Section] | None:
-    """Return what the slices of an index take, counted from the ends of axes; None for others."""
-    found = []
+def sections_of_index(index: Iterable[tuple[Any, ...]]) -> list[Section] | None:
+    """Return the sections of an index of slices, relative to the ends of axes; None for any other index."""
+    taken = []
     for item in index:
         if item[0] != "s" or (step := 1 if item[3] is None else item[3]) < 1:
             return None
         first, end = item[1] or 0, item[2] or 0
         if first < 0 or end > 0 or item[2] == 0:
             return None
-        found.append(Section(first, -end, step))
-    return found
+        taken.append(Section(first, -end, step))
+    return taken
 
 
 def sections(view: Hop) -> tuple[Section, ...] | None:
-    """Return what the slice `view` takes of every axis of its operand; None if it is of another kind."""
+    """Return the section of every axis that the slice `view` takes; None if it is no narrow slice."""
     if view.op.name != "getitem" or 0 in view.meta.shape:
         return None
-    found = taken_by(view.attr("index"))
-    if found is None or any(max(s) > WIDEST for s in found):
+    taken = sections_of_index(view.attr("index"))
+    if taken is None or any(max(s) > MAX_MARGIN for s in taken):
         return None
-    return (*found, *[WHOLE] * (view.inputs[0].meta.ndim - len(found)))
+    return (*taken, *[WHOLE_AXIS] * (view.inputs[0].meta.ndim - len(taken)))
 
 
 def margins(view: Hop) -> Margins | None:
-    """Return what the slice `view` leaves out of its operand; None if it is none, or of another kind."""
-    found = sections(view)
-    if found is None or any(s.step != 1 for s in found):
+    """Return the elements that the slice `view` drops at the ends of every axis; None for other hops."""
+    taken = sections(view)
+    if taken is None or any(s.step != 1 for s in taken):
         return None
-    return tuple((s.first, s.end) for s in found)
+    return tuple((s.first, s.end) for s in taken)

@@ -1,4 +1,4 @@
-"""Recipes for complex operands: what NumPy's loops do with real and imaginary parts."""
+"""Recipes for complex operands, which follow NumPy's loops operation by operation."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ Recipe = Callable[..., Any]
 Split = tuple[Any, Any]
 
 
-def split(b: ScalarBuilder, x: Any) -> Split:
-    """Return both parts of `x`."""
+def split_parts(b: ScalarBuilder, x: Any) -> Split:
+    """Return the real and the imaginary part of `x`."""
     return b.real(x), b.imag(x)
 
 
-def by_part(verb: str) -> Recipe:
-    """Return the recipe that does `verb` to the real parts and to the imaginary ones."""
+def per_part_recipe(verb: str) -> Recipe:
+    """Return the recipe that applies `verb` to the real and to the imaginary parts."""
 
     def emit(b: ScalarBuilder, *xs: Any) -> Any:
-        do = getattr(b, verb)
-        return b.pair(do(*(b.real(x) for x in xs)), do(*(b.imag(x) for x in xs)))
+        apply = getattr(b, verb)
+        return b.pair(apply(*(b.real(x) for x in xs)), apply(*(b.imag(x) for x in xs)))
 
     return emit
 
 
-def choose(b: ScalarBuilder, c: Any, x: Any, y: Any) -> Any:
+def select(b: ScalarBuilder, c: Any, x: Any, y: Any) -> Any:
     """Return x where c holds, else y."""
     return b.pair(b.select(c, b.real(x), b.real(y)), b.select(c, b.imag(x), b.imag(y)))
 
@@ -44,15 +44,15 @@ def imag(b: ScalarBuilder, x: Any) -> Any:
 
 
 def conjugate(b: ScalarBuilder, x: Any) -> Any:
-    """Return the mirror image."""
+    """Return the complex conjugate."""
     return b.pair(b.real(x), b.neg(b.imag(x)))
 
 
 def convert(b: ScalarBuilder, x: Any, dtype: np.dtype) -> Any:
-    """Return `x`, of any dtype, as complex `dtype`; None if there is no recipe."""
+    """Return `x`, of any dtype, as complex `dtype`."""
     part = dtype.type(0).real.dtype
     if x.dtype.kind == "c":
-        return b.pair(*(b.cast(p, part) for p in split(b, x)))
+        return b.pair(*(b.cast(p, part) for p in split_parts(b, x)))
     return b.pair(b.cast(x, part), b.const(0, part))
 
 
@@ -60,8 +60,8 @@ def convert(b: ScalarBuilder, x: Any, dtype: np.dtype) -> Any:
 
 
 def multiply(b: ScalarBuilder, x: Any, y: Any) -> Any:
-    """Return the product; one of the two terms of a part is not rounded where NumPy fuses it."""
-    (a, c), (d, e) = split(b, x), split(b, y)
+    """Return the product; one of the two terms of a part is not rounded where NumPy uses FMA."""
+    (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
     return b.pair(b.muladd(a, d, b.neg(b.mul(c, e))), b.muladd(a, e, b.mul(c, d)))
 
 
@@ -71,27 +71,27 @@ def square(b: ScalarBuilder, x: Any) -> Any:
 
 
 def divide(b: ScalarBuilder, x: Any, y: Any) -> Any:
-    """Return the quotient by Smith's method: the divisor's larger part is divided out first."""
-    (re, im), (d, e) = split(b, x), split(b, y)
+    """Return the quotient by Smith's method: both parts are scaled by the divisor's larger part."""
+    (re, im), (d, e) = split_parts(b, x), split_parts(b, y)
     b.flag("invalid", isnan(b, y))  # as the comparison of the parts does
     dtype = d.dtype
     zero, one = b.const(0, dtype), b.const(1, dtype)
     wide, high = b.abs(d), b.abs(e)
-    flat = b.ge(wide, high)
-    big, small = b.select(flat, d, e), b.select(flat, e, d)
-    void = b.and_(b.eq(wide, zero), b.eq(high, zero))
-    ratio = b.div(small, b.select(void, one, big))
-    scale = b.div(one, b.select(void, wide, b.add(big, b.mul(small, ratio))))
-    near, far = b.select(flat, re, im), b.select(flat, im, re)
-    twist = b.mul(near, ratio)
+    real_larger = b.ge(wide, high)
+    big, small = b.select(real_larger, d, e), b.select(real_larger, e, d)
+    is_zero = b.and_(b.eq(wide, zero), b.eq(high, zero))
+    ratio = b.div(small, b.select(is_zero, one, big))
+    scale = b.div(one, b.select(is_zero, wide, b.add(big, b.mul(small, ratio))))
+    near, far = b.select(real_larger, re, im), b.select(real_larger, im, re)
+    near_scaled = b.mul(near, ratio)
     above = b.add(near, b.mul(far, ratio))
-    beside = b.select(flat, b.sub(far, twist), b.sub(twist, far))
-    return b.pair(b.mul(b.select(void, re, above), scale), b.mul(b.select(void, im, beside), scale))
+    beside = b.select(real_larger, b.sub(far, near_scaled), b.sub(near_scaled, far))
+    return b.pair(b.mul(b.select(is_zero, re, above), scale), b.mul(b.select(is_zero, im, beside), scale))
 
 
 def reciprocal(b: ScalarBuilder, x: Any) -> Any:
-    """Return 1 / x, the larger part divided out first."""
-    re, im = split(b, x)
+    """Return 1 / x by Smith's method."""
+    re, im = split_parts(b, x)
     b.flag("invalid", isnan(b, x))  # as the comparison of the parts does
     one = b.const(1, re.dtype)
     flat = b.le(b.abs(im), b.abs(re))
@@ -103,8 +103,8 @@ def reciprocal(b: ScalarBuilder, x: Any) -> Any:
 
 
 def absolute(b: ScalarBuilder, x: Any) -> Any:
-    """Return the distance from 0, as NumPy's vector loop does: without overflow on the way."""
-    re, im = (b.abs(p) for p in split(b, x))
+    """Return the magnitude as NumPy's vector loop computes it, without intermediate overflow."""
+    re, im = (b.abs(p) for p in split_parts(b, x))
     zero, one, inf = (b.const(n, re.dtype) for n in (0, 1, np.inf))
     flat = b.gt(re, im)
     big, small = b.select(flat, re, im), b.select(flat, im, re)
@@ -117,27 +117,27 @@ def absolute(b: ScalarBuilder, x: Any) -> Any:
 
 
 def truth(b: ScalarBuilder, x: Any) -> Any:
-    """Say whether `x` is not 0; NaN is not."""
+    """Return whether `x` is nonzero; NaN is."""
     zero = b.const(0, b.real(x).dtype)
     return b.or_(b.ne(b.real(x), zero), b.ne(b.imag(x), zero))
 
 
 def equal(b: ScalarBuilder, x: Any, y: Any) -> Any:
-    """Say whether both parts are equal."""
+    """Return whether both parts are equal."""
     return b.and_(b.eq(b.real(x), b.real(y)), b.eq(b.imag(x), b.imag(y)))
 
 
 def not_equal(b: ScalarBuilder, x: Any, y: Any) -> Any:
-    """Say whether a part differs."""
+    """Return whether a part differs."""
     return b.or_(b.ne(b.real(x), b.real(y)), b.ne(b.imag(x), b.imag(y)))
 
 
-def comparison(verb: str) -> Recipe:
-    """Return the recipe of a comparison; a NaN in what decides raises a flag, which reals' does not."""
-    order = ordered(verb)
+def comparison_recipe(verb: str) -> Recipe:
+    """Return the recipe of a comparison, which raises `invalid` for a NaN that decides, unlike for reals."""
+    order = order_recipe(verb)
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
-        (a, c), (d, e) = split(b, x), split(b, y)
+        (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
         first, second = (b.or_(b.ne(p, p), b.ne(q, q)) for p, q in ((a, d), (c, e)))
         b.flag("invalid", b.or_(first, b.and_(b.eq(a, d), second)))
         return order(b, x, y)
@@ -145,12 +145,12 @@ def comparison(verb: str) -> Recipe:
     return emit
 
 
-def ordered(verb: str) -> Recipe:
-    """Return what tells the order: by real parts, where those are equal by imaginary ones."""
+def order_recipe(verb: str) -> Recipe:
+    """Return the recipe of the lexicographic order: by real parts, then by imaginary parts."""
     strict = {"lt": "lt", "le": "lt", "gt": "gt", "ge": "gt"}[verb]
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
-        (a, c), (d, e) = split(b, x), split(b, y)
+        (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
         known = b.and_(b.eq(c, c), b.eq(e, e))
         first = b.and_(getattr(b, strict)(a, d), known)
         return b.or_(first, b.and_(b.eq(a, d), getattr(b, verb)(c, e)))
@@ -158,28 +158,28 @@ def ordered(verb: str) -> Recipe:
     return emit
 
 
-def extreme(verb: str, nan_of: int) -> Recipe:
-    """Return the recipe of an extreme: the first operand where `verb` or a NaN says so."""
-    compare = ordered(verb)
+def extremum_recipe(verb: str, nan_of: int) -> Recipe:
+    """Return the recipe of an extremum: the first operand if `verb` holds or operand `nan_of` is NaN."""
+    compare = order_recipe(verb)
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
-        void = isnan(b, (x, y)[nan_of])
-        return choose(b, b.or_(void, compare(b, x, y)), x, y)
+        is_nan = isnan(b, (x, y)[nan_of])
+        return select(b, b.or_(is_nan, compare(b, x, y)), x, y)
 
     return emit
 
 
-def either(recipe: Recipe) -> Recipe:
-    """Return the recipe that asks `recipe` of both parts: is it so of one?"""
+def any_part(recipe: Recipe) -> Recipe:
+    """Return the recipe: does the predicate `recipe` hold for one of the parts?"""
     return lambda b, x: b.or_(recipe(b, b.real(x)), recipe(b, b.imag(x)))
 
 
-def both(recipe: Recipe) -> Recipe:
-    """Return the recipe that asks `recipe` of both parts: is it so of both?"""
+def both_parts(recipe: Recipe) -> Recipe:
+    """Return the recipe: does the predicate `recipe` hold for both parts?"""
     return lambda b, x: b.and_(recipe(b, b.real(x)), recipe(b, b.imag(x)))
 
 
 def isnan(b: ScalarBuilder, x: Any) -> Any:
-    """Say whether a part is NaN."""
-    re, im = split(b, x)
+    """Return whether a part is NaN."""
+    re, im = split_parts(b, x)
     return b.or_(b.ne(re, re), b.ne(im, im))

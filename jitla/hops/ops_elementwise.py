@@ -15,28 +15,37 @@ from jitla.concurrency import relock
 from jitla.errors import InternalError
 from jitla.hops import ops_complex as parts
 from jitla.hops.meta import Meta, broadcast
-from jitla.hops.opspec import Attrs, Kind, OpSpec, Safe, ScalarBuilder, Zeros, by_numpy, register
-from jitla.hops.sparsity import bounded, of_cell
+from jitla.hops.opspec import (
+    Attrs,
+    Kind,
+    OpSpec,
+    ScalarBuilder,
+    Zeros,
+    ZeroSafety,
+    by_numpy,
+    register,
+)
+from jitla.hops.sparsity import cell_bound, with_nnz_bound
 
 Recipe = Callable[..., Any]
 Dtypes = tuple[Any, ...]
 
 BOOL = np.dtype(np.bool_)
 ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
-ALWAYS, NONZERO, NEVER = Safe.ALWAYS, Safe.NONZERO, Safe.NEVER
+ALWAYS, NONZERO, NEVER = ZeroSafety.ALWAYS, ZeroSafety.NONZERO, ZeroSafety.NEVER
 
 # --------------------------------------------------------------------------- dtypes and metas
 
 
-def strong(dtype: Any) -> Any:
-    """Return `dtype` as NumPy's promotion takes it: a Python bool is no weak scalar."""
+def promotion_dtype(dtype: Any) -> Any:
+    """Return `dtype` as NumPy's promotion treats it: a Python bool is not a weak scalar."""
     return BOOL if dtype is bool else dtype
 
 
 @lru_cache(maxsize=4096)
-def loop(ufunc: np.ufunc, dtypes: Dtypes) -> tuple[tuple[np.dtype, ...], np.dtype]:
-    """Return the dtypes that the loop NumPy picks for `dtypes` reads, and the one it writes."""
-    *ins, out = ufunc.resolve_dtypes((*map(strong, dtypes), None))
+def ufunc_loop_dtypes(ufunc: np.ufunc, dtypes: Dtypes) -> tuple[tuple[np.dtype, ...], np.dtype]:
+    """Return the input dtypes and the output dtype of the loop that NumPy selects for `dtypes`."""
+    *ins, out = ufunc.resolve_dtypes((*map(promotion_dtype, dtypes), None))
     return tuple(ins), out
 
 
@@ -50,25 +59,25 @@ def common_dtype(dtypes: Dtypes) -> np.dtype:
 
 
 def cell_meta(metas: tuple[Meta, ...], dtype: np.dtype, zeros: Zeros) -> Meta:
-    """Return the meta of an element-wise result: broadcast shape, nonzeros by `zeros`."""
+    """Return the metadata of an element-wise result: broadcast shape, nonzeros by `zeros`."""
     shape = broadcast(tuple([m.shape for m in metas]))
-    bound = of_cell(zeros)(metas, shape, {}) if any(m.nnz is not None for m in metas) else None
-    return bounded(Meta(shape, dtype), bound)
+    bound = cell_bound(zeros)(metas, shape, {}) if any(m.nnz is not None for m in metas) else None
+    return with_nnz_bound(Meta(shape, dtype), bound)
 
 
 # --------------------------------------------------------------------------- constructors
 
 
-def _portable(recipe: Recipe | None, on_complex: Recipe | None) -> Recipe | None:
-    """Limit `recipe` to bool, integer and real operands, `on_complex` to those with two parts.
+def _restricted_recipe(recipe: Recipe | None, on_complex: Recipe | None) -> Recipe | None:
+    """Restrict `recipe` to bool, integer and real operands, and `on_complex` to complex64 and complex128.
 
-    For the rest it is not expressible; nor are parts that no recipe casts to, of long doubles.
+    For other operands it returns None (not expressible): no recipe casts to parts of long doubles.
     """
     if recipe is None:
         return None
 
-    def emit(builder: ScalarBuilder, *args: Any) -> Any:
-        *values, attrs = args
+    def emit(builder: ScalarBuilder, *operands: Any) -> Any:
+        *values, attrs = operands
         if all(v.dtype.kind in "biuf" for v in values):
             return recipe(builder, *values)
         if on_complex is None or any(v.dtype.char not in "?FD" for v in values):
@@ -78,46 +87,50 @@ def _portable(recipe: Recipe | None, on_complex: Recipe | None) -> Recipe | None
     return emit
 
 
-def cell(
+def declare_cell(
     ufunc: np.ufunc, emit: Recipe | None, doc: str, zeros: Zeros = NONE, *, commutes: bool = False,
     transcendental: bool = False, flops: float = 1.0, also: tuple[Any, ...] = (), name: str = "",
-    on_complex: Recipe | None = None, safe: tuple[Safe, ...] = (),
+    on_complex: Recipe | None = None, safe: tuple[ZeroSafety, ...] = (),
 ) -> OpSpec:
-    """Declare the operator that NumPy's `ufunc` is; `also` are other callables that mean it.
+    """Register the operator of NumPy's `ufunc`; `also` are other callables with the same meaning.
 
-    `emit` is the recipe for reals, `on_complex` the one for complex operands. `safe` is given where it
-    is not what `zeros` says.
+    `emit` is the recipe for reals, `on_complex` the one for complex operands. `safe` is given if it differs
+    from the default for `zeros`.
     """
 
     def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
         dtypes = tuple([m.dtype for m in metas])
-        ins, out = loop(ufunc, dtypes)
+        ins, out = ufunc_loop_dtypes(ufunc, dtypes)
         if ins != dtypes:
             raise InternalError(f"{ufunc.__name__}: operands {dtypes} are not cast to {ins}")
         return cell_meta(metas, out, zeros)
 
     return register(OpSpec(
         name=name or ufunc.__name__, kind=Kind.CELL, arity=ufunc.nin, ref=ufunc, meta=meta,
-        resolve=lambda dtypes, attrs: loop(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
-        emit=_portable(emit, on_complex), zeros=zeros, commutes=commutes, transcendental=transcendental,
+        resolve=lambda dtypes, attrs: ufunc_loop_dtypes(ufunc, dtypes)[0], doc=doc, numpy=(ufunc, *also),
+        emit=_restricted_recipe(emit, on_complex), zeros=zeros, commutes=commutes,
+        transcendental=transcendental,
         flops=flops, safe=safe,
     ))
 
 
-# A zero dividend; a zero in the first operand, or in any, whatever the others are.
-_DIVIDEND, _FIRST, _EITHER = (NONZERO, NEVER), (ALWAYS, NEVER), (ALWAYS, ALWAYS)
+# Zero safety: a zero dividend; a zero in the first operand, or in any, whatever the others are.
+_DIVIDEND_SAFE, _FIRST_SAFE, _BOTH_SAFE = (NONZERO, NEVER), (ALWAYS, NEVER), (ALWAYS, ALWAYS)
 
 
-def _math(name: str) -> Recipe:
+def _math_recipe(name: str) -> Recipe:
     return lambda b, *xs: b.math(name, *xs)
 
 
-def _verb(name: str) -> Recipe:
+def _verb_recipe(name: str) -> Recipe:
     return lambda b, *xs: getattr(b, name)(*xs)
 
 
-def _by_kind(**recipes: Recipe) -> Recipe:
-    """Choose the recipe by the first operand: `b` bool, `i` integers, `f` float; absent = none."""
+def _recipe_by_kind(**recipes: Recipe) -> Recipe:
+    """Return a recipe that dispatches on the first operand: `b` bool, `i` integers, `f` float.
+
+    Operands of other kinds have no recipe.
+    """
 
     def emit(b: ScalarBuilder, x: Any, *rest: Any) -> Any:
         recipe = recipes.get("i" if x.dtype.kind == "u" else x.dtype.kind)
@@ -126,16 +139,16 @@ def _by_kind(**recipes: Recipe) -> Recipe:
     return emit
 
 
-def _or_bool(verb: str, on_bool: Recipe) -> Recipe:
-    """`verb` for numbers, `on_bool` for bools."""
-    return _by_kind(b=on_bool, i=_verb(verb), f=_verb(verb))
+def _with_bool_recipe(verb: str, on_bool: Recipe) -> Recipe:
+    """Return the recipe that is `verb` for numbers and `on_bool` for bools."""
+    return _recipe_by_kind(b=on_bool, i=_verb_recipe(verb), f=_verb_recipe(verb))
 
 
-def _same(b: ScalarBuilder, x: Any) -> Any:
+def _identity(b: ScalarBuilder, x: Any) -> Any:
     return x
 
 
-_AND, _OR, _XOR, _NOT = _verb("and_"), _verb("or_"), _verb("xor"), _verb("not_")
+_AND, _OR, _XOR, _NOT = _verb_recipe("and_"), _verb_recipe("or_"), _verb_recipe("xor"), _verb_recipe("not_")
 
 # --------------------------------------------------------------------------- arithmetic
 
@@ -156,7 +169,7 @@ def _square(b: ScalarBuilder, x: Any) -> Any:
     return b.mul(x, x)
 
 
-def _scaled(factor: Callable[[Any], Any]) -> Recipe:
+def _scaling_recipe(factor: Callable[[Any], Any]) -> Recipe:
     """Multiply by a constant that NumPy computes in the operand's precision (not for float16)."""
 
     def emit(b: ScalarBuilder, x: Any) -> Any:
@@ -169,98 +182,100 @@ def _scaled(factor: Callable[[Any], Any]) -> Recipe:
 
 def _heaviside(b: ScalarBuilder, x: Any, at_zero: Any) -> Any:
     zero, one = b.const(0, x.dtype), b.const(1, x.dtype)
-    known = b.select(b.gt(x, zero), one, b.select(b.lt(x, zero), zero, x))
-    return b.select(b.eq(x, zero), at_zero, known)
+    sign_step = b.select(b.gt(x, zero), one, b.select(b.lt(x, zero), zero, x))
+    return b.select(b.eq(x, zero), at_zero, sign_step)
 
 
-cell(np.add, _or_bool("add", _OR), "sum; `or` of bools", ALL, commutes=True,
-     on_complex=parts.by_part("add"))
-cell(np.subtract, _verb("sub"), "difference", ALL, on_complex=parts.by_part("sub"))
-cell(np.multiply, _or_bool("mul", _AND), "product; `and` of bools", ANY, commutes=True,
+declare_cell(np.add, _with_bool_recipe("add", _OR), "sum; `or` of bools", ALL, commutes=True,
+     on_complex=parts.per_part_recipe("add"))
+declare_cell(np.subtract, _verb_recipe("sub"), "difference", ALL, on_complex=parts.per_part_recipe("sub"))
+declare_cell(np.multiply, _with_bool_recipe("mul", _AND), "product; `and` of bools", ANY, commutes=True,
      on_complex=parts.multiply)
-cell(np.divide, _verb("div"), "true quotient", on_complex=parts.divide, safe=_DIVIDEND)
-cell(np.floor_divide, _verb("floordiv"), "quotient rounded down", safe=_DIVIDEND)
-cell(np.remainder, _verb("rem"), "remainder with the divisor's sign", safe=_DIVIDEND)
-cell(np.fmod, _verb("fmod"), "remainder with the dividend's sign", safe=_DIVIDEND)
-cell(np.power, _by_kind(f=_math("power")), "x to the power y; integers are left to NumPy",
+declare_cell(np.divide, _verb_recipe("div"), "true quotient", on_complex=parts.divide, safe=_DIVIDEND_SAFE)
+declare_cell(np.floor_divide, _verb_recipe("floordiv"), "quotient rounded down", safe=_DIVIDEND_SAFE)
+declare_cell(np.remainder, _verb_recipe("rem"), "remainder with the divisor's sign", safe=_DIVIDEND_SAFE)
+declare_cell(np.fmod, _verb_recipe("fmod"), "remainder with the dividend's sign", safe=_DIVIDEND_SAFE)
+declare_cell(np.power, _recipe_by_kind(f=_math_recipe("power")),
+             "x to the power y; integers are left to NumPy",
      transcendental=True, flops=145)
-cell(np.float_power, _math("float_power"), "power in at least float64",
+declare_cell(np.float_power, _math_recipe("float_power"), "power in at least float64",
      transcendental=True, flops=145)
-cell(np.negative, _verb("neg"), "-x", ANY, on_complex=parts.by_part("neg"))
-cell(np.positive, _same, "+x", ANY, on_complex=_same)
-cell(np.absolute, _or_bool("abs", _same), "magnitude; of the least integer: itself", ANY,
+declare_cell(np.negative, _verb_recipe("neg"), "-x", ANY, on_complex=parts.per_part_recipe("neg"))
+declare_cell(np.positive, _identity, "+x", ANY, on_complex=_identity)
+declare_cell(np.absolute, _with_bool_recipe("abs", _identity), "magnitude; of the least integer: itself", ANY,
      on_complex=parts.absolute)
-cell(np.fabs, _verb("abs"), "magnitude, in floating point", ANY)
-cell(np.sqrt, _verb("sqrt"), "square root", ANY)
-cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
-cell(np.reciprocal, _by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
+declare_cell(np.fabs, _verb_recipe("abs"), "magnitude, in floating point", ANY)
+declare_cell(np.sqrt, _verb_recipe("sqrt"), "square root", ANY)
+declare_cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
+declare_cell(np.reciprocal, _recipe_by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
      "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
-cell(np.sign, _sign, "-1, 0 or 1", ANY)
-cell(np.copysign, _verb("copysign"), "magnitude of x, sign of y", ALL, safe=_FIRST)
-# NumPy warns of each by its name.
-cell(np.deg2rad, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
-cell(np.radians, _scaled(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
-cell(np.rad2deg, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
-cell(np.degrees, _scaled(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
-cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
-cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
-cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200, safe=_EITHER)
-cell(np.conjugate, _same, "complex conjugate", ANY, on_complex=parts.conjugate)
-cell(np.nextafter, None, "next float from x towards y", ALL, flops=130)
-cell(np.spacing, None, "distance to the next float", flops=100)
-cell(np.ldexp, None, "x * 2**n", ALL, flops=60, safe=_FIRST)
+declare_cell(np.sign, _sign, "-1, 0 or 1", ANY)
+declare_cell(np.copysign, _verb_recipe("copysign"), "magnitude of x, sign of y", ALL, safe=_FIRST_SAFE)
+# Two names each, because NumPy's warnings name the ufunc.
+declare_cell(np.deg2rad, _scaling_recipe(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
+declare_cell(np.radians, _scaling_recipe(lambda t: t(np.pi) / t(180)), "degrees to radians", ANY)
+declare_cell(np.rad2deg, _scaling_recipe(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
+declare_cell(np.degrees, _scaling_recipe(lambda t: t(180) / t(np.pi)), "radians to degrees", ANY)
+declare_cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
+declare_cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
+declare_cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200, safe=_BOTH_SAFE)
+declare_cell(np.conjugate, _identity, "complex conjugate", ANY, on_complex=parts.conjugate)
+declare_cell(np.nextafter, None, "next float from x towards y", ALL, flops=130)
+declare_cell(np.spacing, None, "distance to the next float", flops=100)
+declare_cell(np.ldexp, None, "x * 2**n", ALL, flops=60, safe=_FIRST_SAFE)
 
 # --------------------------------------------------------------------------- rounding
 
 
-def _rounding(ufunc: np.ufunc, doc: str) -> OpSpec:
-    """Declare a function that is one verb on floats and leaves integers alone."""
-    return cell(ufunc, _by_kind(b=_same, i=_same, f=_verb(ufunc.__name__)), doc, ANY)
+def _declare_rounding(ufunc: np.ufunc, doc: str) -> OpSpec:
+    """Register a rounding function: one verb on floats, the identity on integers."""
+    return declare_cell(ufunc, _recipe_by_kind(b=_identity, i=_identity, f=_verb_recipe(ufunc.__name__)), doc,
+                        ANY)
 
 
-_rounding(np.floor, "round down")
-_rounding(np.ceil, "round up")
-_rounding(np.trunc, "round towards zero")
-_rounding(np.rint, "round half to even")
+_declare_rounding(np.floor, "round down")
+_declare_rounding(np.ceil, "round up")
+_declare_rounding(np.trunc, "round towards zero")
+_declare_rounding(np.rint, "round half to even")
 
 # --------------------------------------------------------------------------- transcendental
 
 
-def transcendental(ufunc: np.ufunc, flops: float, doc: str, zeros: Zeros = NONE) -> OpSpec:
-    """Declare a function that is one `math` verb and takes as long as `flops` additions."""
-    return cell(ufunc, _math(ufunc.__name__), doc, zeros, transcendental=True, flops=flops)
+def declare_transcendental(ufunc: np.ufunc, flops: float, doc: str, zeros: Zeros = NONE) -> OpSpec:
+    """Register a function that is one `math` verb and costs `flops` additions."""
+    return declare_cell(ufunc, _math_recipe(ufunc.__name__), doc, zeros, transcendental=True, flops=flops)
 
 
-transcendental(np.exp, 38, "e**x")
-transcendental(np.exp2, 38, "2**x")
-transcendental(np.expm1, 44, "e**x - 1", ANY)
-transcendental(np.log, 47, "natural logarithm")
-transcendental(np.log2, 53, "logarithm to base 2")
-transcendental(np.log10, 60, "logarithm to base 10")
-transcendental(np.log1p, 57, "log(1 + x)", ANY)
-transcendental(np.cbrt, 48, "cube root", ANY)
-transcendental(np.sin, 46, "sine", ANY)
-transcendental(np.cos, 46, "cosine")
-transcendental(np.tan, 84, "tangent", ANY)
-transcendental(np.arcsin, 40, "inverse sine", ANY)
-transcendental(np.arccos, 40, "inverse cosine")
-transcendental(np.arctan, 46, "inverse tangent", ANY)
-transcendental(np.sinh, 52, "hyperbolic sine", ANY)
-transcendental(np.cosh, 50, "hyperbolic cosine")
-transcendental(np.tanh, 48, "hyperbolic tangent", ANY)
-transcendental(np.arcsinh, 97, "inverse hyperbolic sine", ANY)
-transcendental(np.arccosh, 110, "inverse hyperbolic cosine")
-transcendental(np.arctanh, 57, "inverse hyperbolic tangent", ANY)
-transcendental(np.arctan2, 54, "angle of the point (y, x)")
-transcendental(np.hypot, 40, "length of the vector (x, y)", ALL)
-transcendental(np.logaddexp, 84, "log(e**x + e**y)")
-transcendental(np.logaddexp2, 90, "log2(2**x + 2**y)")
+declare_transcendental(np.exp, 38, "e**x")
+declare_transcendental(np.exp2, 38, "2**x")
+declare_transcendental(np.expm1, 44, "e**x - 1", ANY)
+declare_transcendental(np.log, 47, "natural logarithm")
+declare_transcendental(np.log2, 53, "logarithm to base 2")
+declare_transcendental(np.log10, 60, "logarithm to base 10")
+declare_transcendental(np.log1p, 57, "log(1 + x)", ANY)
+declare_transcendental(np.cbrt, 48, "cube root", ANY)
+declare_transcendental(np.sin, 46, "sine", ANY)
+declare_transcendental(np.cos, 46, "cosine")
+declare_transcendental(np.tan, 84, "tangent", ANY)
+declare_transcendental(np.arcsin, 40, "inverse sine", ANY)
+declare_transcendental(np.arccos, 40, "inverse cosine")
+declare_transcendental(np.arctan, 46, "inverse tangent", ANY)
+declare_transcendental(np.sinh, 52, "hyperbolic sine", ANY)
+declare_transcendental(np.cosh, 50, "hyperbolic cosine")
+declare_transcendental(np.tanh, 48, "hyperbolic tangent", ANY)
+declare_transcendental(np.arcsinh, 97, "inverse hyperbolic sine", ANY)
+declare_transcendental(np.arccosh, 110, "inverse hyperbolic cosine")
+declare_transcendental(np.arctanh, 57, "inverse hyperbolic tangent", ANY)
+declare_transcendental(np.arctan2, 54, "angle of the point (y, x)")
+declare_transcendental(np.hypot, 40, "length of the vector (x, y)", ALL)
+declare_transcendental(np.logaddexp, 84, "log(e**x + e**y)")
+declare_transcendental(np.logaddexp2, 90, "log2(2**x + 2**y)")
 
 # --------------------------------------------------------------------------- comparisons
 
 
-def _mixed(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
-    """`signed <verb> unsigned`, exactly: a negative number is below every unsigned one."""
+def _compare_signed_unsigned(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
+    """Compare a signed with an unsigned operand exactly: a negative number is below every unsigned one."""
     negative = b.lt(signed, b.const(0, signed.dtype))
     plain = getattr(b, verb)(b.cast(signed, unsigned.dtype), unsigned)
     if verb in ("lt", "le", "ne"):
@@ -271,7 +286,7 @@ def _mixed(b: ScalarBuilder, verb: str, signed: Any, unsigned: Any) -> Any:
 _SWAPPED = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
-def _compare(verb: str, on_bool: Recipe) -> Recipe:
+def _comparison_recipe(verb: str, on_bool: Recipe) -> Recipe:
     """Compare operands of one dtype, or int64 with uint64, for which NumPy has loops."""
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
@@ -279,48 +294,49 @@ def _compare(verb: str, on_bool: Recipe) -> Recipe:
             return on_bool(b, x, y)
         if x.dtype == y.dtype:
             return getattr(b, verb)(x, y)
-        return _mixed(b, verb, x, y) if x.dtype.kind == "i" else _mixed(b, _SWAPPED[verb], y, x)
+        return _compare_signed_unsigned(b, verb, x, y) if x.dtype.kind == "i" else _compare_signed_unsigned(b,
+            _SWAPPED[verb], y, x)
 
     return emit
 
 
-def _comparison(
+def _declare_comparison(
     ufunc: np.ufunc, verb: str, on_bool: Recipe, doc: str, zeros: Zeros = NONE, *,
-    commutes: bool = False, safe: tuple[Safe, ...] = (),
+    commutes: bool = False, safe: tuple[ZeroSafety, ...] = (),
 ) -> OpSpec:
-    """Declare a comparison: `verb` on numbers, logic on bools."""
-    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.comparison(verb)
-    return cell(ufunc, _compare(verb, on_bool), doc, zeros, commutes=commutes,
+    """Register a comparison: `verb` on numbers, logic on bools."""
+    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.comparison_recipe(verb)
+    return declare_cell(ufunc, _comparison_recipe(verb, on_bool), doc, zeros, commutes=commutes,
                 on_complex=on_complex, safe=safe)
 
 
-_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True,
+_declare_comparison(np.equal, "eq", lambda b, x, y: b.not_(b.xor(x, y)), "x == y", commutes=True,
             safe=(NONZERO, NONZERO))
-_comparison(np.not_equal, "ne", _XOR, "x != y", ALL, commutes=True)
-_comparison(np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), "x < y", ALL)
-_comparison(np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), "x <= y")
-_comparison(np.greater, "gt", lambda b, x, y: b.and_(x, b.not_(y)), "x > y", ALL)
-_comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), "x >= y")
+_declare_comparison(np.not_equal, "ne", _XOR, "x != y", ALL, commutes=True)
+_declare_comparison(np.less, "lt", lambda b, x, y: b.and_(b.not_(x), y), "x < y", ALL)
+_declare_comparison(np.less_equal, "le", lambda b, x, y: b.or_(b.not_(x), y), "x <= y")
+_declare_comparison(np.greater, "gt", lambda b, x, y: b.and_(x, b.not_(y)), "x > y", ALL)
+_declare_comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)), "x >= y")
 
 # --------------------------------------------------------------------------- selection
-# Not declared commuting: which of two zeros wins, or which NaN, depends on the order.
+# Not declared commutative: the order decides between two zeros or two NaNs.
 
-cell(np.maximum, _or_bool("maximum", _OR), "larger of two; NaN wins", ALL,
-     on_complex=parts.extreme("ge", nan_of=0))
-cell(np.minimum, _or_bool("minimum", _AND), "smaller of two; NaN wins", ALL,
-     on_complex=parts.extreme("le", nan_of=0))
-cell(np.fmax, _or_bool("fmax", _OR), "larger of two; NaN loses", ALL,
-     on_complex=parts.extreme("ge", nan_of=1))
-cell(np.fmin, _or_bool("fmin", _AND), "smaller of two; NaN loses", ALL,
-     on_complex=parts.extreme("le", nan_of=1))
+declare_cell(np.maximum, _with_bool_recipe("maximum", _OR), "larger of two; NaN wins", ALL,
+     on_complex=parts.extremum_recipe("ge", nan_of=0))
+declare_cell(np.minimum, _with_bool_recipe("minimum", _AND), "smaller of two; NaN wins", ALL,
+     on_complex=parts.extremum_recipe("le", nan_of=0))
+declare_cell(np.fmax, _with_bool_recipe("fmax", _OR), "larger of two; NaN loses", ALL,
+     on_complex=parts.extremum_recipe("ge", nan_of=1))
+declare_cell(np.fmin, _with_bool_recipe("fmin", _AND), "smaller of two; NaN loses", ALL,
+     on_complex=parts.extremum_recipe("le", nan_of=1))
 
 _CLIP: np.ufunc = np._core.umath.clip  # type: ignore[attr-defined]
 
 
-def _clip(b: ScalarBuilder, x: Any, low: Any, high: Any) -> Any:
-    """The upper bound wins where the bounds cross; a NaN anywhere gives NaN.
+def _clip_recipe(b: ScalarBuilder, x: Any, low: Any, high: Any) -> Any:
+    """Apply the lower bound, then the upper one, which wins if the bounds cross; a NaN anywhere gives NaN.
 
-    A zero that equals a bound keeps its sign, as with scalar bounds in NumPy.
+    A zero equal to a bound keeps its sign, as with scalar bounds in NumPy.
     """
     if x.dtype.kind == "b":
         return b.and_(b.or_(x, low), high)
@@ -332,11 +348,11 @@ def _clip(b: ScalarBuilder, x: Any, low: Any, high: Any) -> Any:
     return b.select(b.ne(high, high), high, inside)
 
 
-cell(_CLIP, _clip, "x limited to [low, high]", ALL, also=(np.clip,), name="clip")
+declare_cell(_CLIP, _clip_recipe, "x limited to [low, high]", ALL, also=(np.clip,), name="clip")
 
 
-def value(x: Any) -> Any:
-    """Return a 0-d array as NumPy scalar, anything else as it is."""
+def as_scalar(x: Any) -> Any:
+    """Return a 0-d array as a NumPy scalar, anything else unchanged."""
     return x[()] if isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 
@@ -350,18 +366,18 @@ def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
     if condition.dtype != BOOL or x.dtype != y.dtype:
         raise InternalError(f"where: operands {[m.dtype for m in metas]} are not cast")
     shape = broadcast((condition.shape, x.shape, y.shape))
-    return bounded(Meta(shape, x.dtype), of_cell(ALL)((x, y), shape, attrs))
+    return with_nnz_bound(Meta(shape, x.dtype), cell_bound(ALL)((x, y), shape, attrs))
 
 
 register(OpSpec(
-    name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: value(np.where(c, x, y)),
+    name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: as_scalar(np.where(c, x, y)),
     meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
-    numpy=(np.where,), emit=_portable(_verb("select"), parts.choose), zeros=ALL,
+    numpy=(np.where,), emit=_restricted_recipe(_verb_recipe("select"), parts.select), zeros=ALL,
     safe=(NEVER, NONZERO, NEVER),
 ))
 
 
-def _cast(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
+def _cast_recipe(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
     dtype = np.dtype(attrs["dtype"])
     if x.dtype.char in "FD" and dtype == BOOL:
         return parts.truth(b, x)
@@ -375,56 +391,57 @@ def _cast(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
 
 
 register(OpSpec(
-    name="cast", kind=Kind.CELL, arity=1, ref=lambda x, dtype: value(np.asarray(x).astype(dtype)),
+    name="cast", kind=Kind.CELL, arity=1, ref=lambda x, dtype: as_scalar(np.asarray(x).astype(dtype)),
     meta=lambda metas, attrs: cell_meta(metas, np.dtype(attrs["dtype"]), ANY),
     resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
-    doc="x in another dtype, as `astype` converts", emit=_cast, zeros=ANY,
+    doc="x in another dtype, as `astype` converts", emit=_cast_recipe, zeros=ANY,
 ))
 
 # --------------------------------------------------------------------------- logic and bits
 
 
 def _truth(b: ScalarBuilder, x: Any) -> Any:
-    """NaN is true."""
+    """Return whether `x` is nonzero; NaN is true."""
     if x.dtype.kind == "c":
         return parts.truth(b, x)
     return x if x.dtype.kind == "b" else b.ne(x, b.const(0, x.dtype))
 
 
-def _logical(recipe: Recipe) -> Recipe:
+def _logical_recipe(recipe: Recipe) -> Recipe:
     return lambda b, *xs: recipe(b, *(_truth(b, x) for x in xs))
 
 
-for _name, _recipe, _text, _zeros, _others in (
-    ("and", _AND, "both are true", ANY, _EITHER), ("or", _OR, "one is true", ALL, ()),
+for _name, _recipe, _text, _zeros, _safe in (
+    ("and", _AND, "both are true", ANY, _BOTH_SAFE), ("or", _OR, "one is true", ALL, ()),
     ("xor", _XOR, "exactly one is true", ALL, ()),
 ):
-    cell(getattr(np, f"logical_{_name}"), _logical(_recipe), _text, _zeros, commutes=True,
-         on_complex=_logical(_recipe), safe=_others)
-cell(np.logical_not, _by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)),
+    declare_cell(getattr(np, f"logical_{_name}"), _logical_recipe(_recipe), _text, _zeros, commutes=True,
+         on_complex=_logical_recipe(_recipe), safe=_safe)
+declare_cell(np.logical_not, _recipe_by_kind(b=_NOT, i=lambda b, x: b.eq(x, b.const(0, x.dtype)),
                               f=lambda b, x: b.eq(x, b.const(0, x.dtype))), "is false",
-     on_complex=_logical(_NOT))
-cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True, safe=_EITHER)
-cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
-cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
-cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY, flops=5)
-cell(np.invert, _NOT, "all bits flipped")
-cell(np.left_shift, _verb("shl"), "bits moved up; past the width all are lost", ALL, safe=_FIRST)
-cell(np.right_shift, _verb("shr"), "bits moved down; past the width the sign remains", ALL,
-     safe=_FIRST)
+     on_complex=_logical_recipe(_NOT))
+declare_cell(np.bitwise_and, _AND, "bits set in both", ANY, commutes=True, safe=_BOTH_SAFE)
+declare_cell(np.bitwise_or, _OR, "bits set in one", ALL, commutes=True)
+declare_cell(np.bitwise_xor, _XOR, "bits set in exactly one", ALL, commutes=True)
+declare_cell(np.bitwise_count, None, "number of set bits of the magnitude", ANY, flops=5)
+declare_cell(np.invert, _NOT, "all bits flipped")
+declare_cell(np.left_shift, _verb_recipe("shl"), "bits moved up; past the width all are lost", ALL,
+             safe=_FIRST_SAFE)
+declare_cell(np.right_shift, _verb_recipe("shr"), "bits moved down; past the width the sign remains", ALL,
+     safe=_FIRST_SAFE)
 
 # --------------------------------------------------------------------------- float classes
 
 
-def _never(b: ScalarBuilder, x: Any) -> Any:
+def _constant_false(b: ScalarBuilder, x: Any) -> Any:
     return b.xor(x, x) if x.dtype.kind == "b" else b.ne(x, x)
 
 
-def _always(b: ScalarBuilder, x: Any) -> Any:
+def _constant_true(b: ScalarBuilder, x: Any) -> Any:
     return b.not_(b.xor(x, x)) if x.dtype.kind == "b" else b.eq(x, x)
 
 
-def _against_inf(verb: str) -> Recipe:
+def _infinity_comparison(verb: str) -> Recipe:
     return lambda b, x: getattr(b, verb)(b.abs(x), b.const(np.inf, x.dtype))
 
 
@@ -432,47 +449,50 @@ def _signbit(b: ScalarBuilder, x: Any) -> Any:
     return b.lt(b.copysign(b.const(1, x.dtype), x), b.const(0, x.dtype))
 
 
-cell(np.isnan, _by_kind(b=_never, i=_never, f=lambda b, x: b.ne(x, x)), "is NaN", ANY,
+declare_cell(np.isnan, _recipe_by_kind(b=_constant_false, i=_constant_false, f=lambda b, x: b.ne(x, x)),
+             "is NaN", ANY,
      on_complex=parts.isnan)
-cell(np.isinf, _by_kind(b=_never, i=_never, f=_against_inf("eq")), "is infinite", ANY,
-     on_complex=parts.either(_against_inf("eq")))
-cell(np.isfinite, _by_kind(b=_always, i=_always, f=_against_inf("lt")),
-     "is neither NaN nor infinite", on_complex=parts.both(_against_inf("lt")))
-cell(np.signbit, _signbit, "has the sign bit set")
+declare_cell(np.isinf, _recipe_by_kind(b=_constant_false, i=_constant_false, f=_infinity_comparison("eq")),
+             "is infinite", ANY,
+     on_complex=parts.any_part(_infinity_comparison("eq")))
+declare_cell(np.isfinite, _recipe_by_kind(b=_constant_true, i=_constant_true, f=_infinity_comparison("lt")),
+     "is neither NaN nor infinite", on_complex=parts.both_parts(_infinity_comparison("lt")))
+declare_cell(np.signbit, _signbit, "has the sign bit set")
 
 # --------------------------------------------------------------------------- complex parts
 
 
-def _fresh(x: Any) -> Any:
-    """Copy `x` in the order in which a ufunc allocates its result."""
+def _copy_as_ufunc(x: Any) -> Any:
+    """Copy `x` into the memory order that a ufunc allocates its result in."""
     return np.logical_or(x, x) if x.dtype == BOOL else np.positive(x)
 
 
-def _part(name: str, on_real: Recipe, on_complex: Recipe, doc: str) -> OpSpec:
-    """Declare a part of complex numbers, as a value of its own and not as a view."""
+def _declare_complex_part(name: str, on_real: Recipe, on_complex: Recipe, doc: str) -> OpSpec:
+    """Register a part of complex numbers, as a copy and not as a view."""
 
     def ref(x: Any) -> Any:
-        return _fresh(getattr(x, name))
+        return _copy_as_ufunc(getattr(x, name))
 
     def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
-        given = metas[0].dtype
-        return cell_meta(metas, given.type(0).real.dtype, ANY)
+        source = metas[0].dtype
+        return cell_meta(metas, source.type(0).real.dtype, ANY)
 
     return register(OpSpec(
         name=name, kind=Kind.CELL, arity=1, ref=ref, meta=meta, doc=doc, zeros=ANY,
         resolve=lambda dtypes, attrs: tuple(map(np.dtype, dtypes)),
-        emit=_portable(on_real, on_complex),
+        emit=_restricted_recipe(on_real, on_complex),
     ))
 
 
-_part("real", _same, parts.real, "the real part, copied")
-_part("imag", lambda b, x: _never(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), parts.imag,
+_declare_complex_part("real", _identity, parts.real, "the real part, copied")
+_declare_complex_part("imag", lambda b,
+                      x: _constant_false(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), parts.imag,
       "the imaginary part, copied; 0 of reals")
 
 
 _ANY, _NONE = Zeros.ANY, Zeros.NONE
-# name -> operations of an element, meaning, when it is zero
-_KNOWN: dict[str, tuple[float, str, Zeros]] = {
+# name -> (operations per element, meaning, when it is zero)
+_SCIPY_UFUNCS: dict[str, tuple[float, str, Zeros]] = {
     "erf": (88, "error function", _ANY),
     "erfc": (96, "1 - erf(x)", _NONE),
     "ndtr": (104, "cumulative distribution of the standard normal", _NONE),
@@ -485,24 +505,27 @@ _KNOWN: dict[str, tuple[float, str, Zeros]] = {
 _lock = relock()
 
 
-def adopt(fn: np.ufunc) -> OpSpec | None:
-    """Return the entry of SciPy's ufunc `fn`, made when it is met first; None if there is none."""
-    known = _KNOWN.get(fn.__name__)
-    if known is None:
+def register_scipy_ufunc(fn: np.ufunc) -> OpSpec | None:
+    """Return the entry of SciPy's ufunc `fn`, registered on first use; None if there is none."""
+    entry = _SCIPY_UFUNCS.get(fn.__name__)
+    if entry is None:
         return None
     if getattr(sys.modules.get("scipy.special"), fn.__name__, None) is not fn:
         return None
-    flops, doc, zeros = known
+    flops, doc, zeros = entry
     with _lock:
-        found = by_numpy(fn)
-        return transcendental(fn, flops, doc, zeros) if found is None else found
+        registered = by_numpy(fn)
+        return declare_transcendental(fn, flops, doc, zeros) if registered is None else registered
 
 
-_entered: dict[str, OpSpec] = {}
+_user_functions: dict[str, OpSpec] = {}
 
 
 class Step(NamedTuple):
-    """A verb of `ScalarBuilder` or ``arg``; operands as numbers of steps; the dtype it makes, a constant."""
+    """One step of a function body: a verb of `ScalarBuilder` or ``arg``.
+
+    `operands` are numbers of earlier steps; `dtype` is the result's; `value` is a constant or a name.
+    """
 
     verb: str
     operands: tuple[int, ...]
@@ -511,71 +534,74 @@ class Step(NamedTuple):
 
 
 class Body(NamedTuple):
-    """What a function computes: the step that it returns, and that whose truth raises `invalid` (or -1)."""
+    """A scalar function as straight-line code: `result` is the number of the returned step.
+
+    `invalid_step` is the number of the step that raises the flag `invalid` if true, or -1.
+    """
 
     steps: tuple[Step, ...]
     result: int
-    odd: int = -1
+    invalid_step: int = -1
 
     @property
     def approximate(self) -> bool:
-        """Say whether kernels have other functions than its compiler, which round in other ways."""
+        """Whether kernels may round differently than the user's compiler: they use other `math` functions."""
         return any(step.verb == "math" for step in self.steps)
 
     def emit(self, b: ScalarBuilder, *args: Any) -> Any:
-        """Write it as a recipe."""
-        made: list[Any] = []
+        """Emit the steps as a recipe."""
+        values: list[Any] = []
         for verb, operands, dtype, value in self.steps:
-            given = [made[k] for k in operands]
+            inputs = [values[k] for k in operands]
             match verb:
                 case "arg":
-                    made.append(args[value])
+                    values.append(args[value])
                 case "const":
-                    made.append(b.const(value, dtype))
+                    values.append(b.const(value, dtype))
                 case "cast":
-                    made.append(b.cast(given[0], dtype))
+                    values.append(b.cast(inputs[0], dtype))
                 case "math":
-                    made.append(b.math(value, *given))
+                    values.append(b.math(value, *inputs))
                 case _:
-                    made.append(getattr(b, verb)(*given))
-        if self.odd >= 0:
-            b.flag("invalid", made[self.odd])
-        return made[self.result]
+                    values.append(getattr(b, verb)(*inputs))
+        if self.invalid_step >= 0:
+            b.flag("invalid", values[self.invalid_step])
+        return values[self.result]
 
 
-class Compiled:
-    """A user's function, called as NumPy calls a ufunc; `alarms`: kernels of it that raised flags."""
+class UserFunction:
+    """A user's compiled function, called like a ufunc; `flagged_kernels` counts kernels that raised flags."""
 
     def __init__(self, function: Callable[..., Any], name: str, approximate: bool) -> None:
         self.function = function
         self.__name__ = name
         self.approximate = approximate
-        self.alarms = 0
+        self.flagged_kernels = 0
 
     def __call__(self, *args: Any) -> Any:
         return self.function(*args)
 
 
-def approximate(op: OpSpec) -> bool:
-    """Say whether a kernel that does `op` may have other last bits than its reference."""
-    return op.transcendental or isinstance(op.ref, Compiled) and op.ref.approximate
+def is_approximate(op: OpSpec) -> bool:
+    """Return whether a kernel of `op` may differ from its reference in the last bits."""
+    return op.transcendental or isinstance(op.ref, UserFunction) and op.ref.approximate
 
 
-def enter(
+def register_user_function(
     function: Callable[..., Any], name: str, ins: tuple[np.dtype, ...], out: np.dtype, body: Body,
 ) -> OpSpec:
-    """Return the entry of a function that computes `body`; two of a name that do the same have one."""
-    said = sha256(repr((ins, out, body)).encode()).hexdigest()[:12]
-    known = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{said}"
+    """Return the entry of a user's function that computes `body`; equal name, dtypes and body share one."""
+    digest = sha256(repr((ins, out, body)).encode()).hexdigest()[:12]
+    op_name = f"{re.sub(r'[^A-Za-z0-9_]', '_', name)}_{digest}"
 
     def meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
         return cell_meta(metas, out, Zeros.NONE)
 
     with _lock:
-        if known not in _entered:
-            made = Compiled(function, name, body.approximate)
-            _entered[known] = register(OpSpec(
-                name=known, kind=Kind.CELL, arity=len(ins), ref=made, meta=meta,
+        if op_name not in _user_functions:
+            callable_ = UserFunction(function, name, body.approximate)
+            _user_functions[op_name] = register(OpSpec(
+                name=op_name, kind=Kind.CELL, arity=len(ins), ref=callable_, meta=meta,
                 resolve=lambda dtypes, attrs: ins, doc=f"{name}, which the user has compiled",
-                numpy=(made,), emit=body.emit))
-        return _entered[known]
+                numpy=(callable_,), emit=body.emit))
+        return _user_functions[op_name]

@@ -1,8 +1,8 @@
-"""The op table, part five: what is done at the stored positions of a sparse matrix.
+"""Op table: operators on the stored positions of a sparse matrix.
 
-A matrix of compressed rows is three vectors: where the entries of every row begin (`starts`, one more
-than there are rows), the column of every entry, and its value. The tracer hands them over one by one, so
-that a sparse value is a vector of its entries, and positions that are not stored are in no hop at all.
+A CSR matrix is three vectors: the offsets at which rows begin (`starts`, one more than there are rows),
+the column of every entry, and its value. The tracer passes them one by one: a sparse value is the vector
+of its entries, and no hop contains positions that are not stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from jitla.hops import sparsity as nnz
 from jitla.hops.meta import Meta
-from jitla.hops.ops_matrix import call
+from jitla.hops.ops_matrix import declare_call
 from jitla.hops.opspec import (
     Attrs,
     Kind,
@@ -25,11 +25,11 @@ from jitla.hops.opspec import (
     register,
 )
 
-BLOCK = 1 << 14  # entries whose factors the reference gathers at once
-STORED = frozenset({  # there are loops
+GATHER_BLOCK_ENTRIES = 1 << 14  # entries that the reference gathers factors for at once
+SPARSE_KERNEL_OPS = frozenset({  # operators with compiled kernels
     "sampled", "by_row", "by_column", "sampled_product", "csr_product", "csr_vector", "csr_transposed_vector",
     "csr_transposed_product", "csr_row_sums"})
-PER_ENTRY = 4.0  # additions that finding the operands of an entry takes
+ENTRY_FLOPS = 4.0  # cost in additions of loading the operands of one entry
 
 
 def _rows_of(starts: np.ndarray) -> np.ndarray:
@@ -69,11 +69,11 @@ def _by_row_meta(x: Meta, starts: Meta, columns: Meta) -> Meta:
 
 def _sampled_product(a: Any, b: Any, starts: Any, columns: Any) -> Any:
     rows = _rows_of(starts)
-    found = np.empty(len(columns), np.result_type(a, b))
-    for k in range(0, len(columns), BLOCK):
-        part = slice(k, k + BLOCK)
-        found[part] = np.einsum("ij,ij->i", a[rows[part]], b[columns[part]])
-    return found
+    sums = np.empty(len(columns), np.result_type(a, b))
+    for k in range(0, len(columns), GATHER_BLOCK_ENTRIES):
+        part = slice(k, k + GATHER_BLOCK_ENTRIES)
+        sums[part] = np.einsum("ij,ij->i", a[rows[part]], b[columns[part]])
+    return sums
 
 
 def _sampled_product_meta(a: Meta, b: Meta, starts: Meta, columns: Meta) -> Meta:
@@ -83,11 +83,11 @@ def _sampled_product_meta(a: Meta, b: Meta, starts: Meta, columns: Meta) -> Meta
 
 
 def _sampled_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
-    return metas[3].size * (2.0 * metas[0].shape[1] + PER_ENTRY)
+    return metas[3].size * (2.0 * metas[0].shape[1] + ENTRY_FLOPS)
 
 
-def _quiet(ref: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a reference that says nothing about what overflows or is no number, as SciPy's loops."""
+def _without_warnings(ref: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `ref` so that it emits no floating-point warnings, as SciPy's loops do."""
     def quiet(*operands: Any, **attrs: Any) -> Any:
         with np.errstate(all="ignore"):
             return ref(*operands, **attrs)
@@ -95,11 +95,11 @@ def _quiet(ref: Callable[..., Any]) -> Callable[..., Any]:
     return quiet
 
 
-def _times(data: Any, columns: Any, starts: Any, x: Any, width: int | None = None) -> Any:
-    """Return what SciPy makes of compressed rows, or their transposed of `width` rows, times `x`.
+def _csr_matmul(data: Any, columns: Any, starts: Any, x: Any, width: int | None = None) -> Any:
+    """Return SciPy's product of a CSR matrix with `x`, or of its transpose, which has `width` rows.
 
-    The three vectors are set as they are: SciPy would look through indices for narrower ones. It is loaded
-    where there are such matrices.
+    The three vectors are set directly: SciPy's constructor would scan the indices for a narrower dtype.
+    `scipy.sparse` is imported already wherever such matrices exist.
     """
     sparse: Any = sys.modules["scipy.sparse"]
     shape, kind = (len(starts) - 1, len(x)), sparse.csr_array
@@ -111,7 +111,7 @@ def _times(data: Any, columns: Any, starts: Any, x: Any, width: int | None = Non
 
 
 def _csr_product(data: Any, columns: Any, starts: Any, x: Any) -> Any:
-    return _times(data, columns, starts, x)
+    return _csr_matmul(data, columns, starts, x)
 
 
 def _csr_product_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
@@ -121,7 +121,7 @@ def _csr_product_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
 
 
 def _csr_vector(data: Any, columns: Any, starts: Any, x: Any) -> Any:
-    return _times(data, columns, starts, x)
+    return _csr_matmul(data, columns, starts, x)
 
 
 def _csr_vector_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
@@ -131,11 +131,11 @@ def _csr_vector_meta(data: Meta, columns: Meta, starts: Meta, x: Meta) -> Meta:
 
 
 def _csr_transposed_vector(data: Any, columns: Any, starts: Any, x: Any, *, width: int) -> Any:
-    return _times(data, columns, starts, x, width)
+    return _csr_matmul(data, columns, starts, x, width)
 
 
 def _csr_transposed_product(data: Any, columns: Any, starts: Any, x: Any, *, width: int) -> Any:
-    return _times(data, columns, starts, x, width)
+    return _csr_matmul(data, columns, starts, x, width)
 
 
 def _transposed_meta(ndim: int) -> Callable[..., Meta]:
@@ -156,11 +156,11 @@ def _row_count(starts: Meta) -> int:
 
 
 def _csr_row_sums(data: Any, starts: Any) -> Any:
-    some = np.flatnonzero(np.diff(starts))
-    found = np.zeros(len(starts) - 1, np.add.reduce(data[:0]).dtype)
-    if some.size:
-        found[some] = np.add.reduceat(data, starts[some])
-    return found
+    nonempty = np.flatnonzero(np.diff(starts))
+    sums = np.zeros(len(starts) - 1, np.add.reduce(data[:0]).dtype)
+    if nonempty.size:
+        sums[nonempty] = np.add.reduceat(data, starts[nonempty])
+    return sums
 
 
 def _csr_row_sums_meta(data: Meta, starts: Meta) -> Meta:
@@ -170,52 +170,53 @@ def _csr_row_sums_meta(data: Meta, starts: Meta) -> Meta:
 
 
 def _vector_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
-    return metas[0].size * (2.0 + PER_ENTRY)
+    return metas[0].size * (2.0 + ENTRY_FLOPS)
 
 
 def _product_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
-    return metas[0].size * (2.0 * metas[3].shape[1] + PER_ENTRY)
+    return metas[0].size * (2.0 * metas[3].shape[1] + ENTRY_FLOPS)
 
 
-call("sampled", _sampled, _sampled_meta, "elements of a matrix at the stored positions of another",
-     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
-call("by_column", _by_column, _by_column_meta, "for every stored position, the element of its column",
-     arity=2, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
-call("by_row", _by_row, _by_row_meta, "for every stored position, the element of its row",
-     arity=3, zeros=Zeros.NONE, flops=PER_ENTRY, bound=nnz.of_nothing)
-call("sampled_product", _sampled_product, _sampled_product_meta,
+declare_call("sampled", _sampled, _sampled_meta, "elements of a matrix at the stored positions of another",
+     arity=3, zeros=Zeros.NONE, flops=ENTRY_FLOPS, bound=nnz.gather_bound)
+declare_call("by_column", _by_column, _by_column_meta, "for every stored position, the element of its column",
+     arity=2, zeros=Zeros.NONE, flops=ENTRY_FLOPS, bound=nnz.gather_bound)
+declare_call("by_row", _by_row, _by_row_meta, "for every stored position, the element of its row",
+     arity=3, zeros=Zeros.NONE, flops=ENTRY_FLOPS, bound=nnz.gather_bound)
+declare_call("sampled_product", _sampled_product, _sampled_product_meta,
      "elements of `a @ b.T` at the stored positions of another matrix", arity=4, zeros=Zeros.NONE,
-     flops=_sampled_flops, bound=nnz.of_factors)
-call("csr_product", _csr_product, _csr_product_meta,
+     flops=_sampled_flops, bound=nnz.sampled_product_bound)
+declare_call("csr_product", _csr_product, _csr_product_meta,
      "a matrix of compressed rows times a matrix, entry by entry", arity=4, zeros=Zeros.NONE,
-     flops=_product_flops, bound=nnz.of_rows)
-call("csr_vector", _csr_vector, _csr_vector_meta,
+     flops=_product_flops, bound=nnz.csr_product_bound)
+declare_call("csr_vector", _csr_vector, _csr_vector_meta,
      "a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE, flops=_vector_flops,
-     bound=nnz.of_rows)
-call("csr_transposed_vector", _csr_transposed_vector, _transposed_meta(1),
+     bound=nnz.csr_product_bound)
+declare_call("csr_transposed_vector", _csr_transposed_vector, _transposed_meta(1),
      "the transposed of a matrix of compressed rows times a vector", arity=4, zeros=Zeros.NONE,
-     flops=_vector_flops, bound=nnz.of_rows)
-call("csr_transposed_product", _csr_transposed_product, _transposed_meta(2),
+     flops=_vector_flops, bound=nnz.csr_product_bound)
+declare_call("csr_transposed_product", _csr_transposed_product, _transposed_meta(2),
      "the transposed of a matrix of compressed rows times a matrix", arity=4, zeros=Zeros.NONE,
-     flops=_product_flops, bound=nnz.of_rows)
-call("csr_row_sums", _csr_row_sums, _csr_row_sums_meta, "sums of the entries of every row", arity=2,
+     flops=_product_flops, bound=nnz.csr_product_bound)
+declare_call("csr_row_sums", _csr_row_sums, _csr_row_sums_meta, "sums of the entries of every row", arity=2,
      zeros=Zeros.NONE, flops=lambda metas, attrs: float(metas[0].size + metas[1].size),
-     bound=nnz.of_lines_of_entries)
+     bound=nnz.csr_row_sums_bound)
 
 
-# -- element by element, as SciPy's loops over two structures do it: nothing is said ------------------
+# -- element by element, as SciPy's loops over two structures do it: without warnings -----------------
 
 
-def _merging(ufunc: np.ufunc, name: str, doc: str) -> None:
-    """Declare what `ufunc` does, without its warnings."""
-    known = by_numpy(ufunc)
-    assert known is not None
+def _declare_merge(ufunc: np.ufunc, name: str, doc: str) -> None:
+    """Register an element-wise operator of two sparse structures: `ufunc` without its warnings."""
+    spec = by_numpy(ufunc)
+    assert spec is not None
     register(OpSpec(
-        name=name, kind=Kind.CELL, arity=2, ref=_quiet(ufunc), meta=known.meta, resolve=known.resolve,
-        emit=known.emit, zeros=known.zeros, doc=doc,
+        name=name, kind=Kind.CELL, arity=2, ref=_without_warnings(ufunc), meta=spec.meta,
+        resolve=spec.resolve,
+        emit=spec.emit, zeros=spec.zeros, doc=doc,
     ))
 
 
-_merging(np.add, "stored_add", "sum of stored elements")
-_merging(np.subtract, "stored_sub", "difference of stored elements")
-_merging(np.multiply, "stored_mul", "product of stored elements")
+_declare_merge(np.add, "stored_add", "sum of stored elements")
+_declare_merge(np.subtract, "stored_sub", "difference of stored elements")
+_declare_merge(np.multiply, "stored_mul", "product of stored elements")

@@ -1,4 +1,4 @@
-"""The form of an op-table entry and the registry of entries."""
+"""Operator specifications (`OpSpec`), the registry of all operators, and the `ScalarBuilder` protocol."""
 
 from __future__ import annotations
 
@@ -22,44 +22,44 @@ class Kind(Enum):
     LEAF = "leaf"  # a value from outside: argument, scalar, constant
     CELL = "cell"  # element-wise with broadcasting
     AGG = "agg"  # reduces over axes
-    TAKE = "take"  # element-wise in its second operand: what the first, a table, has there
-    TALLY = "tally"  # adds up what the second operand has under the labels that the first one has
+    TAKE = "take"  # gather: element-wise in its second operand, the positions in a table
+    TALLY = "tally"  # scatter-add: sums of the second operand by the labels in the first
     CALL = "call"  # everything else: products, reorganisations, indexing, ranges
 
 
 class Zeros(Enum):
-    """When the output element is zero, judged on the input elements at its place."""
+    """When an output element is zero, given the input elements at the same position."""
 
-    ANY = "any"  # zero as soon as one input is zero (finite operands)
-    ALL = "all"  # zero when all inputs are zero
-    NONE = "none"  # no promise
+    ANY = "any"  # if one input is zero (finite operands)
+    ALL = "all"  # if all inputs are zero
+    NONE = "none"  # no guarantee
 
 
-class Safe(Enum):
-    """What the other operands must be everywhere for a zero of either sign in one operand to give zero."""
+class ZeroSafety(Enum):
+    """Condition on the other operands under which a zero (of either sign) in one operand gives zero."""
 
-    ALWAYS = "always"  # anything
+    ALWAYS = "always"  # no condition
     FINITE = "finite"  # neither infinite nor NaN
     NONZERO = "nonzero"  # neither 0 nor NaN
-    NEVER = "never"  # no such class of values: single values may still do
+    NEVER = "never"  # no general condition; single values may still do
 
 
 class ScalarBuilder(Protocol):
-    """Verbs that a cell recipe may use; values carry `.dtype`, operands of one verb share it.
+    """Verbs that a cell recipe may use; values have a `.dtype`, and the operands of one verb share it.
 
     `cast` follows ``astype(casting="unsafe")``, never to bool from another dtype (recipes write
-    that as `ne`). Comparisons return bool. `select` takes a bool first, then any dtype, bool too.
-    On bools only `and_ or_ xor not_`, `select` and `cast` from bool are used.
+    that as `ne`). Comparisons return bool. `select` takes a bool first, then any dtype, bool included.
+    Only `and_ or_ xor not_`, `select` and `cast` from bool take bools.
     `floordiv`/`rem` follow NumPy's floor semantics (ints: 0 for a zero divisor; floats:
     npy_divmod); `fmod` has C's sign. `minimum`/`maximum` propagate NaN, `fmin`/`fmax` ignore it;
-    which of two zeros they return is free. `copysign` may get a constant first.
+    either of two zeros may be returned. `copysign` may get a constant first.
     `math(name, *xs)` is a transcendental by its name in the table. Integer arithmetic wraps, also `neg`
     and `abs` of the least integer; `and_ or_ xor not_` of integers are bitwise;
     shifts by at least the width give 0 (or the sign, for `shr` of negative values).
-    Complex values are made by `pair` (and whoever reads operands); only `real` and `imag` take
-    them. `muladd` is x * y + z of floats, rounded once where the loops of NumPy's complex numbers
-    do so on this processor, else twice. `flag` raises a floating-point flag ("invalid", "divide" or
-    "overflow") if the bool `c` holds anywhere, for what NumPy's loops say beyond their arithmetic.
+    Complex values come from `pair` and from operands; only `real` and `imag` take them.
+    `muladd` is x * y + z of floats, rounded once where NumPy's complex loops do so on this processor,
+    else twice. `flag` raises a floating-point flag ("invalid", "divide" or "overflow") if the
+    bool `c` holds anywhere, for flags that NumPy's loops raise beyond those of their arithmetic.
     """
 
     def const(self, value: Any, dtype: np.dtype) -> Any: ...
@@ -106,19 +106,19 @@ class ScalarBuilder(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpSpec:
-    """One operator: everything any room needs to know of it.
+    """The specification of one operator: semantics, type rules, recipe and cost.
 
-    `ref(*arrays, **attrs)` is the NumPy meaning; what has shape () it returns as NumPy scalar.
-    `meta(metas, attrs)` infers the result.
-    `resolve(dtypes, attrs)` returns (dtypes the inputs are cast to); weak Python scalars appear
-    as the types bool/int/float/complex. `numpy` holds the callables the entry stands for.
+    `ref(*arrays, **attrs)` is the NumPy semantics; results of shape () are NumPy scalars.
+    `meta(metas, attrs)` infers the metadata of the result.
+    `resolve(dtypes, attrs)` returns the dtypes that the inputs are cast to; weak Python scalars appear
+    as the types bool/int/float/complex. `numpy` are the callables that the entry stands for.
 
-    `emit(builder, *values, attrs)` is the recipe, cells only, `attrs` being a mapping passed last.
+    `emit(builder, *values, attrs)` is the recipe (cells only), `attrs` being a mapping passed last.
     `emit` None: never in a kernel. A recipe that *returns* None is not expressible for these
     operand dtypes; it decides so from `value.dtype` before it touches the builder.
-    `zeros` speaks of finite operands. `safe` says of every operand of a cell whether positions where it
-    is 0 need not be looked at, and what has to be known of the others for that.
-    `flops` counts operations per output element of what has no recipe; a function
+    `zeros` assumes finite operands. `safe` says for every operand of a cell whether positions where it
+    is 0 may be skipped, and under which condition on the others.
+    `flops` counts operations per output element if there is no recipe; a function
     ``(metas, attrs) -> float`` gives the total instead.
     """
 
@@ -132,15 +132,15 @@ class OpSpec:
     numpy: tuple[Any, ...] = ()
     emit: Callable[..., Any] | None = None
     zeros: Zeros = Zeros.NONE
-    safe: tuple[Safe, ...] = ()
+    safe: tuple[ZeroSafety, ...] = ()
     commutes: bool = False
     transcendental: bool = False
     flops: float | Callable[[tuple[Meta, ...], Attrs], float] = 1.0
 
-    def swaps(self, dtype: np.dtype) -> bool:
-        """Say whether operands may change places in a result of `dtype`.
+    def commutes_in(self, dtype: np.dtype) -> bool:
+        """Return whether operands may be swapped in a result of `dtype`.
 
-        Not in complex products: which of two terms is rounded depends on the side.
+        Not in complex products: which of two terms is rounded depends on the order.
         """
         return self.commutes and not (dtype.kind == "c" and self.name == "multiply")
 
@@ -152,12 +152,12 @@ _BY_NUMPY: dict[Any, OpSpec] = {}
 def register(spec: OpSpec) -> OpSpec:
     """Add `spec` to the op table; names and NumPy callables are unique.
 
-    The same declaration takes the place of the one before: a table whose import failed is imported again.
+    An equal declaration replaces the previous one: a table whose import failed is imported again.
     """
     if spec.kind is Kind.CELL and not spec.safe:
-        spec = replace(spec, safe=_safe(spec.zeros, spec.arity or 0))
-    known = _BY_NAME.get(spec.name)
-    if known is not None and _declared(known) != _declared(spec):
+        spec = replace(spec, safe=_default_zero_safety(spec.zeros, spec.arity or 0))
+    previous = _BY_NAME.get(spec.name)
+    if previous is not None and _identity(previous) != _identity(spec):
         raise InternalError(f"op table: {spec.name!r} is declared twice")
     _BY_NAME[spec.name] = spec
     for fn in spec.numpy:
@@ -165,16 +165,16 @@ def register(spec: OpSpec) -> OpSpec:
     return spec
 
 
-def _declared(spec: OpSpec) -> tuple[Any, ...]:
-    """Return what two declarations of one operator have in common, and those of two operators do not."""
+def _identity(spec: OpSpec) -> tuple[Any, ...]:
+    """Return the fields that identify a declaration: equal for two declarations of one operator only."""
     return spec.kind, spec.arity, spec.doc
 
 
-def _safe(zeros: Zeros, arity: int) -> tuple[Safe, ...]:
-    """Return what follows from `zeros`: a single operand has no others, several must be finite."""
+def _default_zero_safety(zeros: Zeros, arity: int) -> tuple[ZeroSafety, ...]:
+    """Return the safety that follows from `zeros`: none needed for unary operators, else finite operands."""
     if arity == 1:
-        return (Safe.NEVER if zeros is Zeros.NONE else Safe.ALWAYS,)
-    return (Safe.FINITE if zeros is Zeros.ANY else Safe.NEVER,) * arity
+        return (ZeroSafety.NEVER if zeros is Zeros.NONE else ZeroSafety.ALWAYS,)
+    return (ZeroSafety.FINITE if zeros is Zeros.ANY else ZeroSafety.NEVER,) * arity
 
 
 def lookup(name: str) -> OpSpec:
@@ -183,10 +183,10 @@ def lookup(name: str) -> OpSpec:
 
 
 def by_numpy(fn: Any) -> OpSpec | None:
-    """Return the entry that means the NumPy callable `fn`, or None."""
+    """Return the entry of the NumPy callable `fn`, or None."""
     return _BY_NUMPY.get(fn)
 
 
 def all_ops() -> tuple[OpSpec, ...]:
-    """Every entry, in table order."""
+    """Return all entries, in table order."""
     return tuple(_BY_NAME.values())

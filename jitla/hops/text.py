@@ -1,4 +1,4 @@
-"""Text of DAGs: printer, parser, and the serialised form."""
+"""Text of DAGs for people (`show`, `parse`), and their serialised form (`HopRows`, `hops_from_rows`)."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ import numpy as np
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.node import Hop, const, const_value, leaf, make, topo
-from jitla.hops.ops_elementwise import Compiled
+from jitla.hops.ops_elementwise import UserFunction
 from jitla.hops.opspec import Kind
 
 
-def place(line: Any) -> str:
-    """Write a user's line: (file, number) without folders, anything else as it is."""
+def format_line(line: Any) -> str:
+    """Format a source line: (file, number) without folders, any other value as `str`."""
     if isinstance(line, tuple) and len(line) == 2:
         return f"{basename(line[0])}:{line[1]}"
     return str(line)
 
 
 def show(roots: Iterable[Hop], lines: bool = False) -> str:
-    """Write the DAG below `roots`, numbered in topological order; `lines` adds the user's lines."""
+    """Format the DAG below `roots`, numbered in topological order; `lines` adds source lines."""
     roots = tuple(roots)
     number = {hop: n for n, hop in enumerate(topo(roots), 1)}
     width = max((len(f"({n}) {_term(hop, number)}") for hop, n in number.items()), default=0)
     text = []
     for hop, n in number.items():
-        row = f"({n}) {_term(hop, number)}".ljust(min(width, 48)) + "  " + _meta(hop.meta)
-        # a leaf is shared by all who read that slot: whose line it has says nothing
+        text_row = f"({n}) {_term(hop, number)}".ljust(min(width, 48)) + "  " + _meta(hop.meta)
+        # a leaf is shared by all uses of its slot: the line of one of them means nothing
         shown = lines and hop.line is not None and hop.op.name != "leaf"
-        text.append(row + (f"  # {place(hop.line)}" if shown else ""))
+        text.append(text_row + (f"  # {format_line(hop.line)}" if shown else ""))
     text.append("roots" + "".join(f" ({number[r]})" for r in roots))
     return "\n".join(text) + "\n"
 
 
 def _term(hop: Hop, number: dict[Hop, int]) -> str:
-    """Write the operator as a Python call: inputs are numbers, attributes are keywords."""
+    """Format an operator as a Python call: inputs are numbers, attributes are keywords."""
     if hop.op.name == "const":
         return f"const({_literal(hop)})"
     words = [str(number[i]) for i in hop.inputs]
@@ -57,12 +57,12 @@ def _meta(meta: Meta) -> str:
 
 
 def _dtype(dtype: np.dtype) -> str:
-    """The name, or where that loses the byte order or the unit, the code."""
+    """Return the name of `dtype`, or its code if the name loses the byte order or the unit."""
     return dtype.name if np.dtype(dtype.name) == dtype else dtype.str
 
 
 def _literal(hop: Hop) -> str:
-    """The value as a literal if it reads back to the same bits, else the bits."""
+    """Return a constant's value as a literal that parses to the same bits, or else its bits."""
     scalar = const_value(hop)
     text = str(scalar)
     if not re.fullmatch(r"[-+0-9.eE]+|True|False", text):
@@ -106,7 +106,7 @@ _ROW = re.compile(
 
 
 def parse(text: str) -> tuple[Hop, ...]:
-    """Return the roots that `show` wrote as `text`; user's lines come back as strings."""
+    """Return the roots of a DAG formatted by `show`; source lines become strings."""
     hops: dict[int, Hop] = {}
     for row in text.splitlines():
         if row.startswith("roots"):
@@ -170,15 +170,15 @@ def _parse_index_item(item: str) -> tuple[Any, ...]:
     return ("i", int(item))
 
 
-_PLAIN = frozenset({int, float, str, bool, type(None)})
+_SCALAR_TYPES = frozenset({int, float, str, bool, type(None)})
 
 
-class Unwritable(Exception):
-    """A value that has no text: what it is part of is not kept."""
+class NotSerialisable(Exception):
+    """A value has no serialised form; the plan or block that holds it is not stored."""
 
 
-class Rows:
-    """Hops as rows, each once: operator, operands, attributes, what is known of leaves, whose line it has."""
+class HopRows:
+    """Serialised hops, one row each: operator, operands, attributes, metadata of leaves, source line."""
 
     def __init__(self, roots: Sequence[Hop], records: Mapping[str, type] | None = None) -> None:
         self._names = {kind: name for name, kind in (records or {}).items()}
@@ -188,54 +188,54 @@ class Rows:
         for hop in topo(roots):
             self._add(hop)
             self._lines.setdefault(hop.line, self.numbers[hop])
-            self.rows[-1].pop()  # the lines of what was asked for are no part of it
+            self.rows[-1].pop()  # a block's digest does not depend on its source lines
 
     def _add(self, hop: Hop) -> None:
-        if isinstance(hop.op.ref, Compiled):
-            raise Unwritable(f"{hop.op.name} is a user's")
-        known = (hop.meta.shape, hop.meta.dtype, hop.meta.nnz) if hop.op.kind is Kind.LEAF else None
-        meta = self.value(known)
+        if isinstance(hop.op.ref, UserFunction):
+            raise NotSerialisable(f"{hop.op.name} is a user's")
+        meta_fields = (hop.meta.shape, hop.meta.dtype, hop.meta.nnz) if hop.op.kind is Kind.LEAF else None
+        meta = self.encode(meta_fields)
         self.rows.append([hop.op.name, [self.numbers[i] for i in hop.inputs],
-                          [[k, self.value(v)] for k, v in hop.attrs], meta, self._lines.get(hop.line)])
+                          [[k, self.encode(v)] for k, v in hop.attrs], meta, self._lines.get(hop.line)])
         self.numbers[hop] = len(self.numbers)
 
-    def hop(self, hop: Hop) -> int:
-        """Return the number of `hop`, written down by then."""
+    def number_of(self, hop: Hop) -> int:
+        """Return the row number of `hop`, which is appended if it is missing."""
         if hop not in self.numbers:
-            for each in topo((hop,)):
-                if each not in self.numbers:
-                    self._add(each)
+            for missing in topo((hop,)):
+                if missing not in self.numbers:
+                    self._add(missing)
         return self.numbers[hop]
 
-    def value(self, value: Any) -> Any:
-        """Return what stands for a value: itself, a list for a tuple, a dictionary of one for all else."""
+    def encode(self, value: Any) -> Any:
+        """Return the JSON form of a value: scalars as they are, lists for tuples, else one-item dicts."""
         kind = type(value)
-        if kind in _PLAIN:
+        if kind in _SCALAR_TYPES:
             return value
         if kind is tuple:
             if value and all(type(v) is Hop for v in value):
-                return {"hops": [self.hop(v) for v in value]}
-            return [self.value(v) for v in value]
+                return {"hops": [self.number_of(v) for v in value]}
+            return [self.encode(v) for v in value]
         if kind is Hop:
-            return {"hop": self.hop(value)}
+            return {"hop": self.number_of(value)}
         if kind in self._names:
             parts = value if isinstance(value, tuple) else [getattr(value, f.name) for f in fields(value)]
-            return {self._names[kind]: [self.value(v) for v in parts]}
+            return {self._names[kind]: [self.encode(v) for v in parts]}
         if kind is bytes:
             return {"bytes": value.hex()}
         if isinstance(value, np.dtype) and np.dtype(value.str) == value:
             return {"dtype": value.str}
-        raise Unwritable(f"{kind.__name__} has no text")
+        raise NotSerialisable(f"{kind.__name__} has no text")
 
 
-def value_of(told: Any, hops: Sequence[Hop], records: Mapping[str, type]) -> Any:
-    """Return the value that `told` stands for."""
-    kind = type(told)
+def decode_value(encoded: Any, hops: Sequence[Hop], records: Mapping[str, type]) -> Any:
+    """Return the value whose JSON form is `encoded`."""
+    kind = type(encoded)
     if kind is list:
-        return tuple([value_of(v, hops, records) for v in told])
+        return tuple([decode_value(v, hops, records) for v in encoded])
     if kind is not dict:
-        return told
-    ((name, content),) = told.items()
+        return encoded
+    ((name, content),) = encoded.items()
     match name:
         case "hop":
             return hops[content]
@@ -245,42 +245,42 @@ def value_of(told: Any, hops: Sequence[Hop], records: Mapping[str, type]) -> Any
             return bytes.fromhex(content)
         case "dtype":
             return np.dtype(content)
-    return records[name](*[value_of(v, hops, records) for v in content])
+    return records[name](*[decode_value(v, hops, records) for v in content])
 
 
-def _hop(row: Sequence[Any], hops: Sequence[Hop], lines: Sequence[Any]) -> Hop:
+def _hop_from_row(row: Sequence[Any], hops: Sequence[Hop], lines: Sequence[Any]) -> Hop:
     """Return the hop of a row."""
-    name, inputs, pairs, meta, at = row
-    line = None if at is None else lines[at]
-    attrs: dict[str, Any] = {k: value_of(v, hops, {}) for k, v in pairs}
+    name, inputs, pairs, meta, line_row = row
+    line = None if line_row is None else lines[line_row]
+    attrs: dict[str, Any] = {k: decode_value(v, hops, {}) for k, v in pairs}
     if meta is None:
         return make(name, [hops[n] for n in inputs], line, **attrs)
-    shape, dtype, nnz = value_of(meta, hops, {})
+    shape, dtype, nnz = decode_value(meta, hops, {})
     if name == "const":
         return const(np.frombuffer(attrs["bits"], dtype)[0], dtype, line)
     return leaf(attrs["slot"], Meta(shape, dtype, nnz), attrs["form"], line)
 
 
-def hops_of(rows: Sequence[Any], roots: Sequence[Hop]) -> list[Hop]:
-    """Return the hops below `roots`, and those of `rows`, which were written down after these."""
+def hops_from_rows(rows: Sequence[Any], roots: Sequence[Hop]) -> list[Hop]:
+    """Return the hops below `roots`, followed by those of `rows`, which were serialised after them."""
     hops = list(topo(roots))
     lines = [h.line for h in hops]
     for row in rows:
-        hops.append(_hop(row, hops, lines))
+        hops.append(_hop_from_row(row, hops, lines))
     return hops
 
 
-def words_of(
+def block_digest(
     roots: Sequence[Hop], layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]],
     outs: tuple[int | None, ...], aliases: frozenset[tuple[int, int, int]], *more: Any,
 ) -> str:
-    """Return words by which what is made of a block is found; raise `Unwritable` if it has none."""
-    rows = Rows(roots)
+    """Return the digest that identifies a block in the cache; raise `NotSerialisable` if it has none."""
+    rows = HopRows(roots)
     numbers = [rows.numbers[r] for r in roots]
-    places = sorted((slot, *place) for slot, place in layouts.items())
-    told = [rows.rows, numbers, places, outs or (None,) * len(numbers), sorted(aliases), more]
+    places = sorted((slot, *layout) for slot, layout in layouts.items())
+    fields = [rows.rows, numbers, places, outs or (None,) * len(numbers), sorted(aliases), more]
     try:
-        text = json.dumps(told, separators=(",", ":"))
-    except TypeError as wrong:
-        raise Unwritable(str(wrong)) from None
+        text = json.dumps(fields, separators=(",", ":"))
+    except TypeError as error:
+        raise NotSerialisable(str(error)) from None
     return hashlib.sha256(text.encode()).hexdigest()

@@ -38,7 +38,16 @@ from jitla.fusion import (
     Tile,
     all_layouts,
 )
-from jitla.hops import REFERENCE, Hop, Kind, Machine, Unwritable, approximate, topo, words_of
+from jitla.hops import (
+    REFERENCE_MACHINE,
+    Hop,
+    Kind,
+    Machine,
+    NotSerialisable,
+    block_digest,
+    is_approximate,
+    topo,
+)
 from jitla.process.loading import later
 from jitla.recompile.binding import Misfit
 from jitla.recompile.output_buffers import Aliases, Outs
@@ -123,7 +132,7 @@ def _differs(
     by_numpy = Interpreted(kernel, form), InterpretedBackend().launch
     wanted, found = (_run(kernel, given, room, what, how, geometry, empty)
                      for what, how in (by_numpy, (executable, launch)))
-    smooth = not exact or any(approximate(h.op) for h in kernel.body)
+    smooth = not exact or any(is_approximate(h.op) for h in kernel.body)
     # Rows that are parts of products are added up in another order.
     sums = form.ndim > 1 and any(h.op.kind is Kind.AGG for h in kernel.body)
     units = [float(np.finfo(h.meta.dtype).eps) for h in kernel.body if h.meta.dtype.kind in "fc"]
@@ -245,8 +254,8 @@ class Remembered:
         if self._shelf is None:
             return ""
         try:
-            return words_of(draft.roots, draft.layouts, draft.outs, draft.aliases, *more)
-        except Unwritable:
+            return block_digest(draft.roots, draft.layouts, draft.outs, draft.aliases, *more)
+        except NotSerialisable:
             return ""
 
     def _found(self, words: str) -> bytes | None:
@@ -256,7 +265,7 @@ class Remembered:
         assert self._shelf is not None
         try:
             self._shelf.put(words, written(draft, kept, self._here))
-        except Unwritable as why:
+        except NotSerialisable as why:
             self._tools.observe(Event("plan.unwritten", str(why)))
 
 
@@ -350,7 +359,7 @@ class Compiler:
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
         rules: Callable[[], rewrites.RuleSet] | None = lambda: rewrites.RULES,
-        numerics: str = "numpy", machine: Machine = REFERENCE,
+        numerics: str = "numpy", machine: Machine = REFERENCE_MACHINE,
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
@@ -432,7 +441,7 @@ class Compiler:
         """
         draft = _draft(roots, layouts, outs, aliases)
         made = self._remembered if kernels else Remembered(Tools(
-            None, _unsupported, REFERENCE, (), "cost", self, self._observe, self._tools.check))
+            None, _unsupported, REFERENCE_MACHINE, (), "cost", self, self._observe, self._tools.check))
         with self._alone():
             if kernels:
                 MAKING.now.check()
@@ -502,7 +511,7 @@ class Compiler:
 
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be in a kernel, or None."""
-        if self.numerics == "strict" and (approximate(hop.op) or hop.op.kind is Kind.CALL):
+        if self.numerics == "strict" and (is_approximate(hop.op) or hop.op.kind is Kind.CALL):
             return "numerics=strict"
         return self.backend.supports(hop)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from jitla.fusion import CostModel, all_layouts, is_view
-from jitla.hops import Hop, given, topo
+from jitla.hops import Hop, replace_by_leaves, topo
 from jitla.recompile.pipeline import (
     STAGES,
     Draft,
@@ -116,7 +116,7 @@ def _with(draft: Draft, kept: Keeping) -> Draft:
     places = all_layouts(kept, draft.layouts)
     slots = {h: first + n for n, h in enumerate(kept)}
     layouts = {slot: places[h] for h, slot in slots.items() if h.meta.shape}
-    return replace(draft, roots=given(draft.roots, slots), layouts={**draft.layouts, **layouts})
+    return replace(draft, roots=replace_by_leaves(draft.roots, slots), layouts={**draft.layouts, **layouts})
 
 
 def _seconds(draft: Draft, tools: Tools) -> float:

@@ -25,8 +25,8 @@ from jitla.fusion import (
     window_height,
     window_row_bytes,
 )
-from jitla.hops import WHOLE, Hop, Kind, Section, Shape, sections
-from jitla.hops import may_raise as raises
+from jitla.hops import WHOLE_AXIS, Hop, Kind, Section, Shape, sections
+from jitla.hops import possible_flags as raises
 from jitla.loopir import (
     Alloc,
     Apply,
@@ -184,7 +184,7 @@ class _Stage:
             return ()
         shape = self.size(self.kernel.shape)
         behind = len(shape) - hop.meta.ndim
-        taken = taken or [WHOLE] * hop.meta.ndim
+        taken = taken or [WHOLE_AXIS] * hop.meta.ndim
         return tuple(
             number(0) if n == 1 and shape[a + behind] != 1
             else variable(self._name(a + behind)) * taken[a].step + taken[a].first

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from jitla.classes import dataclass
 from jitla.errors import InternalError
 from jitla.fusion import HOST, Layout, PlacementTask, all_layouts, assign_places, plan_with_seconds
-from jitla.hops import Hop, Machine, leaf, make, place, substitute, topo, uses
+from jitla.hops import Hop, Machine, format_line, leaf, make, substitute, topo, uses
 from jitla.recompile.program import rebuild
 
 
@@ -340,7 +340,7 @@ def show_placed(found: Placed | None) -> str:
     lines = []
     for i, c in enumerate(found.choices, 1):
         where = found.devices[c.place - 1] if c.place != HOST else "host"
-        line = f"  # {place(c.line)}" if c.line else ""
+        line = f"  # {format_line(c.line)}" if c.line else ""
         lines.append(f"({i}) {c.name}  ->  {where}{' (forced)' if found.forced else ''}{line}")
         if not found.forced:
             lines.append(f"    host {c.seconds[HOST] * 1e6:.4g} us predicted")

@@ -24,7 +24,7 @@ from jitla.fusion import (
     operands,
     walk,
 )
-from jitla.hops import Hop, Kind, Shape, Widths, is_exact, may_raise, topo
+from jitla.hops import Hop, Kind, RingWidths, Shape, has_exact_flags, possible_flags, topo
 
 # Slots of two leaves that overlap, and how many steps of their longest stride they begin apart; -1 if they
 # are not the same view but for that.
@@ -180,9 +180,9 @@ class _Sharing:
         assert not isinstance(step, Call), "NumPy stores nothing directly"
         changed = self.overlapping((slot,))
         others = [h.attr("slot") for h in step.inputs if self.reach[h] & changed and h.attr("slot") != slot]
-        raising = [h for h in step.body if may_raise(h)]
+        raising = [h for h in step.body if possible_flags(h)]
         if len(step.outputs) > 1 or any(h.op.transcendental for h in step.body) or \
-                not all(map(is_exact, raising)):
+                not all(map(has_exact_flags, raising)):
             return -1
         reaches = [self.reaches.get((slot, k), -1) for k in others]
         return -1 if min(reaches, default=-1) < 0 else max(reaches)
@@ -242,7 +242,7 @@ Index = tuple[slice, ...]
 Moves = tuple[tuple[Index, Index], ...]
 
 
-def turn(shifts: tuple[int, ...], widths: Widths) -> Index:
+def turn(shifts: tuple[int, ...], widths: RingWidths) -> Index:
     """Return the part of a ring's base that is the ring rolled by `shifts`."""
     return tuple([slice(front - n, -(back + n) or None)
                   for n, (front, back) in zip(shifts, widths, strict=True)])
@@ -257,7 +257,7 @@ def room(empty: Callable[..., np.ndarray], place: Layout, ring: Hop) -> Callable
     return lambda: made()[middle]
 
 
-def edges(shape: Shape, widths: Widths) -> Callable[[np.ndarray], None]:
+def edges(shape: Shape, widths: RingWidths) -> Callable[[np.ndarray], None]:
     """Return what adds the edges to a ring of `shape`."""
     moves: list[tuple[Index, Index]] = []
     for axis, (n, (front, back)) in enumerate(zip(shape, widths, strict=True)):

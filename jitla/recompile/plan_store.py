@@ -21,7 +21,7 @@ from jitla.fusion import (
     RowKernel,
     WindowKernel,
 )
-from jitla.hops import Hop, Rows, Unwritable, hops_of, topo, value_of
+from jitla.hops import Hop, HopRows, NotSerialisable, decode_value, hops_from_rows, topo
 
 _RECORDS: Mapping[str, type] = {
     **{c.__name__: c for c in (Call, Kernel, Product, RowKernel, WindowKernel)}, "Way": ReductionOrder}
@@ -70,14 +70,14 @@ def numbers_of(asked: Asked, hops: Collection[Hop]) -> list[int]:
 
 
 def written(asked: Asked, kept: Kept, here: str) -> bytes:
-    """Return the text of a plan made `here`; raise `Unwritable` if it does not come back from that."""
-    writer = Rows(asked.roots, _RECORDS)
+    """Return the text of a plan made `here`; raise `NotSerialisable` if it does not come back from that."""
+    writer = HopRows(asked.roots, _RECORDS)
     known = len(writer.rows)
     plan = kept.plan.steps, kept.plan.outputs
-    told = [writer.value(part) for part in (plan, kept.given, kept.spelling, kept.searched)]
+    told = [writer.encode(part) for part in (plan, kept.given, kept.spelling, kept.searched)]
     text = json.dumps([here, writer.rows[known:], *told], separators=(",", ":")).encode()
     if read(asked, text, here) != kept:
-        raise Unwritable("a plan is not the same when it is read")
+        raise NotSerialisable("a plan is not the same when it is read")
     return text
 
 
@@ -87,8 +87,8 @@ def read(asked: Asked, text: bytes, here: str) -> Kept | None:
         place, rows, *told = json.loads(text)
         if place != here:
             return None
-        hops = hops_of(rows, asked.roots)
-        plan, given, spelling, searched = (value_of(part, hops, _RECORDS) for part in told)
+        hops = hops_from_rows(rows, asked.roots)
+        plan, given, spelling, searched = (decode_value(part, hops, _RECORDS) for part in told)
     except (ArithmeticError, AttributeError, InternalError, LookupError, TypeError, ValueError):
         return None
     found = Kept(Plan(*plan), given, spelling, searched)

@@ -29,7 +29,7 @@ from jitla.fusion import (
     layout_operands,
     peak_bytes,
 )
-from jitla.hops import Flagged, Hop, Kind, Meta, Shape, leaf, make, topo
+from jitla.hops import FlagsRaised, Hop, Kind, Meta, Shape, leaf, make, topo
 from jitla.recompile.binding import Binding, BlockLoop, CellLoop, Misfit, choice_of, loop_of, made
 from jitla.recompile.output_buffers import (
     Aliases,
@@ -475,10 +475,10 @@ class Bound:
     def flagged(
         self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None], exact: bool,
     ) -> tuple[Any, ...]:
-        """End a run that raised floating-point flags: `Flagged` is raised if that was asked for."""
+        """End a run that raised floating-point flags: `FlagsRaised` is raised if that was asked for."""
         if self.alert:
             known = {k: v for k, v in saved.items() if v is not None}
-            raise Flagged(values, flags, known, exact)
+            raise FlagsRaised(values, flags, known, exact)
         return values
 
     def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:

@@ -19,20 +19,20 @@ from jitla.fusion import (
     layout_operands,
 )
 from jitla.hops import (
-    HEARD,
-    NARROWED,
-    STORED,
+    FLAGS_BY_THREAD,
+    SCALAR_NARROWED,
+    SPARSE_KERNEL_OPS,
     Hop,
     Kind,
     const_value,
-    heard,
-    hush,
+    has_exact_flags,
     index_key,
-    is_exact,
-    is_narrow,
-    is_turn,
-    listen,
-    may_raise,
+    is_narrowed_scalar,
+    is_roll_of_ring,
+    possible_flags,
+    start_recording,
+    stop_recording,
+    take_flags,
 )
 from jitla.recompile.output_buffers import (
     Aliases,
@@ -124,9 +124,9 @@ class _Writer:
         self.final: dict[int, str] = {}
         self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
         self.flagging = any(map(step_raises, order.steps))
-        self.calling = any(isinstance(s, Call) and may_raise(s.hop) for s in order.steps)
+        self.calling = any(isinstance(s, Call) and possible_flags(s.hop) for s in order.steps)
         late = [h for s in order.steps[order.late:] if not isinstance(s, Call) for h in s.body]
-        self.exact = all(is_exact(h) for h in late if may_raise(h))
+        self.exact = all(has_exact_flags(h) for h in late if possible_flags(h))
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
@@ -166,7 +166,7 @@ class _Writer:
         exact = _PYTHON.get(hop.meta.dtype) if hop not in self.called else None
         kind = exact or self.constant("T", hop.meta.dtype.type)
         name = f"w{self.number(hop)}"
-        if is_narrow(hop):
+        if is_narrowed_scalar(hop):
             most = self.constant("M", float(np.finfo(hop.meta.dtype).max))
             held = f"-{most} <= {given} <= {most}" if hop.meta.dtype.kind == "f" else "False"
             self.lines += [f"if {held}: {name} = {kind}({given})",
@@ -251,7 +251,7 @@ class _Writer:
         """Write the NumPy call or operator that computes `hop`."""
         if hop.op.name == "count":
             return self.need(f"N{self.number(hop)}", "count", hop)
-        if hop.op.name in STORED:
+        if hop.op.name in SPARSE_KERNEL_OPS:
             loop = self.need(f"P{self.number(hop)}", "stored", hop)
             return self._general(hop, [self.value(i) for i in hop.inputs], loop)
         if hop.op.name == "ring":
@@ -302,7 +302,7 @@ class _Writer:
                 return f"{x}.astype({self.constant('D', hop.meta.dtype)})"
             case "getitem":
                 return f"{x}[{self.constant('i', index_key(hop.attr('index')))}]"
-            case "roll" if is_turn(hop):
+            case "roll" if is_roll_of_ring(hop):
                 part = turn(hop.attr("shifts"), hop.inputs[0].attr("widths"))
                 return f"{x}.base[{self.constant('i', part)}]"
             case "transpose":
@@ -359,7 +359,8 @@ class _Writer:
     def hear(self) -> None:
         """Add the flags that NumPy's calls have raised so far."""
         if self.calling:
-            self.lines.append(f"if {self.constant('H', HEARD)}: e |= {self.constant('f', heard)}()")
+            recorded = self.constant("H", FLAGS_BY_THREAD)
+            self.lines.append(f"if {recorded}: e |= {self.constant('f', take_flags)}()")
 
     def stores(self, outs: Outs, aliases: Aliases) -> None:
         """Copy what could not be written directly into its leaf.
@@ -411,8 +412,8 @@ class _Writer:
             body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}}, {self.exact})")
         body.append(f"return ({', '.join(words)},)")
         if self.calling:
-            body = [f"before = {self.constant('f', listen)}()", "try:", *["    " + b for b in body],
-                    f"finally: {self.constant('f', hush)}(before)"]
+            body = [f"before = {self.constant('f', start_recording)}()", "try:", *["    " + b for b in body],
+                    f"finally: {self.constant('f', stop_recording)}(before)"]
         if self.flagging:
             body = ["e = 0", *body]
         names = "".join(f"{n}, " for n in self.needs)
@@ -428,19 +429,19 @@ def exposed(targets: set[int], aliases: Aliases) -> set[int]:
 
 def narrowed(value: Any, kind: type) -> tuple[Any, int]:
     """Return a number in a dtype that may not hold it, with the flags of that."""
-    before = listen()
+    before = start_recording()
     try:
         made = kind(value)
-        raised = heard()  # what calls before this one raised is among it
-        return made, raised | (NARROWED if raised else 0)
+        raised = take_flags()  # what calls before this one raised is among it
+        return made, raised | (SCALAR_NARROWED if raised else 0)
     finally:
-        hush(before)
+        stop_recording(before)
 
 
 def step_raises(step: Step) -> bool:
     """Say whether floating-point flags that `step` raises can mean anything."""
     body = (step.hop,) if isinstance(step, Call) else step.body
-    return any(map(may_raise, body))
+    return any(map(possible_flags, body))
 
 
 def _twin(array: np.ndarray) -> np.ndarray:

@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, Shape, const, const_value, make, may_raise, may_signal, topo
+from jitla.hops import (
+    Hop,
+    Shape,
+    const,
+    const_value,
+    make,
+    may_hold_signalling_nan,
+    possible_flags,
+    topo,
+)
 from jitla.rewrites.rule import Bound
 
 # Results of these are views of their operand where NumPy can make them so.
@@ -52,7 +61,7 @@ def order_free(dtype: np.dtype) -> bool:
 def silent(hop: Hop) -> bool:
     """Say whether dropping `hop` can drop no warning and no exception."""
     below = topo((hop,))
-    return len(below) <= _LARGEST_QUIET_DAG and not any(map(may_raise, below))
+    return len(below) <= _LARGEST_QUIET_DAG and not any(map(possible_flags, below))
 
 
 # Of floats: never a set sign bit, NaN aside; the second group keeps what its operands promise.
@@ -198,7 +207,7 @@ def x_is_number(root: Hop, b: Bound) -> bool:
 
 def x_is_quiet(root: Hop, b: Bound) -> bool:
     """X has no signalling NaN: it is computed, or holds integers."""
-    return not may_signal(b["X"])
+    return not may_hold_signalling_nan(b["X"])
 
 
 def x_is_wide_int(root: Hop, b: Bound) -> bool:

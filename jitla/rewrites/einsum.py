@@ -12,7 +12,7 @@ from functools import reduce
 from math import prod
 from typing import NamedTuple
 
-from jitla.hops import Hop, make, parsed
+from jitla.hops import Hop, make, parse_subscripts
 from jitla.rewrites.matmul_chains import TOUCH
 from jitla.rewrites.rule import App, AttrVar, Bound, Rule, RuleSet, Var, ops
 
@@ -61,7 +61,7 @@ NORMS = RuleSet([
 
 def one_length_each(root: Hop, b: Bound) -> bool:
     """Operands are floats with no label twice or repeated, and the sum is one this file has a form for."""
-    given, result = parsed(root.attr("subscripts"))
+    given, result = parse_subscripts(root.attr("subscripts"))
     distinct = all(len(set(labels)) == len(labels) for labels in (*given, result))
     lengths = {pair for labels, x in zip(given, root.inputs, strict=True)
                for pair in zip(labels, x.meta.shape, strict=True)}
@@ -121,7 +121,7 @@ def _stack(left: str, right: str, result: str) -> tuple[str, bool] | None:
 
 def spelled_einsum(root: Hop, b: Bound) -> Hop:
     """Build the product, or the products of elements and their sum; axes in the order of the result."""
-    given, result = parsed(root.attr("subscripts"))
+    given, result = parse_subscripts(root.attr("subscripts"))
     if _form(given, result) == "product":
         return _product(root, given, result)
     if _form(given, result) == "stacks":
@@ -242,7 +242,7 @@ class _Way(NamedTuple):
 
 def _of(root: Hop) -> _Sum | None:
     """Return the sum if all lengths are as labelled, none is 0, and no operand has a label twice."""
-    given, result = parsed(root.attr("subscripts"))
+    given, result = parse_subscripts(root.attr("subscripts"))
     length: dict[str, int] = {}
     for labels, operand in zip(given, root.inputs, strict=True):
         for label, n in zip(labels, operand.meta.shape, strict=True):

@@ -147,7 +147,7 @@ def _match_parts(app: App, hop: Hop, bound: Bound, shared: Shared) -> Iterator[B
     if start is None:
         return
     yield from _match_all(app.args, hop.inputs, start, shared)
-    if hop.op.swaps(hop.meta.dtype) and len(hop.inputs) == 2 and hop.inputs[0] is not hop.inputs[1]:
+    if hop.op.commutes_in(hop.meta.dtype) and len(hop.inputs) == 2 and hop.inputs[0] is not hop.inputs[1]:
         yield from _match_all(app.args, hop.inputs[::-1], start, shared)
 
 

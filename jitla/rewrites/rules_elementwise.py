@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.hops import Hop, const, const_value, make, may_raise, may_signal
+from jitla.hops import Hop, const, const_value, make, may_hold_signalling_nan, possible_flags
 from jitla.rewrites.conditions import (
     alike,
     always,
@@ -299,13 +299,13 @@ LOGICAL = LOGIC + WHOLE
 def widened_alike(root: Hop, b: Bound) -> bool:
     """X and Y have one dtype, all its values survive the cast, and none of theirs is a signalling NaN."""
     old = b["X"].meta.dtype
-    silent_casts = not may_signal(b["X"]) and not may_signal(b["Y"])
+    silent_casts = not may_hold_signalling_nan(b["X"]) and not may_hold_signalling_nan(b["Y"])
     return silent_casts and bool(old == b["Y"].meta.dtype) and widens(old, root.inputs[0].meta.dtype)
 
 
 def from_float(root: Hop, b: Bound) -> bool:
     """X holds floats, all of them survive the cast, and none is a signalling NaN."""
-    silent_cast = x_is_float(root, b) and not may_signal(b["X"])
+    silent_cast = x_is_float(root, b) and not may_hold_signalling_nan(b["X"])
     return silent_cast and widens(b["X"].meta.dtype, root.inputs[0].meta.dtype)
 
 
@@ -370,7 +370,7 @@ def y_can_go(root: Hop, b: Bound) -> bool:
 def both_of_its_shape(root: Hop, b: Bound) -> bool:
     """X and Y have one dtype and the shape of the result; choosing first changes no warning."""
     same = alike(root, b) and bool(b["Y"].meta.shape == root.meta.shape)
-    return same and not may_raise(root.inputs[1])
+    return same and not possible_flags(root.inputs[1])
 
 
 def roots_to_choose(root: Hop, b: Bound) -> bool:
@@ -407,7 +407,7 @@ def detour(root: Hop, b: Bound) -> bool:
     old, middle, new = b["X"].meta.dtype, root.inputs[0].meta.dtype, root.meta.dtype
     if not widens(old, middle) or new.kind not in "biuf":
         return False
-    if (new == old or new.kind == "b") and may_signal(b["X"]):
+    if (new == old or new.kind == "b") and may_hold_signalling_nan(b["X"]):
         return False  # what the detour says of signalling NaNs, the straight way does not
     if widens(old, new) or new.kind == "b":
         return True

@@ -7,7 +7,7 @@ from functools import partial, reduce
 
 import numpy as np
 
-from jitla.hops import Hop, Kind, const, make, may_raise
+from jitla.hops import Hop, Kind, const, make, possible_flags
 from jitla.rewrites.conditions import (
     column_of,
     constant_like,
@@ -488,12 +488,12 @@ def sums_of_rows(root: Hop, b: Bound) -> Hop:
 def square_cells(root: Hop, b: Bound) -> bool:
     """X is computed element by element, from matrices of its shape and single numbers; nothing can be "
     "warned of."""
-    return _cells(b["X"]) and not may_raise(b["X"])
+    return _cells(b["X"]) and not possible_flags(b["X"])
 
 
 def cells_that_warn(root: Hop, b: Bound) -> bool:
     """X is computed element by element, and NumPy may warn of elements beside the diagonal."""
-    return _cells(b["X"]) and bool(may_raise(b["X"]))
+    return _cells(b["X"]) and bool(possible_flags(b["X"]))
 
 
 def _cells(x: Hop) -> bool:

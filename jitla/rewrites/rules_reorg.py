@@ -10,22 +10,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.hops import (
-    REFERENCE,
-    WHOLE,
+    REFERENCE_MACHINE,
+    WHOLE_AXIS,
     Hop,
     Kind,
     Margins,
+    RingWidths,
     Section,
-    Widths,
-    expressible,
     flops,
-    is_turn,
+    has_recipe,
+    is_roll_of_ring,
     make,
     margins,
-    may_raise,
+    possible_flags,
     sections,
+    sections_of_index,
     substitute,
-    taken_by,
     topo,
     uses,
 )
@@ -57,13 +57,13 @@ def in_root_shape(root: Hop, b: Bound) -> Hop:
 
 def plain_slices(root: Hop, b: Bound) -> bool:
     """Both leave out elements at the ends, or between, as many whatever the sizes are."""
-    return taken_by(b["inner"]) is not None and taken_by(b["index"]) is not None
+    return sections_of_index(b["inner"]) is not None and sections_of_index(b["index"]) is not None
 
 
 def one_slice(root: Hop, b: Bound) -> Hop:
     """Build the slice that does what the two do one after the other."""
-    both = [taken_by(b[name]) or [] for name in ("inner", "index")]
-    index = tuple(inner.then(outer).item for inner, outer in zip_longest(*both, fillvalue=WHOLE))
+    both = [sections_of_index(b[name]) or [] for name in ("inner", "index")]
+    index = tuple(inner.then(outer).item for inner, outer in zip_longest(*both, fillvalue=WHOLE_AXIS))
     return make("getitem", (b["X"],), root.line, index=index)
 
 
@@ -267,7 +267,7 @@ def _costs_less(product: Hop, samples: list[Hop]) -> bool:
     BLAS takes less for each, but a product has to be written to new memory and read again.
     """
     (rows, depth), columns = product.inputs[0].meta.shape, product.inputs[1].meta.shape[1]
-    size, machine = product.meta.dtype.itemsize, REFERENCE
+    size, machine = product.meta.dtype.itemsize, REFERENCE_MACHINE
     flat = 2.0 * rows * columns * depth * size / 8 / machine.product
     whole = rows * columns * size
     formed = flat + whole * machine.fault + machine.writing(whole, whole) + machine.reading(whole, whole)
@@ -343,7 +343,7 @@ def _sliced(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) 
     slices: dict[Hop, Margins] = {}
     for view in users[hop]:
         cut = margins(view)
-        if cut is None or view in roots or not all(map(expressible, users[view])):
+        if cut is None or view in roots or not all(map(has_recipe, users[view])):
             return None
         slices[view] = cut
     cells: set[Hop] = set()
@@ -352,7 +352,7 @@ def _sliced(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) 
         cell = stack.pop()
         if cell.op.kind is not Kind.CELL or cell.meta.shape == ():
             continue
-        if not expressible(cell) or cell.op.transcendental or _looks_at_places(cell):
+        if not has_recipe(cell) or cell.op.transcendental or _looks_at_places(cell):
             return None
         cells.add(cell)
         stack += cell.inputs
@@ -375,7 +375,7 @@ def _pays(found: _Found) -> bool:
 
 def _misses_nothing(found: _Found) -> bool:
     """Say whether NumPy could warn of no element that no slice has."""
-    if not any(map(may_raise, found.cells)):
+    if not any(map(possible_flags, found.cells)):
         return True
     cuts = list(found.slices.values())
     ranges = []
@@ -462,7 +462,7 @@ def _rolls(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
     users = uses(roots)
     found: dict[Hop, list[Hop]] = {}
     for hop in topo(roots):
-        turns = hop.op.name == "roll" and any(hop.attr("shifts")) and not is_turn(hop)
+        turns = hop.op.name == "roll" and any(hop.attr("shifts")) and not is_roll_of_ring(hop)
         if turns and hop not in roots and all(map(_reads, users[hop])):
             found.setdefault(hop.inputs[0], []).append(hop)
     return found
@@ -470,7 +470,7 @@ def _rolls(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
 
 def _reads(user: Hop) -> bool:
     """Tell whether a kernel reads what `user` does element by element."""
-    return user.op.kind is Kind.CELL and user.op.name != "ring" and expressible(user)
+    return user.op.kind is Kind.CELL and user.op.name != "ring" and has_recipe(user)
 
 
 def _ring(base: Hop, rolls: Sequence[Hop]) -> Hop | None:
@@ -480,12 +480,12 @@ def _ring(base: Hop, rolls: Sequence[Hop]) -> Hop | None:
     """
     shape = base.meta.shape
     along = list(zip(*(r.attr("shifts") for r in rolls), strict=True))
-    widths: Widths = tuple((max(0, *each), max(0, *(-s for s in each))) for each in along)
+    widths: RingWidths = tuple((max(0, *each), max(0, *(-s for s in each))) for each in along)
     whole = prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
     if min(shape) < 2 or whole > MOST * base.meta.size:
         return None
     ring = make("ring", (base,), rolls[0].line, widths=widths)
-    return ring if expressible(ring) else None
+    return ring if has_recipe(ring) else None
 
 
 def _rebuilt(roots: tuple[Hop, ...], turned: Mapping[Hop, Hop]) -> tuple[Hop, ...]:

@@ -14,7 +14,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops import Evaluation, Flagged, Hop, OpSpec, heard, hush, listen, lookup, meaning
+from jitla.hops import (
+    Evaluation,
+    FlagsRaised,
+    Hop,
+    OpSpec,
+    implementation_of,
+    lookup,
+    start_recording,
+    stop_recording,
+    take_flags,
+)
 from jitla.tracing.lazy import LAZY
 from jitla.tracing.tape import (
     LAYOUTS,
@@ -156,7 +166,7 @@ class _Writer:
 
 def _of_scalars(op: OpSpec) -> Callable[..., Any]:
     """Return what computes `op` where all operands may be scalars."""
-    return lambda *operands, **attrs: meaning(op, operands)(*operands, **attrs)
+    return lambda *operands, **attrs: implementation_of(op, operands)(*operands, **attrs)
 
 
 # Part of its time that a block's program is thought to save at least: what is foreseen is rough.
@@ -201,12 +211,12 @@ class Replay:
         self.count += 1
         request = self.request
         results: list[Any] = []
-        before = listen()
+        before = start_recording()
         try:
             values = self._compute(leaves)
         finally:
-            hush(before)
-            flags = heard()
+            stop_recording(before)
+            flags = take_flags()
         for value in values:
             if isinstance(value, np.ndarray) and is_shared(value, (*results, *leaves)):
                 value = value.copy("K")
@@ -219,7 +229,7 @@ class Replay:
                 leaves[slot][...] = results[i]
                 results[i] = leaves[slot]
         if flags:
-            raise Flagged(tuple(results), flags, saved)
+            raise FlagsRaised(tuple(results), flags, saved)
         return tuple(results)
 
     def text(self) -> str:

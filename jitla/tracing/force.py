@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops import NUMPY_CALL, Flagged
+from jitla.hops import NUMPY_CALL_SECONDS, FlagsRaised
 from jitla.instrument import live_locals
 from jitla.tracing import frames
 from jitla.tracing.fallback import Allowance, Standby
@@ -97,7 +97,7 @@ class Closed:
             block = Block(self.entries, self.metas, [NOTHING] * leaves, [], {}, hops=[])
             calls = sum(entry[0] > SCALAR for entry in self.entries)
             most = max((h.meta.nbytes for h in hops_of(block)), default=0)
-            self._foreseen = NEVER if most > MOST_BYTES else work_of(block) + NUMPY_CALL * calls
+            self._foreseen = NEVER if most > MOST_BYTES else work_of(block) + NUMPY_CALL_SECONDS * calls
         return self._foreseen
 
     def foresee(self, measured: float) -> None:
@@ -227,7 +227,7 @@ class Closing:
     hits: int
     running: TapeParts | None
     storing: Store | None
-    hit: Flagged | None
+    hit: FlagsRaised | None
     slots: dict[tuple, Any]
 
     def enter(self, proxy: Lazy) -> int:
@@ -522,12 +522,12 @@ class Closing:
                 outs = closed.watch.run(self, Tape(*parts), closed, self.storing)
             if outs is None:
                 outs = closed.bound.run(parts[LEAVES] + parts[SCALARS])
-        except Flagged as raised:
+        except FlagsRaised as raised:
             outs, self.hit = raised.values[: len(closed.roots)], raised.with_traceback(None)
         except Exception as error:
             try:
                 outs = self.run_by_numpy(Tape(*parts), closed, self.storing, error)
-            except Flagged as raised:
+            except FlagsRaised as raised:
                 outs, self.hit = raised.values, raised.with_traceback(None)
         if not closed.places:
             closed.places = tuple([
@@ -538,7 +538,7 @@ class Closing:
     def run_by_numpy(
         self, tape: Tape, closed: Closed, store: Store | None, error: Exception,
     ) -> tuple[Any, ...]:
-        """Run a block by NumPy, as its program failed with `error`; may raise `Flagged`."""
+        """Run a block by NumPy, as its program failed with `error`; may raise `FlagsRaised`."""
         replay = self.site.replay(tape.block(), closed.roots, store, error)
         return replay.run(tape.leaves + tape.scalars)
 
@@ -571,7 +571,7 @@ class Closing:
                 ghost._r = (recipe, i, key)
                 self.ghosts.append(ghost)
 
-    def _tell(self, closed: Closed, tape: Tape, store: Store | None, hit: Flagged) -> None:
+    def _tell(self, closed: Closed, tape: Tape, store: Store | None, hit: FlagsRaised) -> None:
         """Give the warnings of a block that raised flags; its values have been delivered.
 
         Filters, `warnings.showwarning` and streams may be the user's: what they do is outside of the session.

@@ -12,19 +12,19 @@ import numpy as np
 from jitla.hops import (
     DIVIDE,
     INVALID,
-    NARROWED,
     OVERFLOW,
-    Compiled,
-    Flagged,
+    SCALAR_NARROWED,
+    FlagsRaised,
     Hop,
     Kind,
+    UserFunction,
     apply,
     const,
     error_state,
-    heard,
-    hush,
-    listen,
-    may_raise,
+    possible_flags,
+    start_recording,
+    stop_recording,
+    take_flags,
 )
 from jitla.tracing.frames import Place, Places, call_at, here
 from jitla.tracing.tape import (
@@ -293,14 +293,14 @@ class Effects:
         self._asked = 0
 
     def tell(
-        self, block: Block, roots: tuple[int, ...], store: Any, hit: Flagged, past: dict[int, Past],
+        self, block: Block, roots: tuple[int, ...], store: Any, hit: FlagsRaised, past: dict[int, Past],
         prepare: Callable[[], None],
     ) -> bool:
         """Give the warnings of a run of `block` that raised `hit`; say whether there may be some.
 
         `prepare` is called before the first of them: code of users may show it.
         """
-        narrow = hit.flags & NARROWED
+        narrow = hit.flags & SCALAR_NARROWED
         flags = audible(hit.flags | (OVERFLOW if narrow else 0))
         if not flags:
             return False
@@ -321,8 +321,8 @@ class Effects:
             return False
         self.hits += 1
         for made in (self._hops[i].op.ref for i in places):
-            if isinstance(made, Compiled):
-                made.alarms += 1
+            if isinstance(made, UserFunction):
+                made.flagged_kernels += 1
         self._spent += sum(_CALL + _ELEMENT * self._hops[i].meta.size for i in self._wanted)
         leaves = _as_before(block, store, hit)
         left = flags if hit.exact else 0
@@ -378,7 +378,7 @@ class Effects:
         self._parts = {i: Part(name, split(entry)[0][0]) for i, entry in enumerate(block.entries)
                        if entry[0] == _CAST_OP and (name := within(split(entry)[1]))}
         self._wanted = {i for r in roots for i in cone(block.entries, r)}
-        able = {i: may_raise(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
+        able = {i: possible_flags(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
         return {i: mask for i, mask in able.items() if mask}
 
     def _does(self, block: Block, i: int) -> bool:
@@ -400,13 +400,13 @@ class Effects:
 def _name(hop: Hop) -> str | None:
     """Return what NumPy's warnings call the operation, if that is known."""
     if hop.op.kind is Kind.CELL and hop.meta.shape != ():
-        if isinstance(hop.op.ref, Compiled):
+        if isinstance(hop.op.ref, UserFunction):
             return None  # it warns at a line of its compiler's
         return "cast" if hop.op.name == "cast" else hop.op.numpy[0].__name__
     return None
 
 
-def _as_before(block: Block, store: Any, hit: Flagged) -> list[Any]:
+def _as_before(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
     """Return the leaves as they were before the run; `LOST` for what kernels wrote while they read."""
     if store is None:
         return list(block.leaves)
@@ -457,12 +457,12 @@ class _Performance:
             if i in self.capable:
                 self.unknown.append(i)
             return LOST
-        before = listen()
+        before = start_recording()
         try:
             value = function(*args, **kwargs)
         finally:
-            hush(before)
-            raised = heard()
+            stop_recording(before)
+            raised = take_flags()
         self.heard |= raised
         self.raised[i] = raised
         if i in self.parts:
@@ -494,5 +494,5 @@ def heeded(block: Block, roots: list[int]) -> list[int]:
     computed = {i for r in roots for i in cone(block.entries, r)}
     dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST_OP and i not in computed]
     hops = hops_of(block) if dropped else []
-    return [i for i in dropped if may_raise(hops[i])
+    return [i for i in dropped if possible_flags(hops[i])
             and not np.can_cast(hops[i].inputs[0].meta.dtype, hops[i].meta.dtype)]

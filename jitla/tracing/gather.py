@@ -11,7 +11,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.hops import POSITION, Shape
+from jitla.hops import POSITION_DTYPE, Shape
 from jitla.tracing.lazy import LazyArray, pending
 from jitla.tracing.mutation import lazy_array
 from jitla.tracing.tape import METAS, OP_ID, TRACED, meta_id, scalars_of
@@ -190,7 +190,7 @@ def _along(
     parts: list[Part] = []
     for axis, (n, index) in enumerate(zip(shape, found, strict=True)):
         step = prod(table.shape[axis + 1:])
-        part = _counted((n,), step) if index is None else (index * step).astype(POSITION)
+        part = _counted((n,), step) if index is None else (index * step).astype(POSITION_DTYPE)
         parts.append(part.reshape((1,) * axis + (n,) + (1,) * (len(shape) - axis - 1)))
     while len(parts) > 1 and prod(shape[len(parts) - 2:]) <= JOINED:  # whole rows are one run
         parts[-2:] = [np.asarray(parts[-2]) + parts[-1]]
@@ -239,9 +239,9 @@ def _parts(
         found = few_of(session, index) if type(index) is LazyArray else index
         if found.size and (found.min() < -n or found.max() >= n):
             return None
-        part = (np.where(found < 0, found + _WORDS.type(n), found) * step).astype(POSITION)
+        part = (np.where(found < 0, found + _WORDS.type(n), found) * step).astype(POSITION_DTYPE)
         shape = (1,) * (ndim - part.ndim) + part.shape + (1,) * len(behind)
-        few[shape] = part.reshape(shape) + few.get(shape, POSITION.type(0))
+        few[shape] = part.reshape(shape) + few.get(shape, POSITION_DTYPE.type(0))
     parts: list[Part] = list(few.values())
     if many:
         computed = _looked_at(session, many, ndim + len(behind), ndim)
@@ -289,11 +289,11 @@ def _looked_at(
 
 def _compared(index: Any, n: int) -> tuple[Any, Any]:
     """Return the places that `index` names on an axis of `n`, and where it names none."""
-    wide = _WORDS if index.dtype.itemsize == 8 or index.dtype == np.uint32 else POSITION
+    wide = _WORDS if index.dtype.itemsize == 8 or index.dtype == np.uint32 else POSITION_DTYPE
     places = index if index.dtype == wide else index.astype(wide)
     places = np.where(places < 0, places + n, places)
     beyond = (places < 0) | (places >= n)
-    return places if wide == POSITION else places.astype(POSITION), beyond
+    return places if wide == POSITION_DTYPE else places.astype(POSITION_DTYPE), beyond
 
 
 def _sum(total: Any, part: Any) -> Any:
@@ -310,7 +310,7 @@ def _within(session: Session, index: Any, n: int, step: int, turned: bool) -> An
     known = session.positions.get(key)
     if known is not None:
         return session.nodes[known[1]]
-    places = index if index.dtype == POSITION else index.astype(POSITION)
+    places = index if index.dtype == POSITION_DTYPE else index.astype(POSITION_DTYPE)
     if turned:
         places = np.where(places < 0, places + n, places)
     made = np.minimum(np.maximum(places, 0), n - 1) * step
@@ -347,6 +347,6 @@ GATHERS: dict[Any, Callable[..., Any]] = {np.repeat: _repeat, np.tile: _tile}
 @lru_cache(maxsize=32)
 def _counted(shape: Shape, step: int) -> np.ndarray:
     """Return the positions of elements that lie so many apart."""
-    made = (np.arange(prod(shape), dtype=np.int64) * step).astype(POSITION).reshape(shape)
+    made = (np.arange(prod(shape), dtype=np.int64) * step).astype(POSITION_DTYPE).reshape(shape)
     made.flags.writeable = False
     return made

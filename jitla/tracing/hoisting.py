@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.hops import Flagged, Hop, Shape, given, numpy_work
+from jitla.hops import FlagsRaised, Hop, Shape, numpy_seconds, replace_by_leaves
 from jitla.tracing.fallback import Request
 from jitla.tracing.fp_warnings import audible
 from jitla.tracing.frames import is_alone, threads
@@ -56,7 +56,7 @@ class Part:
         self.made = self.used = self.nbytes = 0
 
     def compute(self, site: Site, leaves: list[Any], scalars: list[Any]) -> Any:
-        """Return the value for these leaves and scalars; `Flagged` if it may warn."""
+        """Return the value for these leaves and scalars; `FlagsRaised` if it may warn."""
         if self.bound is None:
             block = self.block._replace(leaves=leaves, scalars=scalars)
             self.bound = site.program(block, (len(block.entries) - 1,), None)
@@ -108,7 +108,7 @@ def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Map
         known = [LAYOUTS[layout_id(v)] if v.shape else None for v in kept.values()]
         layouts = {slot: (x.shape, x.strides) for slot, x in enumerate(known, first) if x is not None}
         request = request._replace(
-            roots=given(request.roots, {h: slot for slot, h in enumerate(kept, first)}),
+            roots=replace_by_leaves(request.roots, {h: slot for slot, h in enumerate(kept, first)}),
             layouts=request.layouts | layouts, tape=None)
         hops = hops_of(block)
         parts = tuple((hops.index(h), x and x.group) for h, x in zip(kept, known, strict=True))
@@ -201,7 +201,7 @@ class Watch:
     def run(self, session: Any, tape: Any, closed: Any, store: Any) -> tuple | None:
         """Return the values of the roots, computed with kept values; None: the block is run as it is.
 
-        Raises `Flagged` if floating-point flags were raised.
+        Raises `FlagsRaised` if floating-point flags were raised.
         """
         halves = self.halves
         if halves is None:
@@ -232,7 +232,7 @@ class Watch:
             values.append(held.value)
         try:
             made: tuple = others.run([*leaves, *scalars, *values])
-        except Flagged as hit:
+        except FlagsRaised as hit:
             if audible(hit.flags):
                 closed.stop_watching(session.site)  # warnings are told by the whole block
             raise
@@ -316,7 +316,7 @@ class Watch:
         scalars = [tape.scalars[k] for k in use.scalars]
         try:
             value = part.compute(site, leaves, scalars)
-        except Flagged:
+        except FlagsRaised:
             closed.stop_watching(site)  # it may warn, in every run
             return None
         except Exception as error:
@@ -340,7 +340,7 @@ def watch(site: Site) -> Watch | None:
 
 def work_of(block: Block) -> float:
     """Return the seconds that the operations of a block take, roughly, without the calls of them."""
-    return numpy_work(hops_of(block))
+    return numpy_seconds(hops_of(block))
 
 
 def runs_due(block: Block) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import HEARD, heard, hush, listen
+from jitla.hops import FLAGS_BY_THREAD, start_recording, stop_recording, take_flags
 from jitla.instrument import NUMBERS, loops_in_python
 from jitla.tracing import frames
 from jitla.tracing.callees import (
@@ -461,12 +461,12 @@ class Hooks(Lifting):
             if type(value) in LAZY or kind in _SAYING_NOTHING:
                 return op(target, value)
             if type(value) in NUMBERS and calm():  # then it can be done again
-                token = listen()
+                token = start_recording()
                 try:
                     made = op(target, value)
                 finally:
-                    hush(token)
-                if not HEARD or not heard():
+                    stop_recording(token)
+                if not FLAGS_BY_THREAD or not take_flags():
                     return made
             return call_at(place_of(_getframe(1)), op, (target, value), {})
         value = session.plain(value)

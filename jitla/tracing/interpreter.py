@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import hush, listen
+from jitla.hops import start_recording, stop_recording
 from jitla.tracing.fallback import is_shared, script
 from jitla.tracing.tape import (
     LEAF,
@@ -23,11 +23,11 @@ def interpret(
     """
     known = tuple(entries[: index + 1])
     read = leaves[: sum(entry[0] == LEAF for entry in known)]
-    before = listen()
+    before = start_recording()
     try:
         value = script(known, (index,))([*read, *scalars])[0]
     finally:
-        hush(before)
+        stop_recording(before)
     if isinstance(value, np.ndarray) and is_shared(value, tuple(read)):
         value = value.copy("K")
     return value

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Kind, adopt, all_ops, broadcast
+from jitla.hops import Kind, all_ops, broadcast, register_scipy_ufunc
 from jitla.tracing.tape import (
     KIND_CODE,
     LAYOUT_ID,
@@ -534,7 +534,7 @@ def _binary_call(ufunc: Any) -> Callable[..., Any]:
 
 def meet(ufunc: Any) -> bool:
     """Record plain calls of `ufunc` from now on, if it is one of SciPy's that the op table knows."""
-    op = adopt(ufunc)
+    op = register_scipy_ufunc(ufunc)
     if op is None:
         return False
     enroll(op)

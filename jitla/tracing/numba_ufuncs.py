@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from jitla.hops import Body, Compiled, NumpyBuilder, Step, enter, lookup
+from jitla.hops import Body, NumpyBuilder, Step, UserFunction, lookup, register_user_function
 from jitla.tracing.lazy import LAZY
 from jitla.tracing.tape import METAS, enroll
 
@@ -54,7 +54,7 @@ class Reader:
         self.out = out
         self.steps: list[Step] = []
         self.known: dict[Step, int] = {}
-        self.odd = -1
+        self.invalid_step = -1
         self.count = 0
         self.ins = [self.step("arg", dtype, value=k) for k, dtype in enumerate(ins)]
 
@@ -63,7 +63,7 @@ class Reader:
         result = self.way(min(self.blocks), {}, frozenset())
         if self.steps[result].verb == "const":
             raise Unread("a constant")
-        return Body(tuple(self.steps), result, self.odd)
+        return Body(tuple(self.steps), result, self.invalid_step)
 
     def step(self, verb: str, dtype: np.dtype, *operands: int, value: Any = None) -> int:
         """Return the number of a step, which is done once."""
@@ -218,7 +218,8 @@ class Reader:
             for each in (a, b):
                 if self.steps[each].verb != "const":
                     odd = self.step("ne", _BOOL, each, each)
-                    self.odd = odd if self.odd in (-1, odd) else self.step("or_", _BOOL, self.odd, odd)
+                    self.invalid_step = odd if self.invalid_step in (-1, odd) else self.step("or_", _BOOL,
+                        self.invalid_step, odd)
         if self.dtype(a) == _BOOL:
             raise Unread("truth values compared")
         return self.step(verb, _BOOL, a, b)
@@ -456,7 +457,7 @@ def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     if name is None:
         return NotImplemented
     made = lookup(name).ref
-    if isinstance(made, Compiled) and made.alarms > MOST_ALARMS:
+    if isinstance(made, UserFunction) and made.flagged_kernels > MOST_ALARMS:
         met.keep(given, "it warns too often")
         return NotImplemented
     return session.traced(name, args)
@@ -499,7 +500,7 @@ def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any,
     if np.asarray(wanted).size and np.asarray(wanted).dtype == out:
         if _agrees(body, ins, operands, np.asarray(wanted)):
             called = Elementwise(function, rows_of(function)) if _is_of_rows(function) else function
-            made = enter(called, function.__name__, ins, out, body)
+            made = register_user_function(called, function.__name__, ins, out, body)
             enroll(made)
             met.operators[given] = made.name
         else:

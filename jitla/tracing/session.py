@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from jitla.hops import Flagged
+from jitla.hops import FlagsRaised
 from jitla.introspection.recursion import call_with_room
 from jitla.profiling.call_classes import RUNNING
 from jitla.profiling.step_times import StepTimes
@@ -102,7 +102,7 @@ class Session(Dispatch):
         # The tape that is being run, the store that belongs to it, and the flags that it raised.
         self.running: TapeParts | None = None
         self.storing: Store | None = None
-        self.hit: Flagged | None = None
+        self.hit: FlagsRaised | None = None
 
     def begin(self) -> None:
         """Make ready for a call that has been noted as under way."""

@@ -17,7 +17,7 @@ from jitla.hops import (
     Meta,
     OpSpec,
     Shape,
-    Weak,
+    WeakScalar,
     all_ops,
     apply,
     by_numpy,
@@ -311,7 +311,7 @@ def hops_of(block: Block) -> list[Hop]:
             scalar_slot += 1
         else:
             refs, attrs = split(entry)
-            operands: list[Hop | Weak] = []
+            operands: list[Hop | WeakScalar] = []
             for ref in refs:
                 if ref >= 0:
                     operands.append(made[ref])
@@ -325,11 +325,11 @@ def hops_of(block: Block) -> list[Hop]:
     return made
 
 
-def scalar_operand(code: int, slot: int, line: Any = None, value: Any = None) -> Hop | Weak:
+def scalar_operand(code: int, slot: int, line: Any = None, value: Any = None) -> Hop | WeakScalar:
     """Return the operand for a scalar of operand code `code` at leaf position `slot`, of a value if known."""
     kind = CODE_KIND[-1 - code]
     if kind in WEAK:
-        return Weak(slot, kind, value)
+        return WeakScalar(slot, kind, value)
     return leaf(slot, Meta((), np.dtype(kind)), "scalar", line)
 
 

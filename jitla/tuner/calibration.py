@@ -17,8 +17,8 @@ from jitla.codegen import LlvmBackend
 from jitla.fusion import PACK_OPERATIONS, Form, Geometry, Kernel, Layout, Schedule, structure_key
 from jitla.hops import (
     Hop,
-    Level,
     Machine,
+    MemoryLevel,
     Meta,
     Rate,
     apply,
@@ -91,7 +91,7 @@ class _Measuring:
             far.append(self._memory(source, target))
         best = {name: min(q[name] for q in quick) for name in quick[0]}
         near, shared, memory = (
-            Level(name, capacity, _best([f[2 * k] for f in far]), _best([f[2 * k + 1] for f in far]))
+            MemoryLevel(name, capacity, _best([f[2 * k] for f in far]), _best([f[2 * k + 1] for f in far]))
             for k, (name, capacity) in enumerate(self.sizes.named()))
         return Machine(
             "measured", self.threads, (self._alike(near), self._alike(shared), memory),
@@ -125,7 +125,7 @@ class _Measuring:
             found.append(self._rates(source, target, used, size, found[-1]))
         return [*found, self._rates(source, target, source.nbytes, LONG, found[-2], nontemporal=True)]
 
-    def _alike(self, level: Level) -> Level:
+    def _alike(self, level: MemoryLevel) -> MemoryLevel:
         """Every core has its own way to a cache; measuring that takes an idle machine."""
         read, write = (Rate(r.one, r.one * self.threads) for r in (level.read, level.write))
         return level._replace(read=read, write=write)

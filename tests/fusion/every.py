@@ -42,7 +42,7 @@ from jitla.fusion.templates import (
     row_links,
     rows_of,
 )
-from jitla.hops import REFERENCE, Hop, Kind
+from jitla.hops import REFERENCE_MACHINE, Hop, Kind
 from tests.fusion.dags import joined_dag, random_dag
 
 Values = frozenset[Hop]
@@ -289,7 +289,7 @@ def compare(seed: int, most: int) -> Compared | None:
     operators = memo.computed.bit_count()
     if not 2 <= operators <= most:
         return None
-    kernels = Candidates(memo, CostModel(REFERENCE, facts.layouts))
+    kernels = Candidates(memo, CostModel(REFERENCE_MACHINE, facts.layouts))
     found = search_all(partitions(memo, kernels), memo, kernels)
     made = 0
     for f in found:

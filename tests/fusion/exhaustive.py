@@ -29,7 +29,7 @@ from jitla.fusion.partitions import (
     Partition,
     partitions,
 )
-from jitla.hops import REFERENCE, Hop
+from jitla.hops import REFERENCE_MACHINE, Hop
 from tests.fusion.dags import joined_dag, random_dag
 
 Dag = tuple[tuple[Hop, ...], dict[int, object]]
@@ -64,7 +64,7 @@ def prepared(dag: Dag) -> tuple[Memo, Candidates, list[Partition]]:
     roots, layouts = dag
     facts = Facts(lambda hop: None, all_layouts(roots, layouts))
     memo = Memo(roots, facts)
-    kernels = Candidates(memo, CostModel(REFERENCE, facts.layouts))
+    kernels = Candidates(memo, CostModel(REFERENCE_MACHINE, facts.layouts))
     return memo, kernels, partitions(memo, kernels)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jitla.fusion import CostModel, InterpretedBackend, all_layouts, explain_choice, plan
 from jitla.fusion.planner import RULES
-from jitla.hops import REFERENCE, Hop, Meta, apply, leaf
+from jitla.hops import REFERENCE_MACHINE, Hop, Meta, apply, leaf
 from tests.fusion.dags import random_dag
 
 F8 = np.dtype("f8")
@@ -21,7 +21,7 @@ TEMPLATES = ("Cell", "MAgg", "Row")
 def seconds(roots, layouts, rule: str) -> float:
     """What the plan by a rule is predicted to cost."""
     found = plan(roots, layouts, SUPPORTS, fusion=rule)
-    prices = CostModel(REFERENCE, all_layouts(roots, layouts))
+    prices = CostModel(REFERENCE_MACHINE, all_layouts(roots, layouts))
     return sum(prices.step(s).total for s in found.steps)
 
 
@@ -29,7 +29,7 @@ def seconds(roots, layouts, rule: str) -> float:
 def test_what_is_said_is_what_plans_cost(seed: int):
     roots, layouts = random_dag(random.Random(seed), 4 + seed % 10)
     found = plan(roots, layouts, SUPPORTS)
-    said = explain_choice(found, layouts, SUPPORTS, REFERENCE, TEMPLATES, "cost")
+    said = explain_choice(found, layouts, SUPPORTS, REFERENCE_MACHINE, TEMPLATES, "cost")
     assert said.seconds == pytest.approx(seconds(roots, layouts, "cost"))
     assert set(said.rules) == set(RULES)
     for rule, cost in said.rules.items():
@@ -53,7 +53,7 @@ def twice() -> tuple[Hop, ...]:
 
 def test_the_second_best_plan_and_why_it_lost():
     found = plan(twice(), {}, SUPPORTS)
-    said = explain_choice(found, {}, SUPPORTS, REFERENCE, TEMPLATES, "cost")
+    said = explain_choice(found, {}, SUPPORTS, REFERENCE_MACHINE, TEMPLATES, "cost")
     assert said.runner_up is not None
     assert [h.op.name for h in said.runner_up.drops] == ["exp"] and not said.runner_up.keeps
     more = said.runner_up.more
@@ -64,7 +64,7 @@ def test_the_second_best_plan_and_why_it_lost():
 def test_a_limit_and_what_it_costs():
     limit = 12_000_000
     found = plan(twice(), {}, SUPPORTS, limit=limit)
-    said = explain_choice(found, {}, SUPPORTS, REFERENCE, TEMPLATES, "cost", limit)
+    said = explain_choice(found, {}, SUPPORTS, REFERENCE_MACHINE, TEMPLATES, "cost", limit)
     assert said.peak == 8_000_000 and said.free is not None
     assert said.free == (pytest.approx(seconds(twice(), {}, "cost")), 16_000_000)
     assert said.seconds > said.free[0]
@@ -72,7 +72,7 @@ def test_a_limit_and_what_it_costs():
 
 def test_where_nothing_fits_the_least_is_taken():
     least = plan(twice(), {}, SUPPORTS, limit=1)
-    assert explain_choice(least, {}, SUPPORTS, REFERENCE, TEMPLATES, "cost", 1).peak == 8_000_000
+    assert explain_choice(least, {}, SUPPORTS, REFERENCE_MACHINE, TEMPLATES, "cost", 1).peak == 8_000_000
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -82,7 +82,7 @@ def test_a_limit_is_kept_by_the_cheapest_plan_that_can(seed: int):
 
     def said(limit: int):
         found = plan(roots, layouts, SUPPORTS, limit=limit)
-        return explain_choice(found, layouts, SUPPORTS, REFERENCE, TEMPLATES, "cost", limit)
+        return explain_choice(found, layouts, SUPPORTS, REFERENCE_MACHINE, TEMPLATES, "cost", limit)
 
     free = said(0)
     assert said(max(free.peak, 1)).seconds == pytest.approx(free.seconds)

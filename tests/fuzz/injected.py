@@ -106,7 +106,7 @@ def swapped_where() -> None:
 
 def dropped_flag() -> None:
     """Nobody is told of divisions by zero."""
-    flags._SOME["divide"] = INVALID
+    flags._FLOAT_FLAGS["divide"] = INVALID
 
 
 def stale_leaf() -> None:

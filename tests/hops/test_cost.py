@@ -13,8 +13,8 @@ from jitla.hops import (
     apply,
     bytes_of,
     const,
-    expressible,
     flops,
+    has_recipe,
     leaf,
     lookup,
     make,
@@ -42,10 +42,10 @@ def test_cells_cost_what_their_recipe_counts() -> None:
 
 def test_what_has_no_recipe_still_costs() -> None:
     whole = leaf(0, Meta((10,), np.dtype("i8")))
-    assert not expressible(make("power", [whole, whole]))
+    assert not has_recipe(make("power", [whole, whole]))
     assert flops(make("power", [whole, whole])) == 10 * lookup("power").flops
-    assert expressible(make("power", [Y, Y]))
-    assert not expressible(make("sum", [X], axis=(0,), keepdims=False))
+    assert has_recipe(make("power", [Y, Y]))
+    assert not has_recipe(make("sum", [X], axis=(0,), keepdims=False))
 
 
 def test_bytes_are_inputs_and_output() -> None:

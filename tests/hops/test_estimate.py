@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.hops import ESTIMATORS, Hop, Meta, apply, estimated, evaluate, leaf, make, of_rows
+from jitla.hops import ESTIMATORS, Hop, Meta, apply, csr_sketch, estimate_nnz, evaluate, leaf, make
 from tests.hops.test_nnz import counted
 from tests.hops.test_sketch import sketch, skewed
 
@@ -57,7 +57,7 @@ def test_all_methods_know_all_operators(name: str, method: str) -> None:
     (value,) = evaluate([hop], arrays)
     wanted = np.count_nonzero(value)
     for given in (None, known):
-        numbers = estimated([hop], method, given)
+        numbers = estimate_nnz([hop], method, given)
         assert set(leaves[:1]) <= set(numbers) | set(leaves)
         assert all(0 <= n <= h.meta.size + 1e-6 for h, n in numbers.items())
         if method == "worst":
@@ -71,7 +71,7 @@ def test_exact_where_structure_says_so() -> None:
     leaves = counted(arrays)
     hops = expressions(*leaves)
     known = dict(zip(leaves, map(sketch, arrays), strict=True))
-    found = estimated(hops.values(), "mnc", known)
+    found = estimate_nnz(hops.values(), "mnc", known)
     for name, wanted in (
         ("row sums", np.count_nonzero(a.sum(1))), ("column maxima", np.count_nonzero(b.max(0))),
         ("joined", np.count_nonzero(a) + np.count_nonzero(b)), ("diagonal", np.count_nonzero(a)),
@@ -88,16 +88,16 @@ def test_skew_is_seen_by_sketches_only() -> None:
     hops = expressions(*leaves)
     a = arrays[0]
     wanted = np.count_nonzero(a.T @ a)
-    off = {m: abs(estimated([hops["gram"]], m, known)[hops["gram"]] - wanted) for m in ESTIMATORS}
+    off = {m: abs(estimate_nnz([hops["gram"]], m, known)[hops["gram"]] - wanted) for m in ESTIMATORS}
     assert off["weighted"] < off["meta"] < off["worst"]
 
 
 def test_leaves_without_sketches_are_even() -> None:
     a, b = leaf(0, Meta((50, 60), F8, 150)), leaf(1, Meta((60, 70), F8, 210))
     product = apply("matmul", a, b)
-    even = estimated([product], "meta")[product]
+    even = estimate_nnz([product], "meta")[product]
     assert even == pytest.approx(50 * 70 * (1 - (1 - 150 / 3000 * 210 / 4200) ** 60))
-    assert estimated([product], "mnc")[product] == pytest.approx(even, rel=0.1)
-    assert estimated([product], "worst")[product] == 50 * 70
-    empty = of_rows(np.zeros(51, int), np.zeros(0, int), (50, 60))
-    assert estimated([product], "mnc", {a: empty})[product] == 0
+    assert estimate_nnz([product], "mnc")[product] == pytest.approx(even, rel=0.1)
+    assert estimate_nnz([product], "worst")[product] == 50 * 70
+    empty = csr_sketch(np.zeros(51, int), np.zeros(0, int), (50, 60))
+    assert estimate_nnz([product], "mnc", {a: empty})[product] == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import InternalError
-from jitla.hops import Meta, NumpyBuilder, Weak, apply, const, evaluate, leaf, make
+from jitla.hops import Meta, NumpyBuilder, WeakScalar, apply, const, evaluate, leaf, make
 
 F8 = np.dtype("f8")
 
@@ -15,7 +15,7 @@ def test_a_program() -> None:
     rng = np.random.default_rng(0)
     a, b = rng.normal(size=(5, 3)), rng.normal(size=3).astype("f4")
     x, y = leaf(0, Meta(a.shape, a.dtype)), leaf(1, Meta(b.shape, b.dtype))
-    z = apply("tanh", apply("add", apply("multiply", x, y), Weak(2, float)))
+    z = apply("tanh", apply("add", apply("multiply", x, y), WeakScalar(2, float)))
     total = apply("sum", z, axis=(0, 1), keepdims=False)
     gram = apply("matmul", apply("transpose", z, axes=(1, 0)), z)
     wanted = np.tanh(a * b + 0.5)

@@ -12,7 +12,7 @@ from jitla.errors import InternalError
 from jitla.hops import (
     Hop,
     Meta,
-    Weak,
+    WeakScalar,
     apply,
     const,
     const_value,
@@ -100,14 +100,14 @@ def test_make_insists_on_cast_operands() -> None:
 def test_apply_casts_and_resolves_weak_scalars() -> None:
     hop = apply("add", array(0, dtype=F4), array(1))
     assert [i.op.name for i in hop.inputs] == ["leaf", "cast"]
-    hop = apply("multiply", array(0, dtype=F4), Weak(1, float))
+    hop = apply("multiply", array(0, dtype=F4), WeakScalar(1, float))
     assert hop.meta.dtype == F4 and hop.inputs[1].attr("form") == "weak"
-    assert apply("add", array(0, dtype=np.dtype("i1")), Weak(1, bool)).meta.dtype == np.int8
-    assert apply("add", array(0, dtype=np.dtype("?")), Weak(1, bool)).meta.dtype == np.bool_
+    assert apply("add", array(0, dtype=np.dtype("i1")), WeakScalar(1, bool)).meta.dtype == np.int8
+    assert apply("add", array(0, dtype=np.dtype("?")), WeakScalar(1, bool)).meta.dtype == np.bool_
 
 
 def test_weak_scalars_are_range_checked_as_in_numpy() -> None:
-    hop = apply("add", array(0, (2,), np.dtype("u1")), Weak(1, int))
+    hop = apply("add", array(0, (2,), np.dtype("u1")), WeakScalar(1, int))
     x = np.array([200, 1], "u1")
     assert evaluate([hop], [x, 100])[0].tolist() == [44, 101]
     with pytest.raises(OverflowError, match="Python integer 300 out of bounds for uint8"):

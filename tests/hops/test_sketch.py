@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from jitla.hops import Sketch, nnz_of_product, of_rows
+from jitla.hops import Sketch, csr_sketch, nnz_of_product
 from jitla.hops.sparsity import (
-    intersection,
-    of_total,
-    part,
-    product,
-    reshaped,
-    union,
+    concatenation_sketch as joined,
 )
 from jitla.hops.sparsity import (
-    joined_sketch as joined,
+    diagonal_sketch as of_diagonal,
 )
 from jitla.hops.sparsity import (
-    of_diagonal_sketch as of_diagonal,
+    intersection_sketch,
+    product_sketch,
+    reshape_sketch,
+    slice_sketch,
+    uniform_sketch,
+    union_sketch,
 )
 
 RNG = np.random.default_rng(5)
@@ -31,7 +31,7 @@ def pattern(m: int, n: int, density: float) -> np.ndarray:
 
 def sketch(x: np.ndarray) -> Sketch:
     rows = sp.csr_array(x)
-    return of_rows(rows.indptr, rows.indices, rows.shape)
+    return csr_sketch(rows.indptr, rows.indices, rows.shape)
 
 
 def skewed(m: int, n: int, rows: float, columns: float, per_row: int = 5) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_diagonals_are_known() -> None:
     assert not any(sketch(x).diagonal for x in (
         np.diag([1.0, 0, 3]), np.eye(3)[::-1], np.eye(3, 4), np.zeros((2, 2)), np.ones((2, 2))))
     x = sketch(pattern(9, 9, 0.3))
-    assert product(of_diagonal(9), x) is x is product(x, sketch(np.eye(9)))
+    assert product_sketch(of_diagonal(9), x) is x is product_sketch(x, sketch(np.eye(9)))
 
 
 def one_a_row(m: int, n: int) -> np.ndarray:
@@ -80,7 +80,7 @@ def one_a_row(m: int, n: int) -> np.ndarray:
     (pattern(20, 30, 0.7) * 0, pattern(30, 10, 0.4)), (np.ones((20, 30)), np.ones((30, 10))),
 ])
 def test_products_that_are_exact(a: np.ndarray, b: np.ndarray, weighted: bool) -> None:
-    found = product(sketch(a), sketch(b), weighted)
+    found = product_sketch(sketch(a), sketch(b), weighted)
     assert found.nnz == pytest.approx(exact(a, b), abs=1e-9)
     assert found.columns.sum() == pytest.approx(found.nnz)
 
@@ -97,7 +97,7 @@ def test_weights_follow_skew(rows: float, columns: float) -> None:
     a, b = skewed(600, 600, rows, columns), skewed(600, 600, rows, columns)
     wanted = exact(a, b)
     plain, weighted = (nnz_of_product(sketch(a), sketch(b), w) for w in (False, True))
-    even = nnz_of_product(of_total(a.shape, a.sum()), of_total(b.shape, b.sum()))
+    even = nnz_of_product(uniform_sketch(a.shape, a.sum()), uniform_sketch(b.shape, b.sum()))
     assert weighted == pytest.approx(wanted, rel=0.15)
     assert abs(weighted - wanted) < min(abs(plain - wanted), abs(even - wanted))
 
@@ -107,7 +107,7 @@ def test_weights_share_out_to_rows_and_columns() -> None:
     made = a @ b != 0
     off = []
     for weighted in (False, True):
-        found = product(sketch(a), sketch(b), weighted)
+        found = product_sketch(sketch(a), sketch(b), weighted)
         off.append(np.abs(found.rows - made.sum(1)).sum() + np.abs(found.columns - made.sum(0)).sum())
     assert off[1] < 0.6 * off[0]
 
@@ -121,26 +121,26 @@ def test_half_full_rows_and_columns_meet() -> None:
 
 def test_bounds_of_lines_go_through_products() -> None:
     a, b = np.eye(30)[RNG.permutation(30)], np.eye(30)[RNG.permutation(30)]
-    two = product(sketch(a), sketch(b))
+    two = product_sketch(sketch(a), sketch(b))
     c = skewed(30, 40, 1.0, 1.0)
     assert two.fullest_row == two.fullest_column == 1
-    assert product(two, sketch(c)).nnz == pytest.approx(c.sum())
+    assert product_sketch(two, sketch(c)).nnz == pytest.approx(c.sum())
 
 
 def test_element_by_element() -> None:
     a, b = pattern(200, 300, 0.3), pattern(200, 300, 0.2)
-    both, either = intersection(sketch(a), sketch(b)), union(sketch(a), sketch(b))
+    both, either = intersection_sketch(sketch(a), sketch(b)), union_sketch(sketch(a), sketch(b))
     assert both.nnz == pytest.approx(np.count_nonzero(a * b), rel=0.05)
     assert either.nnz == pytest.approx(np.count_nonzero(a + b), rel=0.05)
     assert both.columns.sum() == pytest.approx(both.nnz) and either.columns.sum() == pytest.approx(either.nnz)
     apart = np.zeros((4, 6)), np.zeros((4, 6))
     apart[0][:2], apart[1][2:] = 1, 1
-    assert intersection(*map(sketch, apart)).nnz == 0
-    assert union(*map(sketch, apart)).nnz == 24
-    assert intersection(sketch(a), sketch(np.zeros_like(a))).nnz == 0
+    assert intersection_sketch(*map(sketch, apart)).nnz == 0
+    assert union_sketch(*map(sketch, apart)).nnz == 24
+    assert intersection_sketch(sketch(a), sketch(np.zeros_like(a))).nnz == 0
     near = skewed(300, 300, 1.0, 1.0), skewed(300, 300, 0.0, 0.0)
     wanted = np.count_nonzero(near[0] * near[1])
-    assert intersection(*map(sketch, near)).nnz == pytest.approx(wanted, rel=0.5)
+    assert intersection_sketch(*map(sketch, near)).nnz == pytest.approx(wanted, rel=0.5)
 
 
 def test_reorganisations_keep_counts() -> None:
@@ -152,9 +152,10 @@ def test_reorganisations_keep_counts() -> None:
         np.testing.assert_array_equal(found.rows, wanted.sum(1))
         np.testing.assert_array_equal(found.columns, wanted.sum(0))
         assert found.fullest_row >= wanted.sum(1).max() and found.fullest_column >= wanted.sum(0).max()
-    np.testing.assert_array_equal(reshaped(sketch(a), (4, 24)).rows, a.reshape(4, 24).sum(1))
-    np.testing.assert_array_equal(reshaped(sketch(a), (48, 2)).columns, a.reshape(48, 2).sum(0))
-    assert reshaped(sketch(a), (24, 4)).nnz == reshaped(sketch(a), (32, 3)).nnz == pytest.approx(a.sum())
-    rows = part(sketch(a), slice(2, 7), slice(None))
+    np.testing.assert_array_equal(reshape_sketch(sketch(a), (4, 24)).rows, a.reshape(4, 24).sum(1))
+    np.testing.assert_array_equal(reshape_sketch(sketch(a), (48, 2)).columns, a.reshape(48, 2).sum(0))
+    assert reshape_sketch(sketch(a), (24, 4)).nnz == reshape_sketch(sketch(a),
+                                                                    (32, 3)).nnz == pytest.approx(a.sum())
+    rows = slice_sketch(sketch(a), slice(2, 7), slice(None))
     np.testing.assert_allclose(rows.rows, a[2:7].sum(1))
-    assert part(sketch(a * 0), slice(2, 7), slice(3)).nnz == 0
+    assert slice_sketch(sketch(a * 0), slice(2, 7), slice(3)).nnz == 0

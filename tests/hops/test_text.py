@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jitla.hops import Hop, Kind, Meta, Weak, all_ops, apply, const, leaf, make, parse, show
+from jitla.hops import Hop, Kind, Meta, WeakScalar, all_ops, apply, const, leaf, make, parse, show
 
 F8 = np.dtype("f8")
 X = leaf(0, Meta((3, 4), F8))
 
 
 def test_text_is_readable() -> None:
-    rate = apply("multiply", X, Weak(91, float), line="model.py:7")  # a slot nobody else uses
+    rate = apply("multiply", X, WeakScalar(91, float), line="model.py:7")  # a slot nobody else uses
     part = make("getitem", [rate], index=(("i", 0), ("n",), ("s", None, 2, None), ("e",)))
     total = make("sum", [make("add", [part, const(0.1, "f8")])], axis=(0, 1), keepdims=False)
     assert show([total, rate], lines=True) == """\
@@ -101,15 +101,15 @@ def test_random_dags(steps: list[tuple[str, int, int]]) -> None:
         x, y = hops[i % len(hops)], hops[j % len(hops)]
         match name:
             case "where":
-                hops.append(apply(name, x, y, Weak(5, int)))
+                hops.append(apply(name, x, y, WeakScalar(5, int)))
             case "cast":
                 hops.append(apply(name, x, dtype=y.meta.dtype))
             case "sum":
                 hops.append(apply(name, x, axis=tuple(range(x.meta.ndim)), keepdims=i % 2 == 0))
             case "exp" | "negative":
-                hops.append(apply(name, apply("add", x, Weak(6, float))))
+                hops.append(apply(name, apply("add", x, WeakScalar(6, float))))
             case "subtract":
-                hops.append(apply(name, x, Weak(7, float)))
+                hops.append(apply(name, x, WeakScalar(7, float)))
             case _:
                 hops.append(apply(name, x, y))
     round_trip(*hops[-3:])

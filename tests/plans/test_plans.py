@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jitla.fusion import InterpretedBackend, Layout, format_plan, plan, structure
-from jitla.hops import Hop, Meta, Weak, apply, by_numpy, leaf, make
+from jitla.hops import Hop, Meta, WeakScalar, apply, by_numpy, leaf, make
 from jitla.recompile import Compiler
 
 SHAPES = {"X": (300, 40), "Y": (300, 40), "v": (40,), "w": (40,), "r": (300,),
@@ -63,12 +63,12 @@ class Traced:
         return Traced(apply(by_numpy(ufunc).name, *map(plain, inputs)))
 
 
-def plain(value: Any) -> Hop | Weak:
+def plain(value: Any) -> Hop | WeakScalar:
     """The operand behind a value; literals take slots from 100 on."""
     if isinstance(value, Traced):
         return value.hop
     LITERALS.append(value)
-    return Weak(99 + len(LITERALS), type(value))
+    return WeakScalar(99 + len(LITERALS), type(value))
 
 
 LITERALS: list[float] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jitla.hops import Hop, Meta, Weak, apply, const, leaf, make, topo
+from jitla.hops import Hop, Meta, WeakScalar, apply, const, leaf, make, topo
 
 SYMBOLS = {"a": 2, "b": 9, "c": 13, "d": 140}
 OTHER_SYMBOLS = {"a": 3, "b": 7, "c": 200, "d": 17}
@@ -126,7 +126,7 @@ class Builder:
     def binary(self, x: Hop, names: tuple[str, ...]) -> None:
         if self.weak and self.rng.random() < 0.2:
             slot = self.rng.choice(self.weak)
-            operand = Weak(slot, type(self.leaves[slot]))
+            operand = WeakScalar(slot, type(self.leaves[slot]))
             if x.meta.dtype.kind == "f":
                 self.put(apply(self.rng.choice(("multiply", "add")), x, operand), names)
             return

@@ -10,7 +10,7 @@ import pytest
 import jitla
 from jitla.engine import ENGINE
 from jitla.fusion import Call, Layout, is_view
-from jitla.hops import REFERENCE, Hop, substitute, topo
+from jitla.hops import REFERENCE_MACHINE, Hop, substitute, topo
 from jitla.recompile.pipeline import (
     Appraisals,
     Terms,
@@ -40,7 +40,7 @@ def supports(hop: Hop) -> str | None:
 
 
 def appraisals(roots: tuple[Hop, ...], outs=None, layouts=None) -> Appraisals:
-    terms = Terms(layouts or {}, supports, REFERENCE, ("Cell", "MAgg", "Row"), "cost", 0, None)
+    terms = Terms(layouts or {}, supports, REFERENCE_MACHINE, ("Cell", "MAgg", "Row"), "cost", 0, None)
     return Appraisals(roots, outs or (None,) * len(roots), terms)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from jitla.codegen import LlvmBackend
 from jitla.fusion import InterpretedBackend
-from jitla.hops import KINDS, Flagged, Hop, Meta, all_ops, apply, leaf, may_raise
+from jitla.hops import FLAG_BY_KIND, FlagsRaised, Hop, Meta, all_ops, apply, leaf, possible_flags
 from jitla.recompile import Compiler
 from tests.recompile.support import layouts_of
 
@@ -42,7 +42,7 @@ def raised(name: str, root: Hop, arrays: list[np.ndarray]) -> int:
     bound.alert = True
     try:
         bound.run(list(arrays))
-    except Flagged as hit:
+    except FlagsRaised as hit:
         return hit.flags
     return 0
 
@@ -50,7 +50,7 @@ def raised(name: str, root: Hop, arrays: list[np.ndarray]) -> int:
 def warned(root: Hop, arrays: list[np.ndarray]) -> int:
     """Flags that NumPy would warn of."""
     seen: list[int] = []
-    with np.errstate(all="call", under="ignore", call=lambda kind, _: seen.append(KINDS[kind])):
+    with np.errstate(all="call", under="ignore", call=lambda kind, _: seen.append(FLAG_BY_KIND[kind])):
         root.op.ref(*arrays, **dict(root.attrs))
     return sum(set(seen))
 
@@ -149,7 +149,7 @@ def test_what_a_store_overwrites_is_saved() -> None:
         (apply("sqrt", tail),), {0: ((3,), (8,)), 1: ((3,), (8,))}, (0,), frozenset({(0, 1, -1)}))
     bound = program.bind(program.identity(), program.layouts)
     bound.alert = True
-    with pytest.raises(Flagged) as hit:
+    with pytest.raises(FlagsRaised) as hit:
         bound.run([x[1:], x[:-1]])
     assert hit.value.flags == 1 and a.meta.shape == (4,)
     assert {k: v.tolist() for k, v in hit.value.saved.items()} == {0: [-4, 9, 16], 1: [1, -4, 9]}
@@ -161,7 +161,7 @@ def test_every_operator_that_can_raise_is_known_to() -> None:
     for op in all_ops():
         if op.name in UNARY:
             (a,) = leaves_of([np.ones(3)])
-            silent = may_raise(apply(op.name, a)) == 0
+            silent = possible_flags(apply(op.name, a)) == 0
             speaks = any(warned(apply(op.name, a), [np.full(3, v)]) for v in VALUES["f8"])
             assert not (silent and speaks), op.name
 
@@ -183,8 +183,8 @@ def test_kinds_of_flags_of_integers(name: str, dtype: str) -> None:
             root = apply(name, *kinds)
             flags = raised("llvm", root, arrays)
             if dtype != "u4":  # whose conversions take detours
-                assert not flags & ~may_raise(root)
-            assert flags & may_raise(root) == warned(root, arrays), (n, x, y, size)
+                assert not flags & ~possible_flags(root)
+            assert flags & possible_flags(root) == warned(root, arrays), (n, x, y, size)
 
 
 @pytest.mark.parametrize("name", ["less", "less_equal", "greater", "greater_equal", "equal", "maximum"])
@@ -223,7 +223,7 @@ def test_large_leaves_are_saved_where_flags_say_too_little() -> None:
         bound.alert = True
         given = x.copy("K") * (1.0 if kept else 1e200)
         before = given.copy("K")
-        with pytest.raises(Flagged) as hit:
+        with pytest.raises(FlagsRaised) as hit:
             bound.run([given])
         assert (0 in hit.value.saved, hit.value.exact) == (kept, exact)
         if kept:

@@ -10,11 +10,11 @@ import pytest
 
 from jitla.compile_stats import making
 from jitla.fusion import InterpretedBackend
-from jitla.hops import Meta, Unwritable, apply, leaf, words_of
+from jitla.hops import Meta, NotSerialisable, apply, block_digest, leaf
 from jitla.hops.ops_elementwise import (
     Body,
     Step,
-    enter,
+    register_user_function,
 )
 from jitla.recompile import Compiler
 from jitla.recompile.plan_store import read
@@ -73,13 +73,13 @@ def test_plans_of_another_machine_are_made_anew() -> None:
 def test_sizes_layouts_and_targets_are_words() -> None:
     roots, layouts = cells()
     x = leaf(0, Meta((51, 4), F8))
-    words = {words_of(roots, layouts, (None,), frozenset()),
-             words_of(roots, layouts, (1,), frozenset()),
-             words_of(roots, layouts, (None,), frozenset({(0, 1, -1)})),
-             words_of(roots, {**layouts, 0: ((50, 4), (8, 400))}, (None,), frozenset()),
-             words_of((apply("exp", x),), {0: ((51, 4), (32, 8))}, (None,), frozenset()),
-             words_of((apply("exp2", x),), {0: ((51, 4), (32, 8))}, (None,), frozenset())}
-    assert len(words) == 6 and words_of(roots, layouts, (), frozenset()) in words
+    words = {block_digest(roots, layouts, (None,), frozenset()),
+             block_digest(roots, layouts, (1,), frozenset()),
+             block_digest(roots, layouts, (None,), frozenset({(0, 1, -1)})),
+             block_digest(roots, {**layouts, 0: ((50, 4), (8, 400))}, (None,), frozenset()),
+             block_digest((apply("exp", x),), {0: ((51, 4), (32, 8))}, (None,), frozenset()),
+             block_digest((apply("exp2", x),), {0: ((51, 4), (32, 8))}, (None,), frozenset())}
+    assert len(words) == 6 and block_digest(roots, layouts, (), frozenset()) in words
 
 
 def test_what_is_no_plan_is_none() -> None:
@@ -110,10 +110,10 @@ class Asked:
 
 def test_functions_that_users_compiled_have_no_words() -> None:
     body = Body((Step("arg", (), F8, 0), Step("add", (0, 0), F8)), 1)
-    op = enter(lambda x: x + x, "doubled", (F8,), F8, body)
+    op = register_user_function(lambda x: x + x, "doubled", (F8,), F8, body)
     root = apply(op.name, leaf(0, Meta((50,), F8)))
-    with pytest.raises(Unwritable, match="user"):
-        words_of((root,), {}, (None,), frozenset())
+    with pytest.raises(NotSerialisable, match="user"):
+        block_digest((root,), {}, (None,), frozenset())
     shelf = Shelf()
     built(shelf, ((root,), layouts_of([np.ones(50)])))
     assert not shelf

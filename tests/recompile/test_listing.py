@@ -17,7 +17,7 @@ from jitla.fusion import (
     plan,
 )
 from jitla.fusion.template_window import fuse_windows
-from jitla.hops import REFERENCE, Meta, apply, const, evaluate, leaf, make
+from jitla.hops import REFERENCE_MACHINE, Meta, apply, const, evaluate, leaf, make
 from jitla.loopir import parse, run, scheduled, show, verify
 from jitla.recompile.loop_schedules import (
     nest_of,
@@ -54,7 +54,7 @@ class Cheap(CostModel):
 def windows(root, layouts: dict[int, Layout]):
     supports = InterpretedBackend().supports
     found = plan((root,), layouts, supports, templates=("Cell",))
-    return fuse_windows(found.steps, (root,), Cheap(REFERENCE, all_layouts((root,), layouts)))
+    return fuse_windows(found.steps, (root,), Cheap(REFERENCE_MACHINE, all_layouts((root,), layouts)))
 
 
 @pytest.mark.parametrize("times", (0, 2, 3, 4))
@@ -84,7 +84,7 @@ def test_a_value_that_somebody_else_reads_stays_in_memory():
     layouts = {0: contiguous(SHAPE, 8)}
     roots = (smaller(b), b)
     found = plan(roots, layouts, InterpretedBackend().supports, templates=("Cell",))
-    steps = fuse_windows(found.steps, roots, Cheap(REFERENCE, all_layouts(roots, layouts)))
+    steps = fuse_windows(found.steps, roots, Cheap(REFERENCE_MACHINE, all_layouts(roots, layouts)))
     assert not any(isinstance(s, WindowKernel) for s in steps)
 
 

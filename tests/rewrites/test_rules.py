@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from jitla.errors import InternalError
-from jitla.hops import Hop, Kind, evaluate, heard, hush, listen, show, topo
+from jitla.hops import Hop, Kind, evaluate, show, start_recording, stop_recording, take_flags, topo
 from jitla.rewrites import RULES, simplify
 from tests.rewrites.data import close, operands, same_bits, signs_matter, values
 from tests.rewrites.expression import Reader, write
@@ -148,9 +148,9 @@ def test_no_rule_makes_arithmetic_of_single_integers(line: Line):
 
 def told(roots: tuple[Hop, ...], given: list) -> tuple[list, int]:
     """Return the values of the roots, and the floating-point flags that NumPy raises for them."""
-    token = listen()
+    token = start_recording()
     try:
-        heard()
-        return evaluate(roots, given), heard()
+        take_flags()
+        return evaluate(roots, given), take_flags()
     finally:
-        hush(token)
+        stop_recording(token)

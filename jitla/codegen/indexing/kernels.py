@@ -40,7 +40,7 @@ from jitla.codegen.indexing.scatter import (
 )
 from jitla.codegen.jit import Jit, Library
 from jitla.codegen.kernel_abi import hints
-from jitla.hops import ANY, POSITION
+from jitla.hops import ALL_FLAGS, POSITION_DTYPE
 from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
@@ -203,7 +203,7 @@ class Indexed:
         flags = self._spread(sums, labels, weights, False, BANKS if weights is None and bins <= SHORT else 1)
         if flags is None:
             return None
-        if inexact and flags & ANY and labels.size >= MANY:  # infinities come from the order of sums
+        if inexact and flags & ALL_FLAGS and labels.size >= MANY:  # infinities come from the order of sums
             sums.fill(0)
             self._spread(sums, labels, weights, False, alone=True)
         return sums if weights is None else sums.astype(_DOUBLE, copy=False)
@@ -249,7 +249,7 @@ class Indexed:
         into, other = (target, copy) if target.flags.c_contiguous else (copy, target)
         index, values = map(np.ascontiguousarray, (index, values))
         flags = self._spread(into, index, values.reshape(1) if single else values, True)
-        done = flags is not None and not flags & ANY  # else NumPy would warn
+        done = flags is not None and not flags & ALL_FLAGS  # else NumPy would warn
         if done is (into is copy):
             target[...] = copy
         return done
@@ -301,7 +301,7 @@ class Indexed:
         each = -(-columns // units)
         library, words = self._library(("running", x.dtype), running_text, x.dtype), (len(x), columns, each)
         flags = self._run(library, (x, out), words, -(-columns // each), x.size)
-        return None if x.dtype.kind == "f" and flags & ANY else out
+        return None if x.dtype.kind == "f" and flags & ALL_FLAGS else out
 
     # ------------------------------------------------------------------ running
 
@@ -353,7 +353,7 @@ class Located(Indexed):
             return self._kept(key) if key.size == length else None
         if not are_integers(key):
             return None
-        out, bad = empty(key.shape, POSITION), np.zeros(1, np.int64)
+        out, bad = empty(key.shape, POSITION_DTYPE), np.zeros(1, np.int64)
         library = self._library(("places", key.dtype), places_text, key.dtype)
         words = (length, most_of(key.dtype, length), key.size, 0)
         self._run(library, (key, key, out, bad), words, -(-key.size // TAKE_UNIT), key.size / 4)
@@ -362,7 +362,7 @@ class Located(Indexed):
     def _kept(self, mask: np.ndarray) -> np.ndarray:
         """Return where a mask is true."""
         starts = self._starts(mask)
-        out = empty((int(starts[-1]),), POSITION)
+        out = empty((int(starts[-1]),), POSITION_DTYPE)
         if out.size:
             library = self._library(("positions",), positions_text, plain=True)
             self._run(library, (mask, starts, out), (mask.size,), len(starts) - 1, mask.size / 8)

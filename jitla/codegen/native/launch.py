@@ -8,7 +8,7 @@ from jitla.codegen.native.symbols import (
     HEADER,
     text_ir,
 )
-from jitla.hops import ANY
+from jitla.hops import ALL_FLAGS
 
 __all__ = ["launch_ir"]
 
@@ -288,5 +288,5 @@ def launch_ir(names: dict[str, str]) -> str:
     """IR of `jitla_launch`; `names` are references to host functions."""
     texts = "".join(text_ir(name, text) for name, text in _MESSAGES.items())
     return texts + Template(_LAUNCH + _STEPS).substitute(
-        names, header=HEADER, seen=ANY, type_at=HEADER - 8, basicsize_at=HEADER + 16,
+        names, header=HEADER, seen=ALL_FLAGS, type_at=HEADER - 8, basicsize_at=HEADER + 16,
         bytes_at=bytes.__basicsize__ - 1)

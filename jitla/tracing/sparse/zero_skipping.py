@@ -19,7 +19,7 @@ import numpy as np
 
 from jitla.concurrency import relock
 from jitla.config import current
-from jitla.hops import Meta, Shape, Sketch, apply, error_state, estimated, leaf, of_rows
+from jitla.hops import Meta, Shape, Sketch, apply, csr_sketch, error_state, estimate_nnz, leaf
 from jitla.tracing.frames import is_alone, place_of, user_frame
 from jitla.tracing.hoisting import owner_of
 from jitla.tracing.lazy import LazyArray
@@ -150,7 +150,7 @@ def sketch_of(rows: Rows) -> Sketch:
     """Return the sketch of a sparse matrix: its counts per row and column."""
     if rows.format == "csc":
         return sketch_of(rows.T).T
-    return of_rows(rows.indptr, rows.indices, rows.shape)
+    return csr_sketch(rows.indptr, rows.indices, rows.shape)
 
 
 def estimated_nonzeros(left: Sketch, right: Sketch) -> float:
@@ -158,7 +158,7 @@ def estimated_nonzeros(left: Sketch, right: Sketch) -> float:
     dtype = np.dtype(float)
     x, y = (leaf(k, Meta(s.shape, dtype, int(s.nnz))) for k, s in enumerate((left, right)))
     product = apply("matmul", x, y)
-    return estimated([product], current().estimator, {x: left, y: right})[product]
+    return estimate_nnz([product], current().estimator, {x: left, y: right})[product]
 
 
 MIN_SAVING_NS = 1e5  # of a use: checking memory for writes takes a fifth of that
