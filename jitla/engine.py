@@ -132,7 +132,7 @@ class Engine:
         runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
-        effort = self.room("rewrites").Effort(
+        effort = self.room("rewrites").SearchBudget(
             config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
         return recompile.Compiler(
             backend, effort=effort,
@@ -214,8 +214,9 @@ class Engine:
         if not config.rewrites:
             return {}
         # Of all rules it is known beforehand: no call waits until rewrites are loaded.
-        found: Mapping[str, Collection[Any]] = self.rules(config.without_rules).at(config.numerics).asked \
-            if config.without_rules else self.room("tracing").ASKED[config.numerics]
+        found: Mapping[str, Collection[Any]] = (
+            self.rules(config.without_rules).at(config.numerics).matched_numbers
+            if config.without_rules else self.room("tracing").ASKED[config.numerics])
         return found
 
     def _native(self, cpu: str = "") -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from jitla.rewrites import RULES, AnyConst, App, AttrVar, Num, Pattern, Rest, Rule, Var
+from jitla.rewrites import RULES, AnyConst, App, AttrVar, Num, Pattern, Rule, Var, VarArgs
 
 ROOT = Path(__file__).parents[1]
 FIXTURES, PAGE = ROOT / "tests" / "rules", ROOT / "docs" / "rules.md"
@@ -49,7 +49,7 @@ def pattern_text(pattern: Pattern) -> str:
     match pattern:
         case Var(name) | AnyConst(name):
             return name
-        case Rest():
+        case VarArgs():
             return "…"
         case Num(value):
             return str(value)
@@ -58,7 +58,7 @@ def pattern_text(pattern: Pattern) -> str:
             words += [f"{k}={v}" for k, v in attrs if not isinstance(v, AttrVar) and v is not False]
             words += ["axis"] * any(k == "axis" and isinstance(v, AttrVar) for k, v in attrs)
             text = f"{op}({', '.join(words)})"
-            return f"⟨{text}⟩" if pattern.once else text
+            return f"⟨{text}⟩" if pattern.single_use else text
 
 
 def sentence(function: Callable[..., Any]) -> str:
@@ -72,7 +72,7 @@ def row(rule: Rule) -> str:
     if rule.right is not None:
         after = f"`{pattern_text(rule.right)}`"
     else:
-        made = rule.build or rule.across
+        made = rule.build or rule.whole_dag
         assert made is not None
         after = re.sub(r"^(Build|Return) ", "", sentence(made))
     when = sentence(rule.when) if rule.when else ""

@@ -55,7 +55,7 @@ from jitla.recompile.pipeline import Draft, Tools
 from jitla.recompile.plan_store import Kept, Shelf, numbers_of, read, written
 from jitla.recompile.program import MAX_VARIANTS, Bound, Program, compose, rebuild
 from jitla.recompile.schedule_choices import Launch, Made, Nested, Tuning
-from jitla.rewrites import Effort
+from jitla.rewrites import SearchBudget
 from jitla.runtime import allocator
 
 if TYPE_CHECKING:
@@ -290,7 +290,7 @@ def program_of(kept: Kept, draft: Draft, tools: Tools, traces: Sequence[Trace] =
 
 def _chains(plan: Plan) -> tuple[rewrites.Chain, ...]:
     """Return the chains of products whose order is the best one for the sizes that were planned for."""
-    return tuple(c for c in rewrites.product_chains(plan.outputs) if rewrites.well_ordered(c, {}))
+    return tuple(c for c in rewrites.find_matmul_chains(plan.outputs) if rewrites.is_well_ordered(c, {}))
 
 
 V = TypeVar("V")
@@ -360,7 +360,7 @@ class Compiler:
         self, backend: Backend, launch: Launch | None = None, *,
         rules: Callable[[], rewrites.RuleSet] | None = lambda: rewrites.RULES,
         numerics: str = "numpy", machine: Machine = REFERENCE_MACHINE,
-        threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: Effort | None = None,
+        threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: SearchBudget | None = None,
         observe: Callable[[Event], None] = _ignore, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
         placement: str = "cost", tuning: Tuning | None = None, room: int = PROGRAMS_ROOM,
@@ -383,8 +383,8 @@ class Compiler:
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
             cache(lambda: planning.PartitionCache()),
-            cache(lambda: rewrites.SUBSTITUTIONS.at(numerics)) if searches else None, effort or Effort(),
-            devices, placement)
+            cache(lambda: rewrites.SUBSTITUTIONS.at(numerics)) if searches else None,
+            effort or SearchBudget(), devices, placement)
         self._remembered = Remembered(self._tools, None if devices else shelf, here)
 
     # ---------------------------------------------------------------------- programs

@@ -39,12 +39,12 @@ from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.plan_store import Kept
 from jitla.recompile.program import Program, Workshop
 from jitla.recompile.schedule_choices import Chosen
-from jitla.rewrites import Effort, Rule, RuleSet, improve, lengths, simplify
+from jitla.rewrites import Rule, RuleSet, SearchBudget, axis_lengths, minimise_cost, simplify
 
 if TYPE_CHECKING:
     from jitla.fusion import Expansion
     from jitla.recompile.offload import Device, Placed
-    from jitla.rewrites import Outcome
+    from jitla.rewrites import SearchResult
 
 
 Roots = tuple[Hop, ...]
@@ -181,7 +181,7 @@ class Draft:
     outs: Outs
     aliases: Aliases
     fired: tuple[str, ...] = ()
-    outcome: Outcome | None = None
+    outcome: SearchResult | None = None
     lengths: frozenset[int] = frozenset()
     plan: Plan | None = None
     placed: Placed | None = None
@@ -203,7 +203,7 @@ class Tools:
     limit: int = 0
     recall: Callable[[], PartitionCache] | None = None
     substitutions: Callable[[], RuleSet] | None = None
-    effort: Effort = Effort()
+    effort: SearchBudget = SearchBudget()
     devices: tuple[Device, ...] = ()
     placement: str = "cost"
 
@@ -249,7 +249,7 @@ def _take(draft: Draft, tools: Tools) -> Draft:
     for root, out in zip(draft.roots, draft.outs, strict=True):
         dtype = dtypes.get(out, root.meta.dtype)
         roots.append(root if dtype == root.meta.dtype else make("cast", (root,), root.line, dtype=dtype))
-    return replace(draft, roots=tuple(roots), lengths=lengths(tuple(roots)))
+    return replace(draft, roots=tuple(roots), lengths=axis_lengths(tuple(roots)))
 
 
 def _simplify(draft: Draft, tools: Tools) -> Draft:
@@ -304,7 +304,7 @@ def _improve(draft: Draft, tools: Tools) -> Draft:
     terms = Terms(draft.layouts, tools.supports, tools.machine, tools.templates, tools.fusion, tools.limit,
                   _recall(tools))
     costs = Appraisals(draft.roots, draft.outs, terms)
-    found = improve(draft.roots, tools.substitutions(), costs.of, tools.effort, draft.lengths)
+    found = minimise_cost(draft.roots, tools.substitutions(), costs.of, tools.effort, draft.lengths)
     fired = (*draft.fired, *[rule.name for rule in found.fired])
     return replace(draft, roots=found.roots, fired=fired, outcome=found, plan=costs.plan(found.roots))
 
@@ -360,7 +360,7 @@ def _show_search(draft: Draft) -> str:
     if found is None or not found.priced:
         return "nothing to search for"
     told = (f"{found.before * 1e6:.4g} us predicted before, {found.after * 1e6:.4g} us after; "
-            f"{found.expanded} expanded, {found.priced} priced" + ", ended by its budget" * found.spent)
+            f"{found.expanded} expanded, {found.priced} priced" + ", ended by its budget" * found.exhausted)
     if not found.fired:
         return told
     path = " > ".join(rule.name for rule in found.fired)

@@ -284,7 +284,7 @@ class Program:
         moved = any(old != new for old, new in dims.items())
         if self.fixed and moved:
             return False
-        if moved and not all(rewrites.well_ordered(chain, dims) for chain in self.chains()):
+        if moved and not all(rewrites.is_well_ordered(chain, dims) for chain in self.chains()):
             return False
         if any(self._drifted(*line, dims) for line in self._lines):
             return False
@@ -308,7 +308,7 @@ class Program:
     def misfit(self, dims: Mapping[int, int]) -> Reason:
         """Return why the plan is not right for these sizes."""
         for chain in self.chains():
-            if not rewrites.well_ordered(chain, dims):
+            if not rewrites.is_well_ordered(chain, dims):
                 return Reason("order of products", "the one that was best", "another that is better")
         for entries, starts in self._lines:
             if self._drifted(entries, starts, dims):

@@ -1,8 +1,10 @@
-"""Rewrites of the operator DAG into equal but cheaper ones: rules as data, and the engine that applies them.
+"""Algebraic rewriting of the operator DAG into equivalent, cheaper DAGs.
 
-A rule (`rule`) has a pattern, conditions (`conditions`), a replacement and its exactness; `rules_*` list them
-by family. `engine` applies them bottom-up to a fixpoint; `matmul_chains` orders products; `einsum` expands
-contractions; `search` looks further, among `substitutions`, by predicted cost.
+A rewrite rule (`rule`) is data: a pattern, a condition (`conditions`), a replacement and an exactness level;
+`rules_*` list the rules by family, `matmul_chains` reorders chains of products and `einsum` expands
+contractions. `simplify` (`engine`) applies the rules bottom-up to a fixpoint. `minimise_cost` (`search`) then
+runs a cost-guided search among `SUBSTITUTIONS`, whose benefit depends on the sizes. Both are called by
+`recompile` before fusion; the package itself uses the operators of `hops` only.
 """
 
 from typing import TYPE_CHECKING
@@ -11,59 +13,59 @@ from jitla.process.loading import door
 
 if TYPE_CHECKING:
     from jitla.rewrites.engine import (
-        DEFAULT,
-        DYNAMIC,
+        DEFAULT_RULES,
+        DYNAMIC_RULES,
         RULES,
-        STATIC,
+        STATIC_RULES,
         simplify,
     )
     from jitla.rewrites.matmul_chains import (
         Chain,
-        product_chains,
-        well_ordered,
+        find_matmul_chains,
+        is_well_ordered,
     )
     from jitla.rewrites.rule import (
         LEVELS,
         AnyConst,
         App,
         AttrVar,
-        Bound,
+        Bindings,
         Exactness,
         Hook,
         Num,
         Pattern,
-        Rest,
         Rule,
         RuleSet,
         Var,
-        once,
+        VarArgs,
         ops,
+        single_use,
     )
     from jitla.rewrites.search import (
         Costs,
-        Effort,
-        Outcome,
-        improve,
-        lengths,
+        SearchBudget,
+        SearchResult,
+        axis_lengths,
+        minimise_cost,
         moves,
     )
     from jitla.rewrites.substitutions import SUBSTITUTIONS
 else:
     __getattr__ = door(
         __name__,
-        engine="DEFAULT DYNAMIC RULES STATIC simplify",
-        matmul_chains="Chain product_chains well_ordered",
+        engine="DEFAULT_RULES DYNAMIC_RULES RULES STATIC_RULES simplify",
+        matmul_chains="Chain find_matmul_chains is_well_ordered",
         rule=(
-            "AnyConst App AttrVar Bound Exactness Hook LEVELS Num Pattern Rest Rule RuleSet "
-            "Var once ops"
+            "AnyConst App AttrVar Bindings Exactness Hook LEVELS Num Pattern VarArgs Rule RuleSet "
+            "Var single_use ops"
         ),
-        search="Costs Effort Outcome improve lengths moves",
+        search="Costs SearchBudget SearchResult minimise_cost axis_lengths moves",
         substitutions="SUBSTITUTIONS",
     )
 
 __all__ = [
-    "DEFAULT", "DYNAMIC", "LEVELS", "RULES", "STATIC", "SUBSTITUTIONS", "AnyConst", "App", "AttrVar", "Bound",
-    "Chain", "Costs", "Effort", "Exactness", "Hook", "Num", "Outcome", "Pattern", "Rest", "Rule", "RuleSet",
-    "Var", "improve", "lengths", "moves", "once", "ops", "product_chains", "simplify",
-    "well_ordered",
+    "DEFAULT_RULES", "DYNAMIC_RULES", "LEVELS", "RULES", "STATIC_RULES", "SUBSTITUTIONS", "AnyConst", "App",
+    "AttrVar", "Bindings", "Chain", "Costs", "Exactness", "Hook", "Num", "Pattern", "Rule", "RuleSet",
+    "SearchBudget", "SearchResult", "Var", "VarArgs", "axis_lengths", "find_matmul_chains",
+    "is_well_ordered", "minimise_cost", "moves", "ops", "simplify", "single_use",
 ]

@@ -1,4 +1,4 @@
-"""The engine: rules are tried bottom-up at every node until none fires."""
+"""Rewrite engine: applies rules bottom-up at every node until no rule fires (normal form)."""
 
 from __future__ import annotations
 
@@ -6,141 +6,157 @@ from jitla.concurrency import rest
 from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rewrites.conditions import (
-    ORDERED,
-    VIEWS,
-    borrows,
-    order_free,
-    owns,
+    ORDER_SENSITIVE,
+    VIEW_OPS,
+    has_associative_sum,
+    may_alias_argument,
+    owns_memory,
     shared_nodes,
 )
-from jitla.rewrites.einsum import PATHS, SUMS
-from jitla.rewrites.matmul_chains import CHAINS, FACTORS
+from jitla.rewrites.einsum import CONTRACTION_PATH_RULES, NORM_AND_EINSUM_RULES
+from jitla.rewrites.matmul_chains import CELL_CHAIN_RULES, CHAIN_RULES
 from jitla.rewrites.rule import (
     Hook,
     Rule,
     RuleSet,
 )
-from jitla.rewrites.rules_aggregates import EXTREMES_AND_BLOCKS, SIZED
-from jitla.rewrites.rules_elementwise import CELLS, LOGICAL, RELATED
-from jitla.rewrites.rules_matmul import DIAGONALS, MATRICES, SCALED_PRODUCTS
-from jitla.rewrites.rules_relaxed import REALS
+from jitla.rewrites.rules_aggregates import ORDERING_AND_BLOCK_RULES, SIZE_DEPENDENT_RULES
+from jitla.rewrites.rules_elementwise import (
+    CELL_RULES,
+    COMPARISON_CHOICE_AND_CAST_RULES,
+    LOGIC_AND_INTEGER_RULES,
+)
+from jitla.rewrites.rules_matmul import (
+    DIAGONAL_RULES,
+    MATMUL_RULES,
+    SCALING_AND_CONCATENATION_RULES,
+)
+from jitla.rewrites.rules_relaxed import RELAXED_RULES
 from jitla.rewrites.rules_reorg import (
-    RINGS,
-    ROLLS,
-    SLICES,
-    STORED,
-    STRUCTURE,
+    MOVE_AND_AGGREGATE_RULES,
+    RING_RULES,
+    ROLL_RULES,
+    SAMPLING_RULES,
+    SLICE_RULES,
 )
 
-STATIC: RuleSet = (
-    CELLS + LOGICAL + RELATED + REALS + STRUCTURE + ROLLS + EXTREMES_AND_BLOCKS
-    + MATRICES + SCALED_PRODUCTS + DIAGONALS + SUMS + STORED)
-DYNAMIC: RuleSet = SIZED + PATHS + FACTORS + CHAINS + SLICES + RINGS
-RULES: RuleSet = STATIC + DYNAMIC  # a dynamic rule may open the way for a static one
-DEFAULT: RuleSet = RULES.at("numpy")
+#: Rules that do not depend on sizes.
+STATIC_RULES: RuleSet = (
+    CELL_RULES + LOGIC_AND_INTEGER_RULES + COMPARISON_CHOICE_AND_CAST_RULES + RELAXED_RULES
+    + MOVE_AND_AGGREGATE_RULES + ROLL_RULES + ORDERING_AND_BLOCK_RULES
+    + MATMUL_RULES + SCALING_AND_CONCATENATION_RULES + DIAGONAL_RULES + NORM_AND_EINSUM_RULES
+    + SAMPLING_RULES)
+#: Rules that depend on sizes or on costs.
+DYNAMIC_RULES: RuleSet = (
+    SIZE_DEPENDENT_RULES + CONTRACTION_PATH_RULES + CELL_CHAIN_RULES + CHAIN_RULES + SLICE_RULES
+    + RING_RULES)
+RULES: RuleSet = STATIC_RULES + DYNAMIC_RULES  # one set: a dynamic rule may enable a static one
+DEFAULT_RULES: RuleSet = RULES.at("numpy")
 
-_ROUNDS = 3  # of local rules and whole-DAG rules in turn; one is usual
-_DEEPEST = 60  # firings in one another's results
-_PER_NODE = 20  # firings allowed, on average
+_MAX_ROUNDS = 3  # rounds of local rules followed by whole-DAG rules; one usually suffices
+_MAX_DEPTH = 60  # nested firings: a rule fires in the result of another
+_MAX_FIRINGS_PER_NODE = 20  # on average over the nodes of the DAG
 
 
 def simplify(
-    roots: tuple[Hop, ...], rules: RuleSet = DEFAULT, on_match: Hook | None = None,
+    roots: tuple[Hop, ...], rules: RuleSet = DEFAULT_RULES, on_match: Hook | None = None,
 ) -> tuple[Hop, ...]:
     """Return `roots` rewritten by `rules` until none fires.
 
-    Before a rule fires, ``on_match(rule, before, after)`` is asked and may refuse by False.
-    A root that was memory of its own stays so: it never becomes an argument or a view of one.
+    Before a rule fires, ``on_match(rule, before, after)`` is called; False rejects the rewrite.
+    A root that owned its memory still does: it never becomes an argument or a view of one.
     """
-    hook = on_match or _agree
-    given = roots = tuple(roots)
-    for _ in range(_ROUNDS):
-        work = _Work(roots, rules, hook)
-        after = tuple(_fresh(r, work.normal(r)) for r in roots)
-        whole = after
-        for rule in rules.across:
-            assert rule.across is not None
-            whole = rule.across(whole, hook)
-        roots = whole
-        if whole == after:
+    hook = on_match or _accept_all
+    initial = roots = tuple(roots)
+    for _ in range(_MAX_ROUNDS):
+        work = _Rewriter(roots, rules, hook)
+        after = tuple(_preserve_ownership(r, work.normalise(r)) for r in roots)
+        rewritten = after
+        for rule in rules.whole_dag:
+            assert rule.whole_dag is not None
+            rewritten = rule.whole_dag(rewritten, hook)
+        roots = rewritten
+        if rewritten == after:
             break
-    return tuple(_fresh(old, new) for old, new in zip(given, roots, strict=True))
+    return tuple(_preserve_ownership(old, new) for old, new in zip(initial, roots, strict=True))
 
 
-def _agree(rule: Rule, before: Hop, after: Hop) -> bool:
+def _accept_all(rule: Rule, before: Hop, after: Hop) -> bool:
     return True
 
 
-def _fresh(old: Hop, new: Hop) -> Hop:
-    """Return `new`, copied if it is less its own memory than `old` was."""
-    if new is old or owns(new):
+def _preserve_ownership(old: Hop, new: Hop) -> Hop:
+    """Return `new`, copied if it may alias memory that `old` did not."""
+    if new is old or owns_memory(new):
         return new
-    if owns(old) or borrows(new) and not borrows(old):
+    if owns_memory(old) or may_alias_argument(new) and not may_alias_argument(old):
         return make("cast", (new,), old.line, dtype=new.meta.dtype)
     return new
 
 
-class _Work:
-    """One walk over a DAG: what each node became, which nodes are shared, how often rules fired."""
+class _Rewriter:
+    """One bottom-up pass over a DAG: the memo of rewritten nodes, the shared nodes, the firings left."""
 
     def __init__(self, roots: tuple[Hop, ...], rules: RuleSet, hook: Hook) -> None:
         self.rules = rules
         self.hook = hook
         self.shared = shared_nodes(roots)
-        self.done: dict[Hop, Hop] = {}
-        self.budget = _PER_NODE * (len(topo(roots)) + 10)
+        self.rewritten: dict[Hop, Hop] = {}
+        self.budget = _MAX_FIRINGS_PER_NODE * (len(topo(roots)) + 10)
         self.depth = 0
 
-    def normal(self, root: Hop) -> Hop:
-        """Return what `root` becomes when no rule fires in it any more."""
+    def normalise(self, root: Hop) -> Hop:
+        """Return the normal form of `root`: no rule fires in it any more."""
         stack = [root]
         while stack:
             hop = stack[-1]
-            waiting = [i for i in hop.inputs if i not in self.done]
-            if hop in self.done or not waiting:
+            pending = [i for i in hop.inputs if i not in self.rewritten]
+            if hop in self.rewritten or not pending:
                 stack.pop()
-                if hop not in self.done:
-                    self.done[hop] = self._settled(hop)
+                if hop not in self.rewritten:
+                    self.rewritten[hop] = self._rewrite_node(hop)
             else:
-                stack.extend(reversed(waiting))
-        return self.done[root]
+                stack.extend(reversed(pending))
+        return self.rewritten[root]
 
-    def _settled(self, hop: Hop) -> Hop:
-        """Return what `hop` becomes, its inputs being done."""
+    def _rewrite_node(self, hop: Hop) -> Hop:
+        """Return the normal form of `hop`, whose inputs are in the memo."""
         rest()
-        new = self._rebuilt(hop)
+        new = self._with_rewritten_inputs(hop)
         if hop in self.shared:
             self.shared.add(new)
-        after = self._fired(new)
+        after = self._apply_first_rule(new)
         if after is not None:
             self.depth += 1
-            new = self.normal(after)
+            new = self.normalise(after)
             self.depth -= 1
         if hop in self.shared:
             self.shared.add(new)
-        self.done.setdefault(new, new)
+        self.rewritten.setdefault(new, new)
         return new
 
-    def _rebuilt(self, hop: Hop) -> Hop:
-        """Return `hop` on what its inputs became."""
-        inputs = [self.done[i] for i in hop.inputs]
-        if hop.op.name in VIEWS or hop.op.name in ORDERED and not order_free(hop.meta.dtype):
-            inputs = [_fresh(old, new) for old, new in zip(hop.inputs, inputs, strict=True)]
+    def _with_rewritten_inputs(self, hop: Hop) -> Hop:
+        """Return `hop` applied to its rewritten inputs."""
+        inputs = [self.rewritten[i] for i in hop.inputs]
+        op, dtype = hop.op.name, hop.meta.dtype
+        if op in VIEW_OPS or op in ORDER_SENSITIVE and not has_associative_sum(dtype):
+            inputs = [_preserve_ownership(old, new) for old, new in zip(hop.inputs, inputs, strict=True)]
         if all(new is old for old, new in zip(hop.inputs, inputs, strict=True)):
             return hop
         return make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
 
-    def _fired(self, hop: Hop) -> Hop | None:
-        """Return the result of the first rule that fires at `hop`."""
-        for rule in self.rules.rooted(hop):
+    def _apply_first_rule(self, hop: Hop) -> Hop | None:
+        """Return the result of the first rule that fires at `hop`, or None."""
+        for rule in self.rules.rules_for(hop):
             for after in rule.candidates(hop, self.shared.__contains__):
                 if self.hook(rule, hop, after):
                     return after if self._within_budget(rule) else None
         return None
 
     def _within_budget(self, rule: Rule) -> bool:
+        """Count a firing; return whether the limits on firings and on depth still hold."""
         self.budget -= 1
-        if self.budget < 0 or self.depth > _DEEPEST:
-            log.warning("rewrites: stopped at rule %s, which seems to fire without end", rule.name)
+        if self.budget < 0 or self.depth > _MAX_DEPTH:
+            log.warning("rewrites: stopped at rule %s: the rules do not reach a fixpoint", rule.name)
             return False
         return True

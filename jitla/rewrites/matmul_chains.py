@@ -1,6 +1,8 @@
-"""Order of multiplication in chains of matrix products, and extraction of common factors.
+"""Reordering of product chains: matrix products and element-wise products.
 
-Chains are ordered by dynamic programming over costs that take sparsity into account.
+Matrix chains are parenthesised by dynamic programming over the runs of factors, O(n³), with costs that
+take sparsity into account (Cormen et al., "Introduction to Algorithms", matrix-chain multiplication).
+Factors of element-wise products are sorted, smallest and sparsest first.
 """
 
 from __future__ import annotations
@@ -12,230 +14,241 @@ from math import inf
 from typing import NamedTuple
 
 from jitla.hops import Hop, make, substitute, topo
-from jitla.rewrites import matmul_chains as orders
-from jitla.rewrites.conditions import SWAP, is_plain_product, shared_nodes, turned
-from jitla.rewrites.rule import Bound, Hook, Rule, RuleSet, Var, check, ops
+from jitla.rewrites.conditions import SWAP, is_float_product, shared_nodes, transposed
+from jitla.rewrites.rule import Bindings, Hook, Rule, RuleSet, Var, check_type_unchanged, ops
 
-#: Multiplications that take as long as reading or writing an element: products do many with each.
-TOUCH = 16.0
+#: Multiplications that take as long as reading or writing one element.
+MULTIPLICATIONS_PER_ACCESS = 16.0
 
 Splits = dict[tuple[int, int], int]
-Spans = dict[tuple[int, int], "Matrix"]
+RunSizes = dict[tuple[int, int], "FactorSize"]
 
 
-class Matrix(NamedTuple):
-    """What matters of a factor: its size, and how many entries are stored; None: all."""
+class FactorSize(NamedTuple):
+    """Dimensions of a factor and its expected number of nonzeros; None for a dense factor."""
 
     rows: int
     columns: int
-    stored: float | None = None
+    nonzeros: float | None = None
 
     @property
     def entries(self) -> float:
-        """Entries that are read when it is read."""
-        return float(self.rows * self.columns) if self.stored is None else self.stored
+        """Number of stored entries."""
+        return float(self.rows * self.columns) if self.nonzeros is None else self.nonzeros
 
     @property
     def density(self) -> float:
-        """Part of the elements that is stored."""
+        """Stored entries divided by elements."""
         return self.entries / max(self.rows * self.columns, 1)
 
 
-Price = Callable[[Matrix, Matrix], float]
+PriceFunction = Callable[[FactorSize, FactorSize], float]
 
 
-def product(left: Matrix, right: Matrix) -> Matrix:
-    """Return what is known of a product; nonzeros of two sparse factors are taken to lie anywhere."""
-    if left.stored is None or right.stored is None:
-        return Matrix(left.rows, right.columns)
-    hit = 1.0 - (1.0 - left.density * right.density) ** left.columns
-    return Matrix(left.rows, right.columns, hit * left.rows * right.columns)
+def product_size(left: FactorSize, right: FactorSize) -> FactorSize:
+    """Return the size of a product; nonzeros of sparse factors are assumed to be uniformly distributed."""
+    if left.nonzeros is None or right.nonzeros is None:
+        return FactorSize(left.rows, right.columns)
+    filled = 1.0 - (1.0 - left.density * right.density) ** left.columns
+    return FactorSize(left.rows, right.columns, filled * left.rows * right.columns)
 
 
-def price(left: Matrix, right: Matrix) -> float:
-    """Return the multiplications that a product takes, and what moving its operands is worth in these."""
+def product_price(left: FactorSize, right: FactorSize) -> float:
+    """Return the cost of a product in multiplications, memory accesses included."""
     pairs = left.rows * left.columns * right.columns * left.density * right.density
-    return pairs + TOUCH * (left.entries + right.entries + product(left, right).entries)
+    accesses = left.entries + right.entries + product_size(left, right).entries
+    return pairs + MULTIPLICATIONS_PER_ACCESS * accesses
 
 
-def spans(factors: Sequence[Matrix]) -> Spans:
-    """Return what is known of the product of every run of factors, whatever its order is."""
-    found: Spans = {}
+def run_sizes(factors: Sequence[FactorSize]) -> RunSizes:
+    """Return the size of the product of every run of factors, independent of the order."""
+    sizes: RunSizes = {}
     for i, factor in enumerate(factors):
-        found[i, i] = factor
+        sizes[i, i] = factor
         for j in range(i + 1, len(factors)):
-            found[i, j] = product(found[i, j - 1], factors[j])
-    return found
+            sizes[i, j] = product_size(sizes[i, j - 1], factors[j])
+    return sizes
 
 
-def cheapest(factors: Sequence[Matrix], price: Price = price) -> tuple[float, Splits]:
-    """Return the least price of a chain, and for every run of factors where its last product splits it."""
-    known = spans(factors)
+def cheapest_order(
+    factors: Sequence[FactorSize], price: PriceFunction = product_price,
+) -> tuple[float, Splits]:
+    """Return the minimum cost of a chain, and the split point of every run of factors in that order."""
+    sizes = run_sizes(factors)
     cost: dict[tuple[int, int], float] = {(i, i): 0.0 for i in range(len(factors))}
     split: Splits = {}
     for span in range(1, len(factors)):
         for i in range(len(factors) - span):
             j = i + span
             cost[i, j], split[i, j] = min(
-                (cost[i, k] + cost[k + 1, j] + price(known[i, k], known[k + 1, j]), k) for k in range(i, j))
+                (cost[i, k] + cost[k + 1, j] + price(sizes[i, k], sizes[k + 1, j]), k) for k in range(i, j))
     return cost[0, len(factors) - 1], split
 
 
-def price_of(factors: Sequence[Matrix], split: Splits, price: Price = price) -> float:
-    """Return the price of a chain in a given order; infinite where no such order is."""
-    known = spans(factors)
+def order_price(
+    factors: Sequence[FactorSize], split: Splits, price: PriceFunction = product_price,
+) -> float:
+    """Return the cost of a chain in the order given by `split`; infinite if that is no complete order."""
+    sizes = run_sizes(factors)
 
     def below(i: int, j: int) -> float:
         if i == j:
             return 0.0
         k = split.get((i, j))
-        return inf if k is None else below(i, k) + below(k + 1, j) + price(known[i, k], known[k + 1, j])
+        return inf if k is None else below(i, k) + below(k + 1, j) + price(sizes[i, k], sizes[k + 1, j])
 
     return below(0, len(factors) - 1)
 
 
-Stored = Callable[[Hop], int | None]
+NonzeroBound = Callable[[Hop], int | None]
 
 
-def of_meta(hop: Hop) -> int | None:
-    """Return the bound of nonzeros that is known of `hop`."""
+def known_nonzeros(hop: Hop) -> int | None:
+    """Return the upper bound on the nonzeros of `hop`, if one is known."""
     return hop.meta.nnz
 
 
-def order_factors(roots: tuple[Hop, ...], hook: Hook, stored: Stored = of_meta) -> tuple[Hop, ...]:
-    """Return `roots` with products of three and more cells in the order that multiplies fewest entries."""
+def order_factors(
+    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = known_nonzeros,
+) -> tuple[Hop, ...]:
+    """Return `roots` with element-wise products of three or more factors in their cheapest order."""
     shared = shared_nodes(roots)
     inner: set[Hop] = set()
     changed: dict[Hop, Hop] = {}
     for hop in reversed(topo(roots)):
         if hop.op.name == "multiply" and hop not in inner and hop.meta.dtype.kind == "f":
             factors: list[Hop] = []
-            before = _collect(hop, shared, inner, factors, stored)
-            after, least = _ordered(factors, stored)
-            same = after.meta.shape == hop.meta.shape
-            if len(factors) > 2 and same and least < before and hook(CELL_CHAIN, hop, after):
-                check(CELL_CHAIN, hop, after)
+            before = _collect_factors(hop, shared, inner, factors, nonzeros)
+            after, least = _multiply_in_order(factors, nonzeros)
+            same_shape = after.meta.shape == hop.meta.shape
+            if len(factors) > 2 and same_shape and least < before and hook(CELL_CHAIN_RULE, hop, after):
+                check_type_unchanged(CELL_CHAIN_RULE, hop, after)
                 changed[hop] = after
     for hop in reversed([h for h in topo(roots) if h in changed]):
         roots = substitute(roots, {hop: changed[hop]})
     return roots
 
 
-def _collect(hop: Hop, shared: set[Hop], inner: set[Hop], factors: list[Hop], stored: Stored) -> float:
-    """Add the factors of a product to `factors`; return how many entries it multiplies."""
+def _collect_factors(
+    hop: Hop, shared: set[Hop], inner: set[Hop], factors: list[Hop], nonzeros: NonzeroBound,
+) -> float:
+    """Append the factors of a product to `factors`; return the number of entries it multiplies."""
     entries = 0.0
-    parts: list[Hop] = []
+    factors_here: list[Hop] = []
     for side in hop.inputs:
         if side.op.name == "multiply" and side not in shared and side.meta.dtype == hop.meta.dtype:
             inner.add(side)
-            own: list[Hop] = []
-            entries += _collect(side, shared, inner, own, stored)
-            parts += own
+            side_factors: list[Hop] = []
+            entries += _collect_factors(side, shared, inner, side_factors, nonzeros)
+            factors_here += side_factors
         else:
-            parts.append(side)
-    factors += parts
-    return entries + _entries(parts, hop.meta.size, stored)
+            factors_here.append(side)
+    factors += factors_here
+    return entries + _multiplied_entries(factors_here, hop.meta.size, nonzeros)
 
 
-def _entries(factors: list[Hop], size: int, stored: Stored) -> float:
-    """Return how many entries of a product of `size` elements are not known to be zero."""
-    known = [n for f in factors if f.meta.size == size and (n := stored(f)) is not None]
-    return float(min([size, *known]))
+def _multiplied_entries(factors: list[Hop], size: int, nonzeros: NonzeroBound) -> float:
+    """Return an upper bound on the nonzero entries of a product of `size` elements."""
+    bounds = [n for f in factors if f.meta.size == size and (n := nonzeros(f)) is not None]
+    return float(min([size, *bounds]))
 
 
-def _ordered(factors: list[Hop], stored: Stored) -> tuple[Hop, float]:
-    """Return the product of factors of one shape after the other, small shapes and sparse factors first."""
+def _multiply_in_order(factors: list[Hop], nonzeros: NonzeroBound) -> tuple[Hop, float]:
+    """Return the product of `factors`, small shapes and sparse factors first, and the entries multiplied."""
     def rank(hop: Hop) -> tuple[int, tuple[int, ...], float]:
-        entries = stored(hop)
+        entries = nonzeros(hop)
         return hop.meta.size, hop.meta.shape, hop.meta.size if entries is None else entries
 
     count = 0.0
 
-    def times(left: list[Hop], right: list[Hop]) -> list[Hop]:
+    def multiply(left: list[Hop], right: list[Hop]) -> list[Hop]:
         nonlocal count
-        made = make("multiply", (joined[tuple(left)], joined[tuple(right)]))
-        both = left + right
-        joined[tuple(both)] = made
-        count += _entries(both, made.meta.size, stored)
-        return both
+        product = make("multiply", (products[tuple(left)], products[tuple(right)]))
+        run = left + right
+        products[tuple(run)] = product
+        count += _multiplied_entries(run, product.meta.size, nonzeros)
+        return run
 
-    joined: dict[tuple[Hop, ...], Hop] = {(f,): f for f in factors}
-    groups = [reduce(times, [[f] for f in same])
-              for _, same in groupby(sorted(factors, key=rank), key=lambda f: f.meta.shape)]
-    # what is largest takes the others in one by one, so that no two of these make a larger one
-    whole = reduce(times, [groups[-1], *groups[:-1]])
-    return joined[tuple(whole)], count
+    products: dict[tuple[Hop, ...], Hop] = {(f,): f for f in factors}
+    groups = [reduce(multiply, [[f] for f in members])
+              for _, members in groupby(sorted(factors, key=rank), key=lambda f: f.meta.shape)]
+    # the largest group is multiplied by the others one by one: products of two small ones may be larger
+    whole = reduce(multiply, [groups[-1], *groups[:-1]])
+    return products[tuple(whole)], count
 
 
-CELL_CHAIN = Rule(
-    "cell-chain", ops.multiply(Var("A"), Var("B")), across=order_factors, exactness="relaxed",
-    doc="numbers and vectors first, then sparse factors: fewer elements are multiplied; roundings differ, "
+CELL_CHAIN_RULE = Rule(
+    "cell-chain", ops.multiply(Var("A"), Var("B")), whole_dag=order_factors, exactness="relaxed",
+    doc="scalars and vectors first, then sparse factors: fewer elements are multiplied; roundings differ, "
         "overflow of partial products may")
 
-FACTORS = RuleSet([CELL_CHAIN])
+CELL_CHAIN_RULES = RuleSet([CELL_CHAIN_RULE])
 
 
-WORTH = 0.9  # part of its price that a new order may have at most
-# Products of compressed rows with a matrix and with a vector.
-_SPARSE = frozenset({"csr_product", "csr_vector"})
+#: A chain is reordered if the new order costs less than this fraction of the old one.
+MAX_COST_RATIO = 0.9
+#: Products of a compressed sparse row (CSR) matrix with a matrix and with a vector.
+_SPARSE_PRODUCTS = frozenset({"csr_product", "csr_vector"})
 
 
 class Factor(NamedTuple):
-    """A factor of a chain: a matrix or vector, perhaps transposed; or compressed rows, by their arrays."""
+    """A factor of a chain: a dense matrix or vector, possibly transposed, or a CSR matrix.
+
+    `rows` holds the data, column and row-start arrays of a CSR matrix, `columns` its number of columns.
+    """
 
     hop: Hop
-    turned: bool = False
+    transposed: bool = False
     rows: tuple[Hop, Hop, Hop] | None = None
     columns: int = 0
 
 
 class Chain(NamedTuple):
-    """A chain, the order it has now, and the products it consists of."""
+    """A chain of matrix products: its factors, its current order, and the inner products and transposes."""
 
     root: Hop
     factors: list[Factor]
     split: Splits
-    inside: set[Hop]
+    inner_products: set[Hop]
 
 
-def of_meta_chains(hop: Hop) -> int | None:
-    """Return the bound of nonzeros that is known of `hop`."""
-    return hop.meta.nnz
-
-
-def order_products(roots: tuple[Hop, ...], hook: Hook, stored: Stored = of_meta_chains) -> tuple[Hop, ...]:
-    """Return `roots` with every chain of products in its cheapest order."""
+def order_chains(
+    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = known_nonzeros,
+) -> tuple[Hop, ...]:
+    """Return `roots` with every chain of matrix products in its cheapest order."""
     refused: set[Hop] = set()
-    while (found := _improvable(roots, refused, stored)) is not None:
-        before, after = found
-        check(MATMUL_CHAIN, before, after)
-        if hook(MATMUL_CHAIN, before, after):
+    while (improvement := _find_improvement(roots, refused, nonzeros)) is not None:
+        before, after = improvement
+        check_type_unchanged(MATMUL_CHAIN_RULE, before, after)
+        if hook(MATMUL_CHAIN_RULE, before, after):
             roots = substitute(roots, {before: after})
         else:
             refused.add(before)
     return roots
 
 
-def product_chains(roots: tuple[Hop, ...]) -> list[Chain]:
-    """Return the chains of three and more factors, outermost first."""
+def find_matmul_chains(roots: tuple[Hop, ...]) -> list[Chain]:
+    """Return the chains of three or more factors, outermost first."""
     shared = shared_nodes(roots)
     inner: set[Hop] = set()
-    found: list[Chain] = []
+    chains: list[Chain] = []
     for hop in reversed(topo(roots)):
         if hop not in inner and _is_product(hop):
             chain = Chain(hop, [], {}, set())
-            _collect_chains(hop, False, shared, chain)
-            inner |= chain.inside
+            _collect_product(hop, False, shared, chain)
+            inner |= chain.inner_products
             if len(chain.factors) > 2:
-                found.append(chain)
-    return found
+                chains.append(chain)
+    return chains
 
 
-def _improvable(roots: tuple[Hop, ...], refused: set[Hop], stored: Stored) -> tuple[Hop, Hop] | None:
-    """Return the end of a chain that could be cheaper, and what it becomes."""
-    for chain in product_chains(roots):
+def _find_improvement(
+    roots: tuple[Hop, ...], refused: set[Hop], nonzeros: NonzeroBound,
+) -> tuple[Hop, Hop] | None:
+    """Return the root of a chain with a cheaper order, and its replacement."""
+    for chain in find_matmul_chains(roots):
         if chain.root not in refused:
-            after = _reordered(chain, stored)
+            after = _reorder(chain, nonzeros)
             if after is not None:
                 return chain.root, after
     return None
@@ -245,129 +258,136 @@ def _improvable(roots: tuple[Hop, ...], refused: set[Hop], stored: Stored) -> tu
 
 
 def _is_product(hop: Hop) -> bool:
-    """Say whether `hop` is a float product of operands with one or two dimensions."""
-    if hop.op.name in _SPARSE:
+    """Return whether `hop` is a float matrix product of operands with one or two dimensions."""
+    if hop.op.name in _SPARSE_PRODUCTS:
         return hop.meta.dtype.kind == "f" and hop.inputs[0].meta.dtype == hop.inputs[3].meta.dtype
     return hop.op.name == "matmul" and hop.meta.dtype.kind == "f" and \
         all(i.meta.ndim in (1, 2) for i in hop.inputs)
 
 
 def _is_outer(hop: Hop) -> bool:
-    """Say whether `hop` is a column times a row: every element is one product."""
+    """Return whether `hop` is an outer product: a column times a row."""
     if hop.op.name != "multiply" or hop.meta.ndim != 2 or hop.meta.dtype.kind != "f":
         return False
     return _column_and_row(hop) is not None
 
 
 def _column_and_row(hop: Hop) -> tuple[Hop, Hop] | None:
-    """Return the operand with one column, and the one that all rows meet."""
+    """Return the operands of an outer product, the column first; None if it is not one."""
     for column, row in (hop.inputs, hop.inputs[::-1]):
-        one = column.meta.ndim == 2 and column.meta.shape == (hop.meta.shape[0], 1)
-        if one and row.meta.shape in (hop.meta.shape[1:], (1, hop.meta.shape[1])) and 1 not in hop.meta.shape:
+        is_column = column.meta.ndim == 2 and column.meta.shape == (hop.meta.shape[0], 1)
+        is_row = row.meta.shape in (hop.meta.shape[1:], (1, hop.meta.shape[1]))
+        if is_column and is_row and 1 not in hop.meta.shape:
             return column, row
     return None
 
 
-def _collect_chains(hop: Hop, turned: bool, shared: set[Hop], chain: Chain) -> None:
-    """Add the factors of the product `hop` to the chain, and where it splits them."""
+def _collect_product(hop: Hop, transposed: bool, shared: set[Hop], chain: Chain) -> None:
+    """Append the factors of the product `hop` to the chain, and record its split point."""
     begin = len(chain.factors)
-    sides = _sides(hop)
+    operands = _product_operands(hop)
     at = begin
-    for n, (side, joint) in enumerate(sides[::-1] if turned else sides):
-        if n:
+    for index, (side, contracted_axis) in enumerate(operands[::-1] if transposed else operands):
+        if index:
             at = len(chain.factors) - 1
-        _open(side, joint, turned, shared, chain)
+        _expand_operand(side, contracted_axis, transposed, shared, chain)
     chain.split[begin, len(chain.factors) - 1] = at
 
 
-def _sides(hop: Hop) -> list[tuple[Hop | Factor, int]]:
-    """Return the operands of a product, and the axis of each along which it sums."""
-    if hop.op.name in _SPARSE:
+def _product_operands(hop: Hop) -> list[tuple[Hop | Factor, int]]:
+    """Return the operands of a product, each with its contracted axis."""
+    if hop.op.name in _SPARSE_PRODUCTS:
         data, columns, starts, x = hop.inputs
         rows = Factor(data, rows=(data, columns, starts), columns=x.meta.shape[0])
         return [(rows, 1), (x, 0)]
     if hop.op.name == "multiply":
-        found = _column_and_row(hop)
-        assert found is not None
-        column, row = found
+        operands = _column_and_row(hop)
+        assert operands is not None
+        column, row = operands
         if row.meta.ndim == 1:
             row = make("expand_dims", (row,), row.line, axis=(0,))
         return [(column, 1), (row, 0)]
     return [(hop.inputs[0], 1), (hop.inputs[1], 0)]
 
 
-def _open(side: Hop | Factor, joint: int, turned: bool, shared: set[Hop], chain: Chain) -> None:
-    """Add the factors of an operand: a product, its transpose, or itself.
+def _expand_operand(
+    side: Hop | Factor, contracted_axis: int, transposed: bool, shared: set[Hop], chain: Chain,
+) -> None:
+    """Append the factors of an operand: those of a product or of its transpose, or the operand itself.
 
-    A product is opened only if nothing else needs it, and only at a side where it is a matrix.
+    A product is expanded only if it has no other user, and only where its own operand is a matrix.
     """
     if isinstance(side, Factor):
         chain.factors.append(side)
         return
-    passed = [side]
-    flipped = turned
+    visited = [side]
+    is_transposed = transposed
     while side.op.name == "transpose" and side.meta.ndim == 2 and side.attr("axes") == SWAP:
-        side, flipped = side.inputs[0], not flipped
-        passed.append(side)
-        joint = 1 - joint
-    product = _is_product(side) and not (flipped and side.op.name in _SPARSE) or _is_outer(side)
-    if product and shared.isdisjoint(passed) and _joins(side, joint):
-        chain.inside.update(passed)
-        _collect_chains(side, flipped, shared, chain)
+        side, is_transposed = side.inputs[0], not is_transposed
+        visited.append(side)
+        contracted_axis = 1 - contracted_axis
+    transposed_sparse = is_transposed and side.op.name in _SPARSE_PRODUCTS
+    is_product = _is_product(side) and not transposed_sparse or _is_outer(side)
+    if is_product and shared.isdisjoint(visited) and _is_matrix_operand(side, contracted_axis):
+        chain.inner_products.update(visited)
+        _collect_product(side, is_transposed, shared, chain)
     else:
-        chain.factors.append(Factor(side, flipped and side.meta.ndim == 2))
+        chain.factors.append(Factor(side, is_transposed and side.meta.ndim == 2))
 
 
-def _joins(hop: Hop, joint: int) -> bool:
-    """Say whether the operand of `hop` at the axis `joint` is a matrix there."""
-    side = _sides(hop)[joint][0]
+def _is_matrix_operand(hop: Hop, contracted_axis: int) -> bool:
+    """Return whether the operand of `hop` that has the axis `contracted_axis` of its result is a matrix."""
+    side = _product_operands(hop)[contracted_axis][0]
     return isinstance(side, Factor) or side.meta.ndim == 2
 
 
 # --------------------------------------------------------------------------- ordering
 
 
-def _reordered(chain: Chain, stored: Stored) -> Hop | None:
-    """Return the cheapest order of a chain, or None if it is that already, or nearly."""
-    sizes = [_size(f, i, len(chain.factors), stored) for i, f in enumerate(chain.factors)]
+def _reorder(chain: Chain, nonzeros: NonzeroBound) -> Hop | None:
+    """Return the chain in its cheapest order, or None if the current one is nearly as cheap."""
+    sizes = [_factor_size(f, i, len(chain.factors), nonzeros) for i, f in enumerate(chain.factors)]
     if any(0 in s[:2] for s in sizes):
         return None
-    least, split = cheapest(sizes, _price)
-    if not least < WORTH * price_of(sizes, chain.split, _price):
+    least, split = cheapest_order(sizes, _chain_price)
+    if not least < MAX_COST_RATIO * order_price(sizes, chain.split, _chain_price):
         return None
     return _assemble(chain.factors, split, 0, len(sizes) - 1, chain.root)
 
 
-def _price(left: Matrix, right: Matrix) -> float:
-    """Return what a product takes; compressed rows can only be multiplied with what is dense behind them."""
-    return inf if right.stored is not None else orders.price(left, right)
+def _chain_price(left: FactorSize, right: FactorSize) -> float:
+    """Return the cost of a product; infinite if the right factor is sparse, which no kernel supports."""
+    return inf if right.nonzeros is not None else product_price(left, right)
 
 
-def well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
-    """Say whether a chain is in a good order where the lengths of its factors are others."""
-    sizes = [_size(f, i, len(chain.factors), of_meta_chains) for i, f in enumerate(chain.factors)]
-    now = [Matrix(lengths.get(s.rows, s.rows), lengths.get(s.columns, s.columns), s.stored) for s in sizes]
+def is_well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
+    """Return whether the order of a chain is nearly the cheapest with axis lengths replaced by `lengths`."""
+    sizes = [_factor_size(f, i, len(chain.factors), known_nonzeros) for i, f in enumerate(chain.factors)]
+    now = [FactorSize(lengths.get(s.rows, s.rows), lengths.get(s.columns, s.columns), s.nonzeros)
+           for s in sizes]
     if any(0 in s[:2] for s in now):
         return True
-    return not cheapest(now, _price)[0] < WORTH * price_of(now, chain.split, _price)
+    least, _ = cheapest_order(now, _chain_price)
+    return not least < MAX_COST_RATIO * order_price(now, chain.split, _chain_price)
 
 
-def _size(factor: Factor, at: int, count: int, stored: Stored) -> Matrix:
-    """Return what matters of a factor; a vector at an end is one row or column."""
+def _factor_size(factor: Factor, index: int, count: int, nonzeros: NonzeroBound) -> FactorSize:
+    """Return the size of a factor; a vector is a row at the front of the chain and a column at its end."""
     if factor.rows is not None:
-        entries = stored(factor.hop)
+        entries = nonzeros(factor.hop)
         rows = factor.rows[2].meta.shape[0] - 1
-        return Matrix(rows, factor.columns, float(factor.hop.meta.size if entries is None else entries))
+        return FactorSize(rows, factor.columns, float(factor.hop.meta.size if entries is None else entries))
     shape = factor.hop.meta.shape
     if len(shape) == 1:
-        return Matrix(1, shape[0]) if at == 0 else Matrix(shape[0], 1)
-    return Matrix(*shape[::-1 if factor.turned else 1])
+        return FactorSize(1, shape[0]) if index == 0 else FactorSize(shape[0], 1)
+    return FactorSize(*shape[::-1 if factor.transposed else 1])
 
 
 def _assemble(factors: list[Factor], split: Splits, i: int, j: int, root: Hop) -> Hop:
+    """Build the product of the factors `i` to `j` in the order given by `split`."""
     if i == j:
         factor = factors[i]
-        return make("transpose", (factor.hop,), root.line, axes=SWAP) if factor.turned else factor.hop
+        return make("transpose", (factor.hop,), root.line, axes=SWAP) if factor.transposed else factor.hop
     k = split[i, j]
     right = _assemble(factors, split, k + 1, j, root)
     rows = factors[i].rows if k == i else None
@@ -381,23 +401,24 @@ def _assemble(factors: list[Factor], split: Splits, i: int, j: int, root: Hop) -
     return make("matmul", (left, right), root.line)
 
 
-def vector_first(root: Hop, b: Bound) -> bool:
+def is_vector_matrix_product(root: Hop, b: Bindings) -> bool:
     """A is a vector, B a matrix."""
-    return b["A"].meta.ndim == 1 and b["B"].meta.ndim == 2 and is_plain_product(root)
+    return b["A"].meta.ndim == 1 and b["B"].meta.ndim == 2 and is_float_product(root)
 
 
-def turned_times_vector(root: Hop, b: Bound) -> Hop:
+def multiply_vector_last(root: Hop, b: Bindings) -> Hop:
     """Build the product of the transposed matrix with the vector."""
-    return make("matmul", (turned(b["B"]), b["A"]), root.line)
+    return make("matmul", (transposed(b["B"]), b["A"]), root.line)
 
 
-MATMUL_CHAIN = Rule(
-    "matmul-chain", ops.matmul(Var("A"), Var("B")), across=order_products, exactness="rounding",
+MATMUL_CHAIN_RULE = Rule(
+    "matmul-chain", ops.matmul(Var("A"), Var("B")), whole_dag=order_chains, exactness="rounding",
     doc="A @ (B @ v) takes far fewer operations than A @ B @ v; roundings differ, overflow, inf "
         "and NaN of partial products may")
 
-CHAINS = RuleSet([
-    Rule("vector-behind", ops.matmul(Var("A"), Var("B")), build=turned_times_vector, when=vector_first,
-         exactness="rounding", doc="one form for both sides: v @ X is X.T @ v; the same sums"),
-    MATMUL_CHAIN,
+CHAIN_RULES = RuleSet([
+    Rule("vector-behind", ops.matmul(Var("A"), Var("B")), build=multiply_vector_last,
+         when=is_vector_matrix_product, exactness="rounding",
+         doc="a canonical form for both sides: v @ X is X.T @ v; the same sums"),
+    MATMUL_CHAIN_RULE,
 ])

@@ -1,4 +1,4 @@
-"""Patterns over hops, rewrite rules, and sets of rules."""
+"""Rewrite rules: patterns over hops, matching, replacement, and sets of rules indexed by root operator."""
 
 from __future__ import annotations
 
@@ -14,27 +14,30 @@ from jitla.classes import cached_property, dataclass
 from jitla.errors import InternalError
 from jitla.hops import Hop, const, const_value, lookup, make
 
-Bound = dict[str, Any]
-Shared = Callable[[Hop], bool]
+Bindings = dict[str, Any]
+IsShared = Callable[[Hop], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """Stands for any hop; the same variable twice means the very same node."""
+    """A pattern variable that matches any hop; a second occurrence must match the same node."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class AttrVar:
-    """Stands for the value of an attribute."""
+    """A pattern variable that matches the value of an attribute."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Num:
-    """A 0-d constant of exactly this value (-0.0 is not 0.0); built with the dtype of `like`."""
+    """A pattern for a 0-d constant of exactly this value (-0.0 is not 0.0).
+
+    On the right side of a rule the constant has the dtype of `like`.
+    """
 
     value: Any
     like: Var | None = None
@@ -42,33 +45,33 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class AnyConst:
-    """Stands for any 0-d constant; bound as a hop."""
+    """A pattern variable that matches any 0-d constant; bound to a hop."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """Stands for all further operands of an operator that takes any number; bound as a tuple of hops."""
+class VarArgs:
+    """A pattern for all remaining operands of a variadic operator; bound to a tuple of hops."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An operator applied to patterns; `once` asks that the node has no other user."""
+    """A pattern for an operator and its operands; `single_use` requires that the node has no other user."""
 
     op: str
     args: tuple[Pattern, ...]
     attrs: tuple[tuple[str, Any], ...] = ()
-    once: bool = False
+    single_use: bool = False
 
 
-Pattern = Var | Num | AnyConst | Rest | App
+Pattern = Var | Num | AnyConst | VarArgs | App
 
 
 class _Constructors:
-    """One constructor per entry of the op table: ``ops.add(X, Y)`` is the pattern of that op."""
+    """Pattern constructors, one for each entry of the op table: ``ops.add(X, Y)`` is a pattern for `add`."""
 
     def __getattr__(self, name: str) -> Callable[..., App]:
         try:
@@ -87,99 +90,101 @@ class _Constructors:
 ops = _Constructors()
 
 
-def once(pattern: App) -> App:
-    """Return `pattern` restricted to nodes that nothing else uses, so that it goes away."""
-    return replace(pattern, once=True)
+def single_use(pattern: App) -> App:
+    """Return `pattern` restricted to nodes without other users: the rewrite then removes them."""
+    return replace(pattern, single_use=True)
 
 
-def variables(pattern: Pattern) -> set[str]:
-    """Return the names that `pattern` binds or needs."""
+def bound_names(pattern: Pattern) -> set[str]:
+    """Return the names of the variables in `pattern`."""
     match pattern:
-        case Var(name) | AnyConst(name) | Rest(name):
+        case Var(name) | AnyConst(name) | VarArgs(name):
             return {name}
         case Num(_, like):
             return {like.name} if like else set()
         case App(_, args, attrs):
             below = {v.name for _, v in attrs if isinstance(v, AttrVar)}
-            return below.union(*map(variables, args))
+            return below.union(*map(bound_names, args))
 
 
-def numbers(pattern: Pattern) -> Iterator[tuple[str, frozenset[float]]]:
-    """Yield each operator in `pattern` that has a number as operand, with the number; nothing for any."""
+def number_operands(pattern: Pattern) -> Iterator[tuple[str, frozenset[float]]]:
+    """Yield the operators in `pattern` with constant operands, and the values; an empty set means any."""
     if isinstance(pattern, App):
         for arg in pattern.args:
             if isinstance(arg, Num):
                 yield pattern.op, frozenset({arg.value})
             elif isinstance(arg, AnyConst):
                 yield pattern.op, frozenset()
-            yield from numbers(arg)
+            yield from number_operands(arg)
 
 
-def operand_ops(app: App) -> frozenset[str]:
-    """Return the ops that the operands of a match have."""
+def required_operand_ops(app: App) -> frozenset[str]:
+    """Return the op names that must occur among the operands of a match."""
     apps = {a.op for a in app.args if isinstance(a, App)}
     return frozenset(apps | {"const" for a in app.args if isinstance(a, (Num, AnyConst))})
 
 
-def matches(pattern: Pattern, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
-    """Yield every way in which `hop` fits `pattern`, extending `bound`."""
+def matches(pattern: Pattern, hop: Hop, bound: Bindings, shared: IsShared) -> Iterator[Bindings]:
+    """Yield the bindings of every match of `hop` with `pattern`, extending `bound`."""
     match pattern:
         case Var(name):
             if bound.get(name, hop) is hop:
                 yield {**bound, name: hop}
         case Num(value):
-            if hop.op.name == "const" and same_number(const_value(hop), value):
+            if hop.op.name == "const" and is_same_number(const_value(hop), value):
                 yield bound
         case AnyConst(name):
             if hop.op.name == "const" and bound.get(name, hop) is hop:
                 yield {**bound, name: hop}
         case App():
-            if hop.op.name == pattern.op and not (pattern.once and shared(hop)):
-                yield from _match_parts(pattern, hop, bound, shared)
+            if hop.op.name == pattern.op and not (pattern.single_use and shared(hop)):
+                yield from _match_operator(pattern, hop, bound, shared)
 
 
-def _match_parts(app: App, hop: Hop, bound: Bound, shared: Shared) -> Iterator[Bound]:
-    """Match attributes, then operands in each order the op allows."""
-    open_ended = bool(app.args) and isinstance(app.args[-1], Rest)
+def _match_operator(app: App, hop: Hop, bound: Bindings, shared: IsShared) -> Iterator[Bindings]:
+    """Match the attributes, then the operands, in both orders if the operator is commutative."""
+    open_ended = bool(app.args) and isinstance(app.args[-1], VarArgs)
     if len(app.args) != len(hop.inputs) and not (open_ended and len(app.args) <= len(hop.inputs) + 1):
         return
     start = _match_attrs(app, hop, bound)
     if start is None:
         return
-    yield from _match_all(app.args, hop.inputs, start, shared)
+    yield from _match_operands(app.args, hop.inputs, start, shared)
     if hop.op.commutes_in(hop.meta.dtype) and len(hop.inputs) == 2 and hop.inputs[0] is not hop.inputs[1]:
-        yield from _match_all(app.args, hop.inputs[::-1], start, shared)
+        yield from _match_operands(app.args, hop.inputs[::-1], start, shared)
 
 
-def _match_attrs(app: App, hop: Hop, bound: Bound) -> Bound | None:
-    found = dict(bound)
+def _match_attrs(app: App, hop: Hop, bound: Bindings) -> Bindings | None:
+    """Return `bound` extended by the attribute variables of `app`; None if an attribute differs."""
+    bindings = dict(bound)
     given = dict(hop.attrs)
-    for name, want in app.attrs:
+    for name, expected in app.attrs:
         if name not in given:
             return None
         value = given[name]
-        if isinstance(want, AttrVar):
-            want = found.setdefault(want.name, value)
-        if type(want) is not type(value) or want != value:
+        if isinstance(expected, AttrVar):
+            expected = bindings.setdefault(expected.name, value)
+        if type(expected) is not type(value) or expected != value:
             return None
-    return found
+    return bindings
 
 
-def _match_all(
-    patterns: tuple[Pattern, ...], hops: tuple[Hop, ...], bound: Bound, shared: Shared,
-) -> Iterator[Bound]:
+def _match_operands(
+    patterns: tuple[Pattern, ...], hops: tuple[Hop, ...], bound: Bindings, shared: IsShared,
+) -> Iterator[Bindings]:
+    """Match operands with patterns pairwise, backtracking over the matches of each operand."""
     if not patterns:
         yield bound
         return
-    if isinstance(patterns[0], Rest):
+    if isinstance(patterns[0], VarArgs):
         yield {**bound, patterns[0].name: hops}
         return
     for first in matches(patterns[0], hops[0], bound, shared):
-        yield from _match_all(patterns[1:], hops[1:], first, shared)
+        yield from _match_operands(patterns[1:], hops[1:], first, shared)
 
 
-def build(pattern: Pattern, bound: Mapping[str, Any], line: Any = None) -> Hop:
-    """Return the hop that `pattern` stands for under `bound`; new nodes get the user's `line`."""
+def instantiate(pattern: Pattern, bound: Mapping[str, Any], line: Any = None) -> Hop:
+    """Return the hop for `pattern` under the bindings `bound`; new nodes get the source `line`."""
     match pattern:
         case Var(name) | AnyConst(name):
             hop: Hop = bound[name]
@@ -188,27 +193,29 @@ def build(pattern: Pattern, bound: Mapping[str, Any], line: Any = None) -> Hop:
             if like is None:
                 raise InternalError(f"rewrites: to build {value!r} needs a dtype (like=)")
             return const(value, bound[like.name].meta.dtype)
-        case Rest(name):
-            raise InternalError(f"rewrites: {name!r} stands for several operands, which build() has to place")
+        case VarArgs(name):
+            raise InternalError(
+                f"rewrites: {name!r} matches several operands; a rule with it needs a build function")
         case App(op, args, attrs):
-            given = {n: bound[v.name] if isinstance(v, AttrVar) else v for n, v in attrs}
-            return make(op, [build(a, bound, line) for a in args], line, **given)
+            attrs_given = {n: bound[v.name] if isinstance(v, AttrVar) else v for n, v in attrs}
+            return make(op, [instantiate(a, bound, line) for a in args], line, **attrs_given)
 
 
-def same_number(found: Any, wanted: Any) -> bool:
-    """Say whether the NumPy scalar `found` has the value `wanted`, sign of zero included."""
-    if isinstance(found, np.bool_) != isinstance(wanted, bool) or found.dtype.kind not in "biuf":
+def is_same_number(number: Any, value: Any) -> bool:
+    """Return whether the NumPy scalar `number` has the value `value`, sign of zero included."""
+    if isinstance(number, np.bool_) != isinstance(value, bool) or number.dtype.kind not in "biuf":
         return False
-    if found != wanted:
+    if number != value:
         return False
-    negative = math.copysign(1.0, wanted) < 0
-    return bool(found) or found.dtype.kind != "f" or bool(np.signbit(found)) == negative
+    negative = math.copysign(1.0, value) < 0
+    return bool(number) or number.dtype.kind != "f" or bool(np.signbit(number)) == negative
 
 
 Exactness = Literal["exact", "rounding", "relaxed"]
 Hook = Callable[["Rule", Hop, Hop], bool]
 
-HALVED = frozenset({0.5, 2.0})  # classes of values that rules for any constant need to tell apart
+#: Values that rules for any constant distinguish: powers of two, whose reciprocals are exact.
+CONSTANT_CLASSES = frozenset({0.5, 2.0})
 
 LEVELS: dict[str, tuple[Exactness, ...]] = {
     "strict": ("exact",),
@@ -219,30 +226,30 @@ LEVELS: dict[str, tuple[Exactness, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """A rewrite from `left` to `right`, or to what `build(root, bound)` returns, if `when` holds.
+    """A rewrite rule from `left` to `right`, or to the result of `build(root, bound)`, if `when` holds.
 
-    `exactness`: "exact" keeps every bit (payload and sign of NaN aside), "rounding" is equal over
-    the reals with no worse error bound, "relaxed" is equal over the reals. `doc` says why it
-    helps and, below "exact", what it may change. `across` marks a rewrite of the whole DAG. `jointly`
-    yields, of a whole DAG and the lengths in use, what several nodes become together: only searches ask.
+    `exactness`: "exact" preserves every bit (payload and sign of NaN aside), "rounding" is equal over
+    the reals with no worse error bound, "relaxed" is equal over the reals. `doc` states the benefit and,
+    below "exact", the possible differences. `whole_dag` rewrites the whole DAG at once. `joint` yields, for
+    a DAG and the axis lengths in use, replacements of several nodes together; only the search uses it.
     """
 
     name: str
     left: App
     right: Pattern | None = None
-    when: Callable[[Hop, Bound], bool] | None = None
-    build: Callable[[Hop, Bound], Hop] | None = None
+    when: Callable[[Hop, Bindings], bool] | None = None
+    build: Callable[[Hop, Bindings], Hop] | None = None
     exactness: Exactness = "exact"
     doc: str = ""
-    across: Callable[[tuple[Hop, ...], Hook], tuple[Hop, ...]] | None = None
-    jointly: Callable[[tuple[Hop, ...], frozenset[int]], Iterator[Mapping[Hop, Hop]]] | None = None
+    whole_dag: Callable[[tuple[Hop, ...], Hook], tuple[Hop, ...]] | None = None
+    joint: Callable[[tuple[Hop, ...], frozenset[int]], Iterator[Mapping[Hop, Hop]]] | None = None
 
     def __post_init__(self) -> None:
         if not self.doc:
             raise InternalError(f"rule {self.name}: it has no doc line")
         if self.exactness not in LEVELS["relaxed"]:
             raise InternalError(f"rule {self.name}: there is no exactness {self.exactness!r}")
-        if sum(x is not None for x in (self.right, self.build, self.across, self.jointly)) != 1:
+        if sum(x is not None for x in (self.right, self.build, self.whole_dag, self.joint)) != 1:
             raise InternalError(f"rule {self.name}: exactly one of right, build, across, jointly is needed")
         if self.when is not None and self.when.__name__ == "<lambda>":
             raise InternalError(f"rule {self.name}: its condition has no name")
@@ -250,30 +257,30 @@ class Rule:
             lookup(self.left.op)
         except KeyError:
             raise InternalError(f"rule {self.name}: there is no op {self.left.op!r}") from None
-        loose = variables(self.right) - variables(self.left) if self.right is not None else set()
+        loose = bound_names(self.right) - bound_names(self.left) if self.right is not None else set()
         if loose:
             raise InternalError(f"rule {self.name}: {sorted(loose)} occur only on its right side")
 
     @cached_property
-    def below(self) -> frozenset[str]:
-        """The ops that the operands of a match have."""
-        return operand_ops(self.left)
+    def required_ops(self) -> frozenset[str]:
+        """The op names that must occur among the operands of a match."""
+        return required_operand_ops(self.left)
 
-    def candidates(self, hop: Hop, shared: Shared) -> Iterator[Hop]:
-        """Yield what `hop` may become by this rule, best match first."""
+    def candidates(self, hop: Hop, shared: IsShared) -> Iterator[Hop]:
+        """Yield the replacements of `hop` by this rule, best match first."""
         for bound in matches(self.left, hop, {}, shared):
             if self.when is None or self.when(hop, bound):
                 after = self.build(hop, bound) if self.build else self._replacement(hop, bound)
                 if after is not hop:
-                    check(self, hop, after)
+                    check_type_unchanged(self, hop, after)
                     yield after
 
     def _replacement(self, hop: Hop, bound: dict[str, Any]) -> Hop:
         assert self.right is not None
-        return build(self.right, bound, hop.line)
+        return instantiate(self.right, bound, hop.line)
 
 
-def check(rule: Rule, before: Hop, after: Hop) -> None:
+def check_type_unchanged(rule: Rule, before: Hop, after: Hop) -> None:
     """Raise `InternalError` if `rule` changed the shape or the dtype of a value."""
     old, new = before.meta, after.meta
     if (old.shape, old.dtype) != (new.shape, new.dtype):
@@ -283,7 +290,7 @@ def check(rule: Rule, before: Hop, after: Hop) -> None:
 
 
 class RuleSet:
-    """An ordered set of rules with unique names, found by the op at their root."""
+    """An ordered set of rules with unique names, indexed by the operator at their root."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self.rules = tuple(rules)
@@ -291,16 +298,16 @@ class RuleSet:
         twice = sorted(n for n, count in Counter(names).items() if count > 1)
         if twice:
             raise InternalError(f"rules: the names {twice} are given twice")
-        self._joint = tuple(r for r in self.rules if r.jointly is not None)
+        self._joint = tuple(r for r in self.rules if r.joint is not None)
 
     @cached_property
     def _by_op(self) -> dict[str, list[tuple[frozenset[str], Rule]]]:
-        # of sets that are asked only: many are put together for others
-        found: dict[str, list[tuple[frozenset[str], Rule]]] = {}
+        # built on demand: many sets are only parts of larger ones
+        by_op: dict[str, list[tuple[frozenset[str], Rule]]] = {}
         for rule in self.rules:
-            if rule.across is None and rule.jointly is None:
-                found.setdefault(rule.left.op, []).append((rule.below, rule))
-        return found
+            if rule.whole_dag is None and rule.joint is None:
+                by_op.setdefault(rule.left.op, []).append((rule.required_ops, rule))
+        return by_op
 
     def __iter__(self) -> Iterator[Rule]:
         return iter(self.rules)
@@ -319,7 +326,7 @@ class RuleSet:
         return RuleSet(r for r in self.rules if r.exactness in LEVELS[numerics])
 
     def without(self, *names: str) -> RuleSet:
-        """Return the set less the rules called `names`."""
+        """Return the set without the rules called `names`."""
         return RuleSet(r for r in self.rules if r.name not in names)
 
     def only(self, *names: str) -> RuleSet:
@@ -327,8 +334,8 @@ class RuleSet:
         wanted = frozenset(names)
         return RuleSet(r for r in self.rules if r.name in wanted)
 
-    def rooted(self, hop: Hop) -> Iterator[Rule]:
-        """Yield the rules whose left side has the op of `hop` at its root and its operands' below."""
+    def rules_for(self, hop: Hop) -> Iterator[Rule]:
+        """Yield the rules that may match `hop`, by its op and the ops of its operands."""
         entries = self._by_op.get(hop.op.name)
         if entries:
             below = {i.op.name for i in hop.inputs}
@@ -337,20 +344,20 @@ class RuleSet:
                     yield rule
 
     @property
-    def asked(self) -> dict[str, frozenset[float]]:
-        """By operator: the numbers that rules look for among its operands, `HALVED` if they take any."""
-        found: dict[str, frozenset[float]] = {}
+    def matched_numbers(self) -> dict[str, frozenset[float]]:
+        """By operator, the constants that rules match as operands; `CONSTANT_CLASSES` for any constant."""
+        by_op: dict[str, frozenset[float]] = {}
         for rule in self.rules:
-            for op, values in numbers(rule.left):
-                found[op] = found.get(op, frozenset()) | (values or HALVED)
-        return found
+            for op, values in number_operands(rule.left):
+                by_op[op] = by_op.get(op, frozenset()) | (values or CONSTANT_CLASSES)
+        return by_op
 
     @property
     def joint(self) -> tuple[Rule, ...]:
-        """The rules by which several nodes become something together."""
+        """The rules that replace several nodes together."""
         return self._joint
 
     @property
-    def across(self) -> tuple[Rule, ...]:
-        """The rules that look at the whole DAG."""
-        return tuple(r for r in self.rules if r.across is not None)
+    def whole_dag(self) -> tuple[Rule, ...]:
+        """The rules that rewrite the whole DAG."""
+        return tuple(r for r in self.rules if r.whole_dag is not None)

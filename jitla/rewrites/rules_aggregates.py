@@ -1,4 +1,4 @@
-"""Rewrite rules of aggregates: sums, means and extremes, with and without sizes."""
+"""Rewrite rules of aggregates: sums, means, extremes and counts, some of them dependent on sizes."""
 
 from __future__ import annotations
 
@@ -11,192 +11,200 @@ import numpy as np
 
 from jitla.hops import Hop, Kind, apply, const, make
 from jitla.rewrites.conditions import (
-    any_order,
     constant_like,
-    least_count,
-    never_negative,
-    order_free,
-    same_shape,
-    silent,
-    widens,
+    has_associative_sum,
+    is_droppable,
+    is_lossless_cast,
+    is_non_negative,
+    is_order_insensitive,
+    min_reduced_elements,
+    x_has_result_shape,
     x_is_bool,
     x_is_float,
 )
-from jitla.rewrites.rule import App, AttrVar, Bound, Rest, Rule, RuleSet, Var, once, ops
+from jitla.rewrites.rule import App, AttrVar, Bindings, Rule, RuleSet, Var, VarArgs, ops, single_use
 
 X = Var("X")
-MORE = Rest("more")
-AXIS, KEEPDIMS, JOINED = map(AttrVar, ("axis", "keepdims", "joined"))
+MORE = VarArgs("more")
+AXIS, KEEPDIMS, CONCAT_AXIS = map(AttrVar, ("axis", "keepdims", "joined"))
 _AGGREGATES = ("sum", "prod", "min", "max", "any", "all")
 
 
-def _agg(name: str, *args: App | Var, **attrs: object) -> App:
+def _aggregate(name: str, *args: App | Var, **attrs: object) -> App:
+    """Return the pattern of an aggregate."""
     built: App = getattr(ops, name)(*args, **attrs)
     return built
 
 
-# --------------------------------------------------------------------------- extremes of what keeps the order
+# --------------------------------------------------------------------------- extremes of monotonic functions
 
 
-def roots_of_positive(root: Hop, b: Bound) -> bool:
-    """X has no sign, and square roots are taken of it."""
-    return x_is_float(root, b) and never_negative(b["X"])
+def x_is_non_negative_float(root: Hop, b: Bindings) -> bool:
+    """X holds floats whose sign bits are clear."""
+    return x_is_float(root, b) and is_non_negative(b["X"])
 
 
-def order_kept(root: Hop, b: Bound) -> bool:
-    """The cast loses nothing, so that no two numbers change places or become one."""
-    return widens(b["X"].meta.dtype, root.inputs[0].meta.dtype)
+def cast_preserves_order(root: Hop, b: Bindings) -> bool:
+    """The cast preserves every value, hence the order of the elements."""
+    return is_lossless_cast(b["X"].meta.dtype, root.inputs[0].meta.dtype)
 
 
-def all_elements(root: Hop, b: Bound) -> bool:
-    """All elements are joined, in an order that does not show; X is an array."""
-    return any_order(root, b) and total_of_array(root, b)
+def reduces_all_in_any_order(root: Hop, b: Bindings) -> bool:
+    """All elements of an array X are reduced, and the result does not depend on their order."""
+    return is_order_insensitive(root, b) and reduces_whole_array(root, b)
 
 
-def total_of_array(root: Hop, b: Bound) -> bool:
-    """All elements of an array are joined."""
+def reduces_whole_array(root: Hop, b: Bindings) -> bool:
+    """All elements of an array are reduced."""
     return len(b["axis"]) == root.inputs[0].meta.ndim and b["X"].meta.ndim > 0
 
 
-def total_of_x(root: Hop, b: Bound) -> Hop:
+def reduce_all_axes(root: Hop, b: Bindings) -> Hop:
     """Build the aggregate over all axes of X."""
     return make(root.op.name, (b["X"],), root.line, axis=tuple(range(b["X"].meta.ndim)), keepdims=False)
 
 
-def whole_search(root: Hop, b: Bound) -> bool:
-    """X is an array, whose elements are numbered in the order of rows in every shape."""
+def x_is_array(root: Hop, b: Bindings) -> bool:
+    """X is an array: the row-major index of an element does not depend on the shape."""
     return bool(b["X"].meta.ndim > 0)
 
 
-def flat_search(root: Hop, b: Bound) -> Hop:
-    """Build the index in the flattened X."""
+def search_flattened(root: Hop, b: Bindings) -> Hop:
+    """Build the search over the flattened X."""
     return make(root.op.name, (b["X"],), root.line, axis=None, keepdims=False)
 
 
-def cast_after(root: Hop, b: Bound) -> Hop:
-    """Build the extreme of X, cast."""
-    found = make(root.op.name, (b["X"],), root.line, axis=b["axis"], keepdims=b["keepdims"])
-    return make("cast", (found,), root.line, dtype=root.meta.dtype)
+def cast_extreme(root: Hop, b: Bindings) -> Hop:
+    """Build the cast of the extreme of X."""
+    extreme = make(root.op.name, (b["X"],), root.line, axis=b["axis"], keepdims=b["keepdims"])
+    return make("cast", (extreme,), root.line, dtype=root.meta.dtype)
 
 
-_OTHER = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argmax", "argmax": "argmin"}
-_OVER = {"axis": AXIS, "keepdims": KEEPDIMS}
-ORDERINGS = RuleSet([
-    *(Rule(f"{name}-of-neg", _agg(name, once(ops.negative(X)), **_OVER), ops.negative(_agg(_OTHER[name], X,
-           **_OVER)),
-           when=x_is_float, doc="one change of sign for many; the least integer has no negative")
+_DUAL_OPS = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argmax", "argmax": "argmin"}
+_AXIS_ATTRS = {"axis": AXIS, "keepdims": KEEPDIMS}
+ORDERING_RULES = RuleSet([
+    *(Rule(f"{name}-of-neg", _aggregate(name, single_use(ops.negative(X)), **_AXIS_ATTRS),
+           ops.negative(_aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_float,
+           doc="one negation instead of many; the least integer has no negative")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-not", _agg(name, once(ops.logical_not(X)), **_OVER),
-           ops.logical_not(_agg(_OTHER[name], X, **_OVER)), when=x_is_bool, doc="one change for many")
+    *(Rule(f"{name}-of-not", _aggregate(name, single_use(ops.logical_not(X)), **_AXIS_ATTRS),
+           ops.logical_not(_aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_bool,
+           doc="one negation instead of many")
       for name in ("any", "all")),
-    *(Rule(f"{name}-of-sqrt", _agg(name, once(ops.sqrt(X)), **_OVER), ops.sqrt(_agg(name, X, **_OVER)),
-           when=roots_of_positive, doc="one square root for many; it keeps order, and nothing is negative")
+    *(Rule(f"{name}-of-sqrt", _aggregate(name, single_use(ops.sqrt(X)), **_AXIS_ATTRS),
+           ops.sqrt(_aggregate(name, X, **_AXIS_ATTRS)), when=x_is_non_negative_float,
+           doc="one square root instead of many; it is monotonic, and nothing is negative")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-exp", _agg(name, once(ops.exp(X)), **_OVER), ops.exp(_agg(name, X, **_OVER)),
-           when=x_is_float,
-           exactness="rounding", doc="one exponential for many, to the same bound; it keeps order")
+    *(Rule(f"{name}-of-exp", _aggregate(name, single_use(ops.exp(X)), **_AXIS_ATTRS),
+           ops.exp(_aggregate(name, X, **_AXIS_ATTRS)), when=x_is_float, exactness="rounding",
+           doc="one exponential instead of many, with the same error bound; it is monotonic")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-cast", _agg(name, once(ops.cast(X)), **_OVER), build=cast_after, when=order_kept,
-           doc="one cast for many")
+    *(Rule(f"{name}-of-cast", _aggregate(name, single_use(ops.cast(X)), **_AXIS_ATTRS), build=cast_extreme,
+           when=cast_preserves_order, doc="one cast instead of many")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-neg", _agg(name, ops.negative(X), **_OVER), _agg(_OTHER[name], X, **_OVER),
-           when=x_is_float,
-           doc="the other extreme is at that place, the first NaN, too")
+    *(Rule(f"{name}-of-neg", _aggregate(name, ops.negative(X), **_AXIS_ATTRS),
+           _aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS), when=x_is_float,
+           doc="the opposite extreme has the same index, and so has the first NaN")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-cast", _agg(name, ops.cast(X), **_OVER), _agg(name, X, **_OVER), when=order_kept,
-           doc="a cast that loses nothing keeps the order")
+    *(Rule(f"{name}-of-cast", _aggregate(name, ops.cast(X), **_AXIS_ATTRS),
+           _aggregate(name, X, **_AXIS_ATTRS), when=cast_preserves_order,
+           doc="a lossless cast preserves the order")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-reshape", _agg(name, ops.reshape(X), axis=None, keepdims=False), build=flat_search,
-           when=whole_search, doc="elements are numbered alike in every shape")
+    *(Rule(f"{name}-of-reshape", _aggregate(name, ops.reshape(X), axis=None, keepdims=False),
+           build=search_flattened, when=x_is_array, doc="row-major indices are the same in every shape")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-reshape", _agg(name, ops.reshape(X), axis=AXIS, keepdims=False), build=total_of_x,
-           when=all_elements, doc="all elements are joined, whatever their shape")
+    *(Rule(f"{name}-of-reshape", _aggregate(name, ops.reshape(X), axis=AXIS, keepdims=False),
+           build=reduce_all_axes, when=reduces_all_in_any_order,
+           doc="all elements are reduced, independent of their shape")
       for name in _AGGREGATES),
-    Rule("total-of-reshape", ops.sum(ops.reshape(X), axis=AXIS, keepdims=False), build=total_of_x,
-         when=total_of_array, exactness="rounding",
-         doc="the same for floats; where NumPy would have made a copy the order differs"),
+    Rule("total-of-reshape", ops.sum(ops.reshape(X), axis=AXIS, keepdims=False), build=reduce_all_axes,
+         when=reduces_whole_array, exactness="rounding",
+         doc="the same for floats; if the reshape would copy, the order of addition differs"),
 ])
 
-# --------------------------------------------------------------------------- joined blocks, nothing to join
+# --------------------------------------------------------------------------- concatenated blocks, empty axes
 
-_COMBINED = {"sum": "add", "min": "minimum", "max": "maximum", "any": "logical_or", "all": "logical_and"}
+_COMBINING_OPS = {"sum": "add", "min": "minimum", "max": "maximum", "any": "logical_or", "all": "logical_and"}
 
 
-def along_the_joint(root: Hop, b: Bound) -> bool:
-    """The aggregate joins the axis along which blocks of at least one element were joined."""
+def reduces_concat_axis(root: Hop, b: Bindings) -> bool:
+    """The reduction includes the axis along which non-empty blocks were concatenated."""
     blocks = (b["X"], *b["more"])
-    return b["joined"] in b["axis"] and 1 < len(blocks) <= _MOST_BLOCKS and all(x.meta.size for x in blocks)
+    return b["joined"] in b["axis"] and 1 < len(blocks) <= _MAX_BLOCKS and all(x.meta.size for x in blocks)
 
 
-def free_along_the_joint(root: Hop, b: Bound) -> bool:
-    """The aggregate joins the axis along which blocks were joined, in an order that does not show.
+def reduces_concat_axis_in_any_order(root: Hop, b: Bindings) -> bool:
+    """The reduction includes the concatenated axis, and its order does not affect the result.
 
-    Sums of integers that are single are left alone: adding two, NumPy's operators warn.
+    Integer sums that are scalars are excluded: NumPy's scalar addition warns of overflow.
     """
-    silent = root.op.name != "sum" or root.meta.ndim > 0
-    return along_the_joint(root, b) and any_order(root, b) and silent
+    warns_equally = root.op.name != "sum" or root.meta.ndim > 0
+    return reduces_concat_axis(root, b) and is_order_insensitive(root, b) and warns_equally
 
 
-def floats_along_the_joint(root: Hop, b: Bound) -> bool:
-    """The aggregate joins the axis along which blocks of floats were joined."""
-    return along_the_joint(root, b) and x_is_float(root, b)
+def reduces_concat_axis_of_floats(root: Hop, b: Bindings) -> bool:
+    """The reduction includes the axis along which blocks of floats were concatenated."""
+    return reduces_concat_axis(root, b) and x_is_float(root, b)
 
 
-def combined(root: Hop, b: Bound) -> Hop:
-    """Build the aggregates of the blocks, and combine them."""
+def combine_block_aggregates(root: Hop, b: Bindings) -> Hop:
+    """Build the combination of the aggregates of the blocks."""
     parts = [make(root.op.name, (x,), root.line, axis=b["axis"], keepdims=b["keepdims"])
              for x in (b["X"], *b["more"])]
-    return reduce(lambda p, q: make(_COMBINED[root.op.name], (p, q), root.line), parts)
+    return reduce(lambda p, q: make(_COMBINING_OPS[root.op.name], (p, q), root.line), parts)
 
 
-def few_apart(root: Hop, b: Bound) -> bool:
-    """A few floats that do not lie one after the other are joined for each of many results."""
+def reduces_few_strided_floats(root: Hop, b: Bindings) -> bool:
+    """A few floats that are not contiguous are reduced for each of many results."""
     axis, shape = b["axis"], b["X"].meta.shape
-    apart = axis != tuple(range(len(axis))) and len(shape) - 1 not in axis and shape[-1] > 1
-    few = 1 < prod(shape[i] for i in axis) <= _MOST_BLOCKS
-    return apart and few and root.meta.size >= _MANY_RESULTS and x_is_float(root, b)
+    strided = axis != tuple(range(len(axis))) and len(shape) - 1 not in axis and shape[-1] > 1
+    few = 1 < prod(shape[i] for i in axis) <= _MAX_BLOCKS
+    return strided and few and root.meta.size >= _MIN_RESULTS and x_is_float(root, b)
 
 
-def from_slices(root: Hop, b: Bound) -> Hop:
-    """Build the extremes of slices, one for each place along the axes, in NumPy's order."""
+def combine_slices(root: Hop, b: Bindings) -> Hop:
+    """Build the extremes of slices, one for each position along the reduced axes, in NumPy's order."""
     shape, axis = b["X"].meta.shape, b["axis"]
     parts = []
-    for places in product(*(range(shape[i]) for i in axis)):
+    for offsets in product(*(range(shape[i]) for i in axis)):
         index: list[tuple[object, ...]] = [("s", None, None, None)] * len(shape)
-        for i, place in zip(axis, places, strict=True):
-            index[i] = ("s", place, place + 1, None) if b["keepdims"] else ("i", place)
+        for i, offset in zip(axis, offsets, strict=True):
+            index[i] = ("s", offset, offset + 1, None) if b["keepdims"] else ("i", offset)
         parts.append(make("getitem", (b["X"],), root.line, index=tuple(index)))
-    return reduce(lambda p, q: make(_COMBINED[root.op.name], (p, q), root.line), parts)
+    return reduce(lambda p, q: make(_COMBINING_OPS[root.op.name], (p, q), root.line), parts)
 
 
-def nothing_to_join(root: Hop, b: Bound) -> bool:
-    """There are no elements along the axes."""
+def reduces_empty_axis(root: Hop, b: Bindings) -> bool:
+    """The reduced axes have no elements."""
     return any(b["X"].meta.shape[i] == 0 for i in b["axis"])
 
 
-def neutral(root: Hop, b: Bound) -> Hop:
-    """Build what NumPy begins with."""
+def neutral_element(root: Hop, b: Bindings) -> Hop:
+    """Build the neutral element of the aggregate."""
     return constant_like(root, 0 if root.op.name == "sum" else 1)
 
 
-_MOST_BLOCKS = 8
-_MANY_RESULTS = 1 << 10  # for fewer, NumPy's loops are as good
-BLOCKS = RuleSet([
-    *(Rule(f"{name}-of-joined", _agg(name, once(ops.concatenate(X, MORE, axis=JOINED)), **_OVER),
-           build=combined,
-           when=free_along_the_joint, doc="block by block, nothing is joined in memory")
-      for name in _COMBINED),
-    Rule("total-of-joined", ops.sum(once(ops.concatenate(X, MORE, axis=JOINED)), **_OVER), build=combined,
-         when=floats_along_the_joint, exactness="rounding",
-         doc="block by block, nothing is joined in memory; sums are added up in another order"),
-    *(Rule(f"{name}-of-few", _agg(name, X, **_OVER), build=from_slices, when=few_apart,
-           doc="NumPy visits a few elements at a time; slices are joined in a loop over all results")
+_MAX_BLOCKS = 8
+_MIN_RESULTS = 1 << 10  # for fewer, NumPy's loops are as fast
+BLOCK_RULES = RuleSet([
+    *(Rule(f"{name}-of-joined",
+           _aggregate(name, single_use(ops.concatenate(X, MORE, axis=CONCAT_AXIS)), **_AXIS_ATTRS),
+           build=combine_block_aggregates, when=reduces_concat_axis_in_any_order,
+           doc="block by block, without concatenation in memory")
+      for name in _COMBINING_OPS),
+    Rule("total-of-joined", ops.sum(single_use(ops.concatenate(X, MORE, axis=CONCAT_AXIS)), **_AXIS_ATTRS),
+         build=combine_block_aggregates, when=reduces_concat_axis_of_floats, exactness="rounding",
+         doc="block by block, without concatenation in memory; the order of addition differs"),
+    *(Rule(f"{name}-of-few", _aggregate(name, X, **_AXIS_ATTRS), build=combine_slices,
+           when=reduces_few_strided_floats,
+           doc="NumPy's inner loops have few iterations; slices are combined in one loop over all results")
       for name in ("min", "max")),
-    *(Rule(f"{name}-over-nothing", _agg(name, X, **_OVER), build=neutral, when=nothing_to_join,
-           doc="no element, the neutral one") for name in ("sum", "prod")),
+    *(Rule(f"{name}-over-nothing", _aggregate(name, X, **_AXIS_ATTRS), build=neutral_element,
+           when=reduces_empty_axis, doc="the reduction of no elements is the neutral one")
+      for name in ("sum", "prod")),
 ])
 
-EXTREMES_AND_BLOCKS = ORDERINGS + BLOCKS
+ORDERING_AND_BLOCK_RULES = ORDERING_RULES + BLOCK_RULES
 
 
 C = Var("C")
@@ -205,123 +213,118 @@ INTP = np.dtype(np.intp)
 HALF, SINGLE, DOUBLE = map(np.dtype, (np.float16, np.float32, np.float64))
 
 # --------------------------------------------------------------------------- mean, var, std
-# Spelled out exactly as numpy/_core/_methods.py computes them; so they fuse with what makes
-# their operand. The quotient by an integer count is float64 also for smaller floats.
+# Expanded exactly as in numpy/_core/_methods.py, so that they fuse with their operand. The quotient by an
+# integer count is float64 also for smaller floats.
 
 
-def as_dtype(hop: Hop, dtype: np.dtype, line: Any) -> Hop:
-    """Return `hop` in `dtype`."""
+def cast_to(hop: Hop, dtype: np.dtype, line: Any) -> Hop:
+    """Return `hop` cast to `dtype`, or `hop` itself if it has that dtype."""
     return hop if hop.meta.dtype == dtype else make("cast", (hop,), line, dtype=dtype)
 
 
-def over_count(total: Hop, count: Hop, dtype: np.dtype, line: Any) -> Hop:
+def divide_by_count(total: Hop, count: Hop, dtype: np.dtype, line: Any) -> Hop:
     """Return total / count, rounded to `dtype`."""
-    return as_dtype(apply("divide", total, count, line=line), dtype, line)
+    return cast_to(apply("divide", total, count, line=line), dtype, line)
 
 
-def _sum(x: Hop, root: Hop, keepdims: bool) -> Hop:
+def _sum_over_axis(x: Hop, root: Hop, keepdims: bool) -> Hop:
     return make("sum", (x,), root.line, axis=root.attr("axis"), keepdims=keepdims)
 
 
-def spelled_mean(root: Hop, b: Bound) -> Hop:
+def expand_mean(root: Hop, b: Bindings) -> Hop:
     """Build the sum divided by the count; float16 is summed in float32."""
     x, line = b["X"], root.line
-    given = x.meta.dtype
-    working = SINGLE if given == HALF else given if given.kind in "fc" else DOUBLE
-    total = _sum(as_dtype(x, working, line), root, b["keepdims"])
+    source = x.meta.dtype
+    working = SINGLE if source == HALF else source if source.kind in "fc" else DOUBLE
+    total = _sum_over_axis(cast_to(x, working, line), root, b["keepdims"])
     count = make("count", (x,), line, axis=b["axis"])
-    if given == HALF and root.meta.shape:
-        return as_dtype(over_count(total, count, SINGLE, line), HALF, line)
-    return over_count(total, count, root.meta.dtype, line)
+    if source == HALF and root.meta.shape:
+        return cast_to(divide_by_count(total, count, SINGLE, line), HALF, line)
+    return divide_by_count(total, count, root.meta.dtype, line)
 
 
-def spelled_var(root: Hop, b: Bound) -> Hop:
+def expand_var(root: Hop, b: Bindings) -> Hop:
     """Build the two-pass variance: the mean first, then the mean of the squared deviations."""
     x, line = b["X"], root.line
     working = x.meta.dtype if x.meta.dtype.kind == "f" else DOUBLE
     count = make("count", (x,), line, axis=b["axis"])
-    wide = as_dtype(x, working, line)
-    mean = over_count(_sum(wide, root, True), count, working, line)
+    wide = cast_to(x, working, line)
+    mean = divide_by_count(_sum_over_axis(wide, root, True), count, working, line)
     square = make("square", (make("subtract", (wide, mean), line),), line)
-    total = _sum(square, root, b["keepdims"])
-    return over_count(total, _less_ddof(count, root), root.meta.dtype, line)
+    total = _sum_over_axis(square, root, b["keepdims"])
+    return divide_by_count(total, _subtract_ddof(count, root), root.meta.dtype, line)
 
 
-def spelled_std(root: Hop, b: Bound) -> Hop:
+def expand_std(root: Hop, b: Bindings) -> Hop:
     """Build the square root of the variance."""
-    return make("sqrt", (spelled_var(root, b),), root.line)
+    return make("sqrt", (expand_var(root, b),), root.line)
 
 
 def _ddof(root: Hop) -> Any:
     return dict(root.attrs).get("ddof", 0)
 
 
-def _less_ddof(count: Hop, root: Hop) -> Hop:
-    """Return count - ddof; NumPy's lower limit of 0 is not reached."""
+def _subtract_ddof(count: Hop, root: Hop) -> Hop:
+    """Return count - ddof; the condition of the rule guarantees that it is positive."""
     ddof = _ddof(root)
     if ddof == 0:
         return count
-    lost = const(ddof, DOUBLE if isinstance(ddof, float) else INTP)
-    return apply("subtract", count, lost, line=root.line)
+    lost_degrees = const(ddof, DOUBLE if isinstance(ddof, float) else INTP)
+    return apply("subtract", count, lost_degrees, line=root.line)
 
 
-def enough(root: Hop, b: Bound) -> bool:
-    """More elements than degrees of freedom lost, for all sizes; NumPy warns if there are not."""
+def has_enough_elements(root: Hop, b: Bindings) -> bool:
+    """There are more elements than `ddof`, for all sizes; otherwise NumPy warns."""
     ddof = _ddof(root)
-    known = isinstance(ddof, (int, float, np.integer))
-    return known and bool(least_count(b["X"], b["axis"]) > max(ddof, 0))
+    is_number = isinstance(ddof, (int, float, np.integer))
+    return is_number and bool(min_reduced_elements(b["X"], b["axis"]) > max(ddof, 0))
 
 
-def sums_alike(root: Hop, b: Bound) -> bool:
-    """`enough`, and NumPy's own cast while it sums does not show.
+def sums_bit_identically(root: Hop, b: Bindings) -> bool:
+    """There are more elements than `ddof`, and NumPy's buffered cast does not affect the sum.
 
-    It casts and sums in pieces of 8192, which for float16 and for integers of 32 bits and more
-    is another order of roundings than casting all and summing pairwise.
+    NumPy casts and sums in buffers of 8192 elements, which for float16 and for integers of 32 bits and more
+    rounds in another order than casting everything and summing pairwise.
     """
-    known = "?bBhHfdFD" if root.op.name == "mean" else "?bBhHfde"
-    return enough(root, b) and b["X"].meta.dtype.char in known
+    chars = "?bBhHfdFD" if root.op.name == "mean" else "?bBhHfde"
+    return has_enough_elements(root, b) and b["X"].meta.dtype.char in chars
 
 
-def sums_nearly_alike(root: Hop, b: Bound) -> bool:
-    """`enough`, for the dtypes that `sums_alike` leaves out."""
-    return enough(root, b) and b["X"].meta.dtype.char in "iIlLqQe"
+def sums_in_other_order(root: Hop, b: Bindings) -> bool:
+    """There are more elements than `ddof`, and NumPy's buffered cast affects the rounding of the sum."""
+    return has_enough_elements(root, b) and b["X"].meta.dtype.char in "iIlLqQe"
 
 
-_BUILDERS = {"mean": spelled_mean, "var": spelled_var, "std": spelled_std}
+_BUILDERS = {"mean": expand_mean, "var": expand_var, "std": expand_std}
 
 
-def _statistic(name: str) -> App:
-    built: App = getattr(ops, name)(X, axis=AXIS, keepdims=KEEPDIMS)
-    return built
-
-
-STATISTICS = RuleSet([
-    *(Rule(f"{name}-spelled-out", _statistic(name), build=build, when=sums_alike,
-           doc="bit for bit what NumPy does, in operators that fuse")
+STATISTICS_RULES = RuleSet([
+    *(Rule(f"{name}-spelled-out", _aggregate(name, X, **_AXIS_ATTRS), build=build, when=sums_bit_identically,
+           doc="NumPy's algorithm, bit for bit, in operators that fuse")
       for name, build in _BUILDERS.items()),
-    *(Rule(f"{name}-spelled-out-wide", _statistic(name), build=build, when=sums_nearly_alike,
-           exactness="rounding",
-           doc="the same where NumPy sums in pieces of 8192; pairwise is at least as exact")
+    *(Rule(f"{name}-spelled-out-wide", _aggregate(name, X, **_AXIS_ATTRS), build=build,
+           when=sums_in_other_order, exactness="rounding",
+           doc="the same for dtypes that NumPy sums in buffers of 8192; pairwise is at least as accurate")
       for name, build in _BUILDERS.items()),
 ])
 
 # --------------------------------------------------------------------------- counts
-# A count needs lengths only. Asked of the value itself it would keep that from being fused away.
+# A count needs axis lengths only. Taken from the value itself, it would force the value to be materialised.
 
 Sources = list[tuple[Hop, tuple[int, ...]]]
 
 
-def counted_below(root: Hop, b: Bound) -> bool:
-    """The lengths are those of operands of X, or there is nothing to count."""
+def can_count_operands(root: Hop, b: Bindings) -> bool:
+    """The axis lengths are those of operands of X, or all counted axes have length 1."""
     x, axis = b["X"], b["axis"]
-    return not axis or any(x.meta.shape[i] == 1 for i in axis) or _sources(x, axis) is not None
+    return not axis or any(x.meta.shape[i] == 1 for i in axis) or _length_sources(x, axis) is not None
 
 
-def count_of_operands(root: Hop, b: Bound) -> Hop:
-    """Build the product of counts asked of the operands of X."""
+def count_operands(root: Hop, b: Bindings) -> Hop:
+    """Build the product of counts of the operands of X."""
     x = b["X"]
     axis = tuple(i for i in b["axis"] if x.meta.shape[i] != 1)
-    sources = _sources(x, axis) if axis else []
+    sources = _length_sources(x, axis) if axis else []
     if sources is None:
         return make("count", (x,), root.line, axis=axis)
     counts = [make("count", (hop,), root.line, axis=axes) for hop, axes in sources]
@@ -331,85 +334,82 @@ def count_of_operands(root: Hop, b: Bound) -> Hop:
     return result
 
 
-def _sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
-    """Operands of `x` and their axes whose lengths multiply to those of `axis`, None if unknown."""
+def _length_sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
+    """Return operands of `x` with axes whose lengths multiply to that of `axis`; None if there are none."""
     if x.op.name == "transpose":
         return [(x.inputs[0], tuple(sorted(x.attr("axes")[i] for i in axis)))]
     if x.op.kind is Kind.CELL:
-        return _cell_sources(x, axis)
+        return _cell_length_sources(x, axis)
     if x.op.name == "matmul" and x.inputs[0].meta.ndim == x.inputs[1].meta.ndim == 2:
         return [(x.inputs[i], (i,)) for i in axis]
     if x.op.kind is Kind.AGG and not x.attr("keepdims"):
-        kept = [i for i in range(x.inputs[0].meta.ndim) if i not in x.attr("axis")]
-        return [(x.inputs[0], tuple(kept[i] for i in axis))]
+        remaining = [i for i in range(x.inputs[0].meta.ndim) if i not in x.attr("axis")]
+        return [(x.inputs[0], tuple(remaining[i] for i in axis))]
     return None
 
 
-def _cell_sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
-    """One operand of the full shape, leaves first, or for each axis one that has its length."""
+def _cell_length_sources(x: Hop, axis: tuple[int, ...]) -> Sources | None:
+    """Return one operand of the full shape, preferably a leaf, or for each axis an operand of its length."""
     same = [i for i in x.inputs if i.meta.shape == x.meta.shape]
     if same:
-        return [(min(same, key=_is_no_leaf), axis)]
-    found: Sources = []
+        return [(min(same, key=_is_computed), axis)]
+    sources: Sources = []
     for i in axis:
         for operand in x.inputs:
             j = i - (x.meta.ndim - operand.meta.ndim)
             if j >= 0 and operand.meta.shape[j] == x.meta.shape[i]:
-                found.append((operand, (j,)))
+                sources.append((operand, (j,)))
                 break
-    return found if len(found) == len(axis) else None
+    return sources if len(sources) == len(axis) else None
 
 
-def _is_no_leaf(hop: Hop) -> bool:
+def _is_computed(hop: Hop) -> bool:
     return hop.op.kind is not Kind.LEAF
 
 
-COUNTS = RuleSet([
-    Rule("count-below", ops.count(X, axis=AXIS), build=count_of_operands, when=counted_below,
-         doc="lengths come from the operands, so that the value itself need not be kept"),
+COUNT_RULES = RuleSet([
+    Rule("count-below", ops.count(X, axis=AXIS), build=count_operands, when=can_count_operands,
+         doc="lengths come from the operands, so that the value itself need not be materialised"),
 ])
 
-# --------------------------------------------------------------------------- moves that do nothing
+# --------------------------------------------------------------------------- identities
 
 
-def dead_choice(root: Hop, b: Bound) -> bool:
-    """X has the result's shape, and the condition can be dropped unseen.
+def condition_is_droppable(root: Hop, b: Bindings) -> bool:
+    """X has the shape of the result, and computing the condition raises no warning.
 
-    A condition of two dimensions has a say in the memory order of the result.
+    A condition of two dimensions can affect the memory order of the result.
     """
     condition: Hop = b["C"]
-    return same_shape(root, b) and condition.meta.ndim < 2 and silent(condition)
+    return x_has_result_shape(root, b) and condition.meta.ndim < 2 and is_droppable(condition)
 
 
-def over_one(root: Hop, b: Bound) -> bool:
-    """Every axis joined has length 1, and one element is its own aggregate.
+def reduces_single_elements(root: Hop, b: Bindings) -> bool:
+    """Every reduced axis has length 1, and the aggregate of one element is that element.
 
-    The float sum is not: it starts from 0.0, which turns -0.0 into 0.0; nor is the complex product,
-    which starts from 1 + 0j: infinity times that 0 is NaN.
+    That excludes the float sum, which starts from 0.0 and turns -0.0 into 0.0, and the complex product,
+    which starts from 1 + 0j: infinity times 0 is NaN.
     """
-    alone = all(b["X"].meta.shape[i] == 1 for i in b["axis"]) and b["axis"] != ()
+    all_single = all(b["X"].meta.shape[i] == 1 for i in b["axis"]) and b["axis"] != ()
     if root.op.name == "prod" and root.meta.dtype.kind == "c":
         return False
-    return alone and (root.op.name != "sum" or order_free(root.meta.dtype))
+    return all_single and (root.op.name != "sum" or has_associative_sum(root.meta.dtype))
 
 
-def reshaped(root: Hop, b: Bound) -> Hop:
+def reshape_x(root: Hop, b: Bindings) -> Hop:
     """Build X in the shape of the result."""
     return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
 
 
-def _agg_dynamic(name: str) -> App:
-    built: App = getattr(ops, name)(X, axis=AXIS, keepdims=KEEPDIMS)
-    return built
-
-
-NOTHING = RuleSet([
-    Rule("reshape-to-same", ops.reshape(X), X, when=same_shape, doc="it has that shape"),
-    Rule("broadcast-to-same", ops.broadcast_to(X), X, when=same_shape, doc="it has that shape"),
-    Rule("where-of-same", ops.where(C, X, X), X, when=dead_choice,
-         doc="both branches are one value; the condition must not be able to warn"),
-    *(Rule(f"{name}-over-one", _agg_dynamic(name), build=reshaped, when=over_one, doc="nothing to join")
+IDENTITY_RULES = RuleSet([
+    Rule("reshape-to-same", ops.reshape(X), X, when=x_has_result_shape, doc="it has that shape already"),
+    Rule("broadcast-to-same", ops.broadcast_to(X), X, when=x_has_result_shape,
+         doc="it has that shape already"),
+    Rule("where-of-same", ops.where(C, X, X), X, when=condition_is_droppable,
+         doc="both branches are the same value; the condition must not be able to warn"),
+    *(Rule(f"{name}-over-one", _aggregate(name, X, **_AXIS_ATTRS), build=reshape_x,
+           when=reduces_single_elements, doc="a single element is its own aggregate")
       for name in ("sum", "prod", "min", "max", "any", "all")),
 ])
 
-SIZED = STATISTICS + COUNTS + NOTHING
+SIZE_DEPENDENT_RULES = STATISTICS_RULES + COUNT_RULES + IDENTITY_RULES

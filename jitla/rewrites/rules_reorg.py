@@ -1,4 +1,8 @@
-"""Rewrite rules of reorganisations: transposes, slices, rolls, and operations at stored positions."""
+"""Rewrite rules of data movement: transposes, reshapes, slices, rolls, and sampling at stored positions.
+
+Whole-DAG rules: matrix products that are only sampled (SDDMM), slices pushed through element-wise operators,
+and rolls read from one copy with a halo.
+"""
 
 from __future__ import annotations
 
@@ -29,60 +33,72 @@ from jitla.hops import (
     topo,
     uses,
 )
-from jitla.rewrites.conditions import any_order, owns
-from jitla.rewrites.rule import App, AttrVar, Bound, Hook, Rule, RuleSet, Var, check, once, ops
+from jitla.rewrites.conditions import is_order_insensitive, owns_memory
+from jitla.rewrites.rule import (
+    App,
+    AttrVar,
+    Bindings,
+    Hook,
+    Rule,
+    RuleSet,
+    Var,
+    check_type_unchanged,
+    ops,
+    single_use,
+)
 
 X = Var("X")
 AXIS, KEEPDIMS, AXES, INNER, SHAPE, INDEX = map(
     AttrVar, ("axis", "keepdims", "axes", "inner", "shape", "index"))
 
-# --------------------------------------------------------------------------- reorganisations
+# --------------------------------------------------------------------------- views and copies
 
 
-def one_permutation(root: Hop, b: Bound) -> Hop:
-    """Build the transpose that does what the two do one after the other."""
+def compose_permutations(root: Hop, b: Bindings) -> Hop:
+    """Build the transpose that composes the two."""
     axes = tuple(b["inner"][i] for i in b["axes"])
     return make("transpose", (b["X"],), root.line, axes=axes)
 
 
-def in_order(root: Hop, b: Bound) -> bool:
-    """The axes stay where they are."""
+def is_identity_permutation(root: Hop, b: Bindings) -> bool:
+    """The permutation is the identity."""
     return bool(b["axes"] == tuple(range(len(b["axes"]))))
 
 
-def in_root_shape(root: Hop, b: Bound) -> Hop:
+def reshape_x(root: Hop, b: Bindings) -> Hop:
     """Build X in the shape of the result."""
     return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
 
 
-def plain_slices(root: Hop, b: Bound) -> bool:
-    """Both leave out elements at the ends, or between, as many whatever the sizes are."""
+def are_size_independent_slices(root: Hop, b: Bindings) -> bool:
+    """Both slices skip the same elements, counted from the ends, for all sizes."""
     return sections_of_index(b["inner"]) is not None and sections_of_index(b["index"]) is not None
 
 
-def one_slice(root: Hop, b: Bound) -> Hop:
-    """Build the slice that does what the two do one after the other."""
+def compose_slices(root: Hop, b: Bindings) -> Hop:
+    """Build the slice that composes the two."""
     both = [sections_of_index(b[name]) or [] for name in ("inner", "index")]
     index = tuple(inner.then(outer).item for inner, outer in zip_longest(*both, fillvalue=WHOLE_AXIS))
     return make("getitem", (b["X"],), root.line, index=index)
 
 
-MOVES = RuleSet([
-    Rule("t-of-t", ops.transpose(ops.transpose(X, axes=INNER), axes=AXES), build=one_permutation,
-         doc="two permutations are one"),
-    Rule("t-in-order", ops.transpose(X, axes=AXES), X, when=in_order, doc="nothing moves"),
+MOVE_RULES = RuleSet([
+    Rule("t-of-t", ops.transpose(ops.transpose(X, axes=INNER), axes=AXES), build=compose_permutations,
+         doc="permutations compose"),
+    Rule("t-in-order", ops.transpose(X, axes=AXES), X, when=is_identity_permutation,
+         doc="the identity permutation"),
     Rule("reshape-of-reshape",
          ops.reshape(ops.reshape(X), shape=SHAPE), ops.reshape(X, shape=SHAPE),
          doc="the row-major order is the same in every shape"),
-    Rule("ravel-as-reshape", ops.ravel(X), build=in_root_shape, doc="one form for both"),
-    Rule("flip-of-flip", ops.flip(ops.flip(X, axis=AXIS), axis=AXIS), X, doc="reversed twice"),
+    Rule("ravel-as-reshape", ops.ravel(X), build=reshape_x, doc="a canonical form for both"),
+    Rule("flip-of-flip", ops.flip(ops.flip(X, axis=AXIS), axis=AXIS), X, doc="two reversals cancel"),
     Rule("squeeze-of-expand", ops.squeeze(ops.expand_dims(X, axis=AXIS), axis=AXIS), X,
          doc="the axes inserted are the ones dropped"),
-    Rule("slice-of-slice", ops.getitem(ops.getitem(X, index=INNER), index=INDEX), build=one_slice,
-         when=plain_slices,
-         doc="what is left out at both ends adds up, steps multiply"),
+    Rule("slice-of-slice", ops.getitem(ops.getitem(X, index=INNER), index=INDEX), build=compose_slices,
+         when=are_size_independent_slices,
+         doc="margins add, steps multiply"),
     Rule("broadcast-of-broadcast", ops.broadcast_to(ops.broadcast_to(X), shape=SHAPE),
-         ops.broadcast_to(X, shape=SHAPE), doc="repeated once is enough"),
+         ops.broadcast_to(X, shape=SHAPE), doc="one broadcast suffices"),
 ])
 
 # --------------------------------------------------------------------------- aggregates
@@ -90,80 +106,81 @@ MOVES = RuleSet([
 _AGGREGATES = ("sum", "prod", "min", "max", "any", "all")
 
 
-def _moved_axes(b: Bound) -> tuple[int, ...]:
-    """The axes of X that the aggregate joins."""
+def _axes_before_transpose(b: Bindings) -> tuple[int, ...]:
+    """Return the axes of X that the aggregate reduces."""
     return tuple(sorted(b["axes"][i] for i in b["axis"]))
 
 
-def axes_follow(root: Hop, b: Bound) -> bool:
-    """The axes that remain have the same order in X."""
-    rest = [a for i, a in enumerate(b["axes"]) if i not in b["axis"]]
-    kept = b["axes"] == tuple(range(len(b["axes"]))) if b["keepdims"] else rest == sorted(rest)
-    return kept or b["keepdims"] and not rest
+def keeps_axis_order(root: Hop, b: Bindings) -> bool:
+    """The remaining axes have the same order in X."""
+    remaining = [a for i, a in enumerate(b["axes"]) if i not in b["axis"]]
+    in_order = b["axes"] == tuple(range(len(b["axes"]))) if b["keepdims"] else remaining == sorted(remaining)
+    return in_order or b["keepdims"] and not remaining
 
 
-def same_order(root: Hop, b: Bound) -> bool:
-    """The axes that remain have the same order in X, which is fresh memory, unless any order will do.
+def keeps_memory_order(root: Hop, b: Bindings) -> bool:
+    """The remaining axes have the same order in X, and X owns its memory or the order does not matter.
 
-    It does not where X has zero strides, as a broadcast argument may.
+    NumPy iterates in another order if X has zero strides, as a broadcast argument may.
     """
-    return axes_follow(root, b) and (any_order(root, b) or owns(b["X"]))
+    return keeps_axis_order(root, b) and (is_order_insensitive(root, b) or owns_memory(b["X"]))
 
 
-def joined_before(root: Hop, b: Bound) -> Hop:
-    """Build the aggregate of X over the axes as they are in X."""
-    return make(root.op.name, (b["X"],), root.line, axis=_moved_axes(b), keepdims=b["keepdims"])
+def reduce_untransposed(root: Hop, b: Bindings) -> Hop:
+    """Build the aggregate over the corresponding axes of X."""
+    return make(root.op.name, (b["X"],), root.line, axis=_axes_before_transpose(b), keepdims=b["keepdims"])
 
 
-def _all_axes(inner: tuple[int, ...], outer: tuple[int, ...], ndim: int) -> tuple[int, ...]:
-    """Axes of the operand that two aggregates join, the inner one without keepdims."""
-    left = [i for i in range(ndim) if i not in inner]
-    return tuple(sorted((*inner, *(left[i] for i in outer))))
+def _combined_axes(inner: tuple[int, ...], outer: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """Return the axes that two nested aggregates reduce, the inner one without keepdims."""
+    remaining = [i for i in range(ndim) if i not in inner]
+    return tuple(sorted((*inner, *(remaining[i] for i in outer))))
 
 
-def total_of_fresh(root: Hop, b: Bound) -> bool:
-    """All is joined and X contiguous: NumPy sums pairwise then, which is at least as exact."""
-    return root.meta.shape == () and owns(b["X"])
+def reduces_contiguous_to_scalar(root: Hop, b: Bindings) -> bool:
+    """The result is a scalar and X is contiguous: NumPy then sums pairwise, at least as accurately."""
+    return root.meta.shape == () and owns_memory(b["X"])
 
 
-def joined_once(root: Hop, b: Bound) -> Hop:
+def reduce_once(root: Hop, b: Bindings) -> Hop:
     """Build one aggregate over both sets of axes."""
-    axis = _all_axes(b["inner"], b["axis"], b["X"].meta.ndim)
+    axis = _combined_axes(b["inner"], b["axis"], b["X"].meta.ndim)
     return make(root.op.name, (b["X"],), root.line, axis=axis, keepdims=False)
 
 
-def _agg(name: str, *args: App | Var, **attrs: object) -> App:
+def _aggregate(name: str, *args: App | Var, **attrs: object) -> App:
+    """Return the pattern of an aggregate."""
     built: App = getattr(ops, name)(*args, **attrs)
     return built
 
 
-AGGREGATES = RuleSet([
-    *(Rule(f"{name}-of-t", _agg(name, ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
-           build=joined_before, when=same_order,
-           doc="the aggregate names its axes, no need to move them")
+AGGREGATE_RULES = RuleSet([
+    *(Rule(f"{name}-of-t", _aggregate(name, ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
+           build=reduce_untransposed, when=keeps_memory_order,
+           doc="the aggregate names its axes; the transpose is redundant")
       for name in _AGGREGATES),
     Rule("sum-of-t-view", ops.sum(ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
-         build=joined_before, when=axes_follow, exactness="rounding",
-         doc="the same for arguments and views, whose strides may be zero: then the order differs"),
+         build=reduce_untransposed, when=keeps_axis_order, exactness="rounding",
+         doc="the same for arguments and views; with zero strides the order of addition differs"),
     *(Rule(f"{name}-of-{name}",
-           _agg(name, _agg(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
-           build=joined_once, when=any_order, doc="one aggregate over both sets of axes")
+           _aggregate(name, _aggregate(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
+           build=reduce_once, when=is_order_insensitive, doc="one aggregate over both sets of axes")
       for name in _AGGREGATES),
     Rule("total-of-sum",
-         ops.sum(once(ops.sum(X, axis=INNER, keepdims=False)), axis=AXIS, keepdims=False),
-         build=joined_once, when=total_of_fresh, exactness="rounding",
+         ops.sum(single_use(ops.sum(X, axis=INNER, keepdims=False)), axis=AXIS, keepdims=False),
+         build=reduce_once, when=reduces_contiguous_to_scalar, exactness="rounding",
          doc="one pairwise sum over everything; roundings differ, overflow of partial sums may"),
 ])
 
-STRUCTURE = MOVES + AGGREGATES
+MOVE_AND_AGGREGATE_RULES = MOVE_RULES + AGGREGATE_RULES
 
 
 A, B, STARTS, COLUMNS = Var("A"), Var("B"), Var("STARTS"), Var("COLUMNS")
 SWAP = (1, 0)
 
 
-def _at(x: Hop, shape: tuple[int, ...], b: Bound, root: Hop) -> Hop:
-    """Return what `x`, broadcast to `shape`, has at the positions."""
+def _sample_operand(x: Hop, shape: tuple[int, ...], b: Bindings, root: Hop) -> Hop:
+    """Return the elements of `x`, broadcast to `shape`, at the positions."""
     starts, columns, line = b["STARTS"], b["COLUMNS"], root.line
     if x.meta.size == 1:
         return x if x.meta.shape == () else make("reshape", (x,), line, shape=())
@@ -174,44 +191,45 @@ def _at(x: Hop, shape: tuple[int, ...], b: Bound, root: Hop) -> Hop:
     return make("by_column", (make("reshape", (x,), line, shape=shape[1:]), columns), line)
 
 
-def element_wise(root: Hop, b: Bound) -> bool:
-    """X is computed element by element, and an operand of its shape or a line of it stays an array."""
+def is_array_cell(root: Hop, b: Bindings) -> bool:
+    """X is computed element-wise, and at least one operand is not a scalar."""
     x = b["X"]
     return x.op.kind is Kind.CELL and any(i.meta.size > 1 for i in x.inputs)
 
 
-def cell_of_samples(root: Hop, b: Bound) -> Hop:
-    """Build the operation on what its operands have at the positions."""
+def apply_to_samples(root: Hop, b: Bindings) -> Hop:
+    """Build the operator applied to its operands at the positions."""
     x = b["X"]
-    return make(x.op.name, tuple(_at(i, x.meta.shape, b, root) for i in x.inputs), x.line, **dict(x.attrs))
+    operands = tuple(_sample_operand(i, x.meta.shape, b, root) for i in x.inputs)
+    return make(x.op.name, operands, x.line, **dict(x.attrs))
 
 
-def repeated(root: Hop, b: Bound) -> bool:
-    """X is more than one element, repeated."""
+def repeats_several_elements(root: Hop, b: Bindings) -> bool:
+    """X has more than one element."""
     return bool(b["X"].meta.size > 1)
 
 
-def line_of_samples(root: Hop, b: Bound) -> Hop:
-    """Build what the repeated values have at the positions."""
-    return _at(b["X"], root.inputs[0].meta.shape, b, root)
+def sample_repeated_values(root: Hop, b: Bindings) -> Hop:
+    """Build the elements of X at the positions, broadcast."""
+    return _sample_operand(b["X"], root.inputs[0].meta.shape, b, root)
 
 
-def turnable(root: Hop, b: Bound) -> bool:
-    """X is computed element by element, or repeats a line, and none of its operands is transposed."""
+def can_transpose_operands(root: Hop, b: Bindings) -> bool:
+    """X is a matrix that is computed element-wise or broadcast."""
     x = b["X"]
     return x.meta.ndim == 2 and (x.op.kind is Kind.CELL or x.op.name == "broadcast_to")
 
 
-def sample_of_turned(root: Hop, b: Bound) -> Hop:
-    """Build the elements of X with its operands transposed."""
+def sample_transposed(root: Hop, b: Bindings) -> Hop:
+    """Build the samples of X with its operands transposed."""
     x = b["X"]
-    inputs = tuple(_turned(i, x.line) for i in x.inputs)
+    inputs = tuple(_transpose_operand(i, x.line) for i in x.inputs)
     attrs = dict(x.attrs) | ({"shape": x.meta.shape[::-1]} if x.op.name == "broadcast_to" else {})
     return make("sampled", (make(x.op.name, inputs, x.line, **attrs), b["STARTS"], b["COLUMNS"]), root.line)
 
 
-def _turned(x: Hop, line: Any) -> Hop:
-    """Return the transposed of `x`, which takes part in a result of two dimensions."""
+def _transpose_operand(x: Hop, line: Any) -> Hop:
+    """Return the transpose of `x`, an operand of a result of two dimensions."""
     if x.meta.ndim == 0:
         return x
     if x.meta.ndim == 1:
@@ -225,89 +243,94 @@ def _turned(x: Hop, line: Any) -> Hop:
 
 
 def sample_products(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
-    """Return `roots` with products that are asked for at stored positions only computed there.
+    """Return `roots` with matrix products that are only sampled computed at the sampled positions only.
 
-    A product is formed where something else needs all of it, and where that is cheaper.
+    This is a sampled dense-dense matrix product (SDDMM). The full product is kept if it has other users or
+    is cheaper.
     """
-    made: dict[Hop, Hop] = {}
+    sampled: dict[Hop, Hop] = {}
     users = uses(roots)
-    for matmul in [h for h in users if h.op.name == "matmul" and _is_of_matrices(h)]:
-        samples = _samples(matmul, users, roots)
-        if samples and _costs_less(matmul, samples):
+    for matmul in [h for h in users if h.op.name == "matmul" and _is_matrix_product(h)]:
+        samples = _sampling_users(matmul, users, roots)
+        if samples and _is_cheaper_sampled(matmul, samples):
             for sample in samples:
-                after = _product_at(sample)
-                check(SAMPLED_PRODUCT, sample, after)
-                if hook(SAMPLED_PRODUCT, sample, after):
-                    made[sample] = after
-    return substitute(roots, made) if made else roots
+                after = _build_sampled_product(sample)
+                check_type_unchanged(SAMPLED_PRODUCT_RULE, sample, after)
+                if hook(SAMPLED_PRODUCT_RULE, sample, after):
+                    sampled[sample] = after
+    return substitute(roots, sampled) if sampled else roots
 
 
-def _is_of_matrices(product: Hop) -> bool:
+def _is_matrix_product(product: Hop) -> bool:
     return all(i.meta.ndim == 2 and i.meta.dtype.kind == "f" for i in product.inputs)
 
 
-def _samples(product: Hop, users: Mapping[Hop, Sequence[Hop]], roots: tuple[Hop, ...]) -> list[Hop]:
-    """Return what asks for elements of `product` only; nothing if something asks for it all."""
-    found: list[Hop] = []
-    for view in (product, *(u for u in users[product] if _swaps(u))):
-        asking = [u for u in users[view] if u is not view and not (view is product and _swaps(u))]
-        if view in roots or any(u.op.name != "sampled" or u.inputs[0] is not view for u in asking):
+def _sampling_users(product: Hop, users: Mapping[Hop, Sequence[Hop]], roots: tuple[Hop, ...]) -> list[Hop]:
+    """Return the samples of `product`; none if it has any other user."""
+    samples: list[Hop] = []
+    for view in (product, *(u for u in users[product] if _is_matrix_transpose(u))):
+        users_of_view = [u for u in users[view]
+                         if u is not view and not (view is product and _is_matrix_transpose(u))]
+        if view in roots or any(u.op.name != "sampled" or u.inputs[0] is not view for u in users_of_view):
             return []
-        found += asking
-    return list(dict.fromkeys(found))
+        samples += users_of_view
+    return list(dict.fromkeys(samples))
 
 
-def _swaps(hop: Hop) -> bool:
+def _is_matrix_transpose(hop: Hop) -> bool:
     return hop.op.name == "transpose" and hop.attr("axes") == SWAP
 
 
-def _costs_less(product: Hop, samples: list[Hop]) -> bool:
-    """Tell whether elements of `product` are computed one by one in less time than all of them.
+def _is_cheaper_sampled(product: Hop, samples: list[Hop]) -> bool:
+    """Return whether the samples of `product` are cheaper than the full product.
 
-    BLAS takes less for each, but a product has to be written to new memory and read again.
+    BLAS is faster per element, but the full product is written to new memory and read again.
     """
     (rows, depth), columns = product.inputs[0].meta.shape, product.inputs[1].meta.shape[1]
     size, machine = product.meta.dtype.itemsize, REFERENCE_MACHINE
-    flat = 2.0 * rows * columns * depth * size / 8 / machine.product
-    whole = rows * columns * size
-    formed = flat + whole * machine.fault + machine.writing(whole, whole) + machine.reading(whole, whole)
-    apart = sum(flops(_product_at(s)) * size / 8 - flops(s) for s in samples)
-    return apart * machine.unit < formed
+    computing = 2.0 * rows * columns * depth * size / 8 / machine.product
+    nbytes = rows * columns * size
+    memory = nbytes * machine.fault + machine.writing(nbytes, nbytes) + machine.reading(nbytes, nbytes)
+    sampled = sum(flops(_build_sampled_product(s)) * size / 8 - flops(s) for s in samples)
+    return sampled * machine.unit < computing + memory
 
 
-def _product_at(sample: Hop) -> Hop:
-    """Return the products that `sample` asks for: of rows of one factor with columns of the other."""
+def _build_sampled_product(sample: Hop) -> Hop:
+    """Return `sample`, of a matrix product, as dot products of rows and columns of the factors."""
     product, starts, columns = sample.inputs
-    if _swaps(product):  # (A @ B).T is B.T @ A.T
-        across, down = product.inputs[0].inputs
-        return make("sampled_product", (_turned(down, sample.line), across, starts, columns), sample.line)
+    line = sample.line
+    if _is_matrix_transpose(product):  # (A @ B).T is B.T @ A.T
+        left, right = product.inputs[0].inputs
+        return make("sampled_product", (_transpose_operand(right, line), left, starts, columns), line)
     left, right = product.inputs
-    return make("sampled_product", (left, _turned(right, sample.line), starts, columns), sample.line)
+    return make("sampled_product", (left, _transpose_operand(right, line), starts, columns), line)
 
 
-SAMPLED_PRODUCT = Rule(
-    "sampled-of-matmul", ops.sampled(ops.matmul(A, B), STARTS, COLUMNS), across=sample_products,
+SAMPLED_PRODUCT_RULE = Rule(
+    "sampled-of-matmul", ops.sampled(ops.matmul(A, B), STARTS, COLUMNS), whole_dag=sample_products,
     exactness="rounding",
-    doc="the whole may be far larger than what is read of it; terms are added in another order")
-STORED = RuleSet([
-    Rule("sampled-of-cell", ops.sampled(X, STARTS, COLUMNS), build=cell_of_samples, when=element_wise,
-         doc="an element needs the elements at its place only"),
-    Rule("sampled-of-broadcast", ops.sampled(ops.broadcast_to(X), STARTS, COLUMNS), build=line_of_samples,
-         when=repeated, doc="the line that is repeated has them all"),
-    Rule("sampled-of-t", ops.sampled(ops.transpose(X, axes=SWAP), STARTS, COLUMNS), build=sample_of_turned,
-         when=turnable, doc="operands are transposed, which moves nothing"),
-    SAMPLED_PRODUCT,
+    doc="the product may be far larger than the samples; the order of addition differs")
+SAMPLING_RULES = RuleSet([
+    Rule("sampled-of-cell", ops.sampled(X, STARTS, COLUMNS), build=apply_to_samples, when=is_array_cell,
+         doc="an element depends only on the operands' elements at its position"),
+    Rule("sampled-of-broadcast", ops.sampled(ops.broadcast_to(X), STARTS, COLUMNS),
+         build=sample_repeated_values, when=repeats_several_elements,
+         doc="samples of a broadcast value are samples of the value"),
+    Rule("sampled-of-t", ops.sampled(ops.transpose(X, axes=SWAP), STARTS, COLUMNS), build=sample_transposed,
+         when=can_transpose_operands, doc="operands are transposed instead, as views"),
+    SAMPLED_PRODUCT_RULE,
 ])
 
 
-# Additions that are made for every byte that is not written and read: measured of values that stay in a
-# cache, and of larger ones.
-PER_BYTE, PER_FAR_BYTE, FAR = 1.8, 3.0, 4 << 20
-MOST_SIZES = 256  # small shapes for which it is looked what slices leave out
+# --------------------------------------------------------------------------- slices of element-wise values
+#: Additions that take as long as writing and reading one byte (measured): of values that fit the cache,
+#: of larger ones, and the size in bytes from which on they are larger.
+ADDITIONS_PER_CACHED_BYTE, ADDITIONS_PER_UNCACHED_BYTE, MIN_UNCACHED_BYTES = 1.8, 3.0, 4 << 20
+MAX_CHECKED_SHAPES = 256  # small shapes for which the coverage by slices is checked
 
 
-class _Found(NamedTuple):
-    """A value, the slices of it, and the cells it consists of."""
+class _SlicedCells(NamedTuple):
+    """A value, its slices with their margins, and the element-wise operators it is computed by."""
 
     value: Hop
     slices: Mapping[Hop, Margins]
@@ -315,31 +338,33 @@ class _Found(NamedTuple):
 
 
 def slice_operands(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
-    """Return `roots` with slices of cells made cells of slices, where that is cheaper."""
+    """Return `roots` with slices pushed through element-wise operators, if that is cheaper."""
     refused: set[Hop] = set()
-    while (found := _improvable(roots, refused)) is not None:
-        refused.add(found.value)
-        after = {view: _pushed(found, view) for view in found.slices}
+    while (sliced := _find_profitable(roots, refused)) is not None:
+        refused.add(sliced.value)
+        after = {view: _push_slice(sliced, view) for view in sliced.slices}
         for view, cell in after.items():
-            check(SLICED, view, cell)
-        if all([hook(SLICED, view, cell) for view, cell in after.items()]):
+            check_type_unchanged(SLICE_RULE, view, cell)
+        if all([hook(SLICE_RULE, view, cell) for view, cell in after.items()]):
             roots = substitute(roots, after)
     return roots
 
 
-def _improvable(roots: tuple[Hop, ...], refused: set[Hop]) -> _Found | None:
-    """Return the first value, operands first, whose slices could be cheaper."""
+def _find_profitable(roots: tuple[Hop, ...], refused: set[Hop]) -> _SlicedCells | None:
+    """Return the first value, operands first, whose slices are cheaper computed separately."""
     users = uses(roots)
     for hop in topo(roots):
         if hop.op.kind is Kind.CELL and hop.meta.shape and hop not in roots and hop not in refused:
-            found = _sliced(hop, users, roots)
-            if found is not None and _pays(found) and _misses_nothing(found):
-                return found
+            sliced = _collect_sliced_cells(hop, users, roots)
+            if sliced is not None and _is_profitable(sliced) and _covers_all_warnings(sliced):
+                return sliced
     return None
 
 
-def _sliced(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) -> _Found | None:
-    """Return the cells of `hop` and its slices if it is used for nothing but cells of these."""
+def _collect_sliced_cells(
+    hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop],
+) -> _SlicedCells | None:
+    """Return the element-wise operators and the slices of `hop`; None if it has other users."""
     slices: dict[Hop, Margins] = {}
     for view in users[hop]:
         cut = margins(view)
@@ -352,179 +377,188 @@ def _sliced(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) 
         cell = stack.pop()
         if cell.op.kind is not Kind.CELL or cell.meta.shape == ():
             continue
-        if not has_recipe(cell) or cell.op.transcendental or _looks_at_places(cell):
+        if not has_recipe(cell) or cell.op.transcendental or _depends_on_position(cell):
             return None
         cells.add(cell)
         stack += cell.inputs
-    alone = all(c is hop or c not in roots and cells.issuperset(users[c]) for c in cells)
-    return _Found(hop, slices, frozenset(cells)) if slices and alone else None
+    only_used_inside = all(c is hop or c not in roots and cells.issuperset(users[c]) for c in cells)
+    return _SlicedCells(hop, slices, frozenset(cells)) if slices and only_used_inside else None
 
 
-def _looks_at_places(cell: Hop) -> bool:
-    """Say whether NumPy may cast an element by where it lies: a float that no integer holds."""
+def _depends_on_position(cell: Hop) -> bool:
+    """Return whether the result of a cast may depend on the memory position: floats out of integer range."""
     whole = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
     return whole and cell.inputs[0].meta.dtype.kind in "fc"
 
 
-def _pays(found: _Found) -> bool:
-    """Say whether computing some elements several times takes less than writing and reading all once."""
-    meta = found.value.meta
-    work = sum(flops(c) for c in found.cells) / meta.size * (len(found.slices) - 1)
-    return work <= (PER_FAR_BYTE if meta.nbytes >= FAR else PER_BYTE) * meta.dtype.itemsize
+def _is_profitable(sliced: _SlicedCells) -> bool:
+    """Return whether recomputing elements of several slices is cheaper than writing and reading all once."""
+    meta = sliced.value.meta
+    work = sum(flops(c) for c in sliced.cells) / meta.size * (len(sliced.slices) - 1)
+    cached = meta.nbytes < MIN_UNCACHED_BYTES
+    per_byte = ADDITIONS_PER_CACHED_BYTE if cached else ADDITIONS_PER_UNCACHED_BYTE
+    return work <= per_byte * meta.dtype.itemsize
 
 
-def _misses_nothing(found: _Found) -> bool:
-    """Say whether NumPy could warn of no element that no slice has."""
-    if not any(map(possible_flags, found.cells)):
+def _covers_all_warnings(sliced: _SlicedCells) -> bool:
+    """Return whether every element that NumPy may warn of is in a slice."""
+    if not any(map(possible_flags, sliced.cells)):
         return True
-    cuts = list(found.slices.values())
+    cuts = list(sliced.slices.values())
     ranges = []
     for axis in zip(*cuts, strict=True):
         least = max(first + last for first, last in axis) + 1
-        # from here on, what lies between the margins of all is in every slice, and no size is different
+        # above these sizes the interior is in every slice: one size represents all larger ones
         ranges.append(range(least, max(f for f, _ in axis) + max(e for _, e in axis) + 2))
-    sizes = list(product(*ranges)) if np.prod([len(r) for r in ranges]) <= MOST_SIZES else []
-    return bool(sizes) and all(_covered(cuts, shape) for shape in sizes)
+    sizes = list(product(*ranges)) if np.prod([len(r) for r in ranges]) <= MAX_CHECKED_SHAPES else []
+    return bool(sizes) and all(_covers(cuts, shape) for shape in sizes)
 
 
-def _covered(cuts: Sequence[Margins], shape: tuple[int, ...]) -> bool:
-    """Say whether every element of an array of `shape` is in one of its slices."""
-    seen = np.zeros(shape, bool)
+def _covers(cuts: Sequence[Margins], shape: tuple[int, ...]) -> bool:
+    """Return whether every element of an array of `shape` is in one of its slices."""
+    covered = np.zeros(shape, bool)
     for cut in cuts:
-        seen[tuple(slice(first, n - last) for (first, last), n in zip(cut, shape, strict=True))] = True
-    return bool(seen.all())
+        covered[tuple(slice(first, n - last) for (first, last), n in zip(cut, shape, strict=True))] = True
+    return bool(covered.all())
 
 
-def _pushed(found: _Found, view: Hop) -> Hop:
-    """Build the cells of `view`, on slices of what the value is computed from."""
-    shape, cut = found.value.meta.shape, found.slices[view]
-    operands = {i for c in found.cells for i in c.inputs}
-    made: dict[Hop, Hop] = {}
-    for hop in topo((found.value,)):
-        if hop in found.cells:
-            made[hop] = make(hop.op.name, [made[i] for i in hop.inputs], hop.line, **dict(hop.attrs))
+def _push_slice(sliced: _SlicedCells, view: Hop) -> Hop:
+    """Build the element-wise operators of `view`, applied to slices of their operands."""
+    shape, cut = sliced.value.meta.shape, sliced.slices[view]
+    operands = {i for c in sliced.cells for i in c.inputs}
+    pushed: dict[Hop, Hop] = {}
+    for hop in topo((sliced.value,)):
+        if hop in sliced.cells:
+            pushed[hop] = make(hop.op.name, [pushed[i] for i in hop.inputs], hop.line, **dict(hop.attrs))
         elif hop in operands:
-            made[hop] = _cut(hop, shape, cut)
-    return made[found.value]
+            pushed[hop] = _slice_operand(hop, shape, cut)
+    return pushed[sliced.value]
 
 
-def _cut(hop: Hop, shape: tuple[int, ...], cut: Margins) -> Hop:
-    """Build the part of `hop`, an operand of cells of `shape`, that the slice needs of it."""
-    mine = hop.meta.shape
-    behind = len(shape) - len(mine)
-    own = [(0, 0) if n != all_ else c for n, all_, c in zip(mine, shape[behind:], cut[behind:], strict=True)]
-    if not any(map(any, own)):
+def _slice_operand(hop: Hop, shape: tuple[int, ...], cut: Margins) -> Hop:
+    """Build the slice of `hop`, an operand broadcast to `shape`, that corresponds to the margins `cut`."""
+    operand_shape = hop.meta.shape
+    missing_axes = len(shape) - len(operand_shape)
+    trailing = zip(operand_shape, shape[missing_axes:], cut[missing_axes:], strict=True)
+    own_cut = [(0, 0) if n != length else c for n, length, c in trailing]
+    if not any(map(any, own_cut)):
         return hop
     inner = sections(hop)
-    taken = [Section(*c, 1) for c in own]
-    if inner is not None:  # a slice of a slice
-        taken = [s.then(t) for s, t in zip(inner, taken, strict=True)]
+    kept_sections = [Section(*c, 1) for c in own_cut]
+    if inner is not None:  # compose with an existing slice
+        kept_sections = [s.then(t) for s, t in zip(inner, kept_sections, strict=True)]
         hop = hop.inputs[0]
-    return make("getitem", (hop,), hop.line, index=tuple(s.item for s in taken))
+    return make("getitem", (hop,), hop.line, index=tuple(s.item for s in kept_sections))
 
 
-SLICED = Rule(
-    "slice-of-cells", ops.getitem(Var("X")), across=slice_operands,
-    doc="few cells are computed anew for every slice rather than written to memory and read again")
+SLICE_RULE = Rule(
+    "slice-of-cells", ops.getitem(Var("X")), whole_dag=slice_operands,
+    doc="a few element-wise operators are recomputed for every slice instead of stored and read again")
 
-SLICES = RuleSet([SLICED])
-
-
-MOST = 1.5  # elements of a copy with its edges, over those without
+SLICE_RULES = RuleSet([SLICE_RULE])
 
 
-def rolled_once(root: Hop, b: Bound) -> Hop:
-    """Build the roll that does what the two do one after the other."""
+# --------------------------------------------------------------------------- rolls
+
+MAX_RING_RATIO = 1.5  # elements of a copy with its halo, relative to those without
+
+
+def compose_rolls(root: Hop, b: Bindings) -> Hop:
+    """Build the roll that composes the two."""
     shifts = tuple(m + n for m, n in zip(b["inner"], b["shifts"], strict=True))
     return make("roll", (b["X"],), root.line, shifts=shifts)
 
 
-def ring_rolls(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
-    """Return `roots` with rolls that cells read made parts of a copy with edges."""
-    turned: dict[Hop, Hop] = {}
-    for base, rolls in _rolls(roots).items():
-        ring = _ring(base, rolls)
+def replace_rolls_by_rings(roots: tuple[Hop, ...], hook: Hook) -> tuple[Hop, ...]:
+    """Return `roots` with rolls read by element-wise operators replaced by slices of one copy with a halo."""
+    replacements: dict[Hop, Hop] = {}
+    for base, rolls in _find_rolls(roots).items():
+        ring = _build_ring(base, rolls)
         if ring is None:
             continue
         after = {r: make("roll", (ring,), r.line, shifts=r.attr("shifts")) for r in rolls}
         for roll, view in after.items():
-            check(RINGED, roll, view)
-        if all([hook(RINGED, roll, view) for roll, view in after.items()]):
-            turned |= after
-    return _rebuilt(roots, turned) if turned else roots
+            check_type_unchanged(RING_RULE, roll, view)
+        if all([hook(RING_RULE, roll, view) for roll, view in after.items()]):
+            replacements |= after
+    return _replace_rolls(roots, replacements) if replacements else roots
 
 
-def _rolls(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
-    """Return the rolls that nobody but cells reads, by what is rolled.
+def _find_rolls(roots: tuple[Hop, ...]) -> dict[Hop, list[Hop]]:
+    """Return the rolls that only element-wise operators read, by the rolled value.
 
-    One by nothing would be the same as what is rolled, and cells of both might be no cells in the end.
+    Rolls by zero are excluded: they equal the rolled value, and operators of both might not stay
+    element-wise.
     """
     users = uses(roots)
-    found: dict[Hop, list[Hop]] = {}
+    rolls: dict[Hop, list[Hop]] = {}
     for hop in topo(roots):
-        turns = hop.op.name == "roll" and any(hop.attr("shifts")) and not is_roll_of_ring(hop)
-        if turns and hop not in roots and all(map(_reads, users[hop])):
-            found.setdefault(hop.inputs[0], []).append(hop)
-    return found
+        is_roll = hop.op.name == "roll" and any(hop.attr("shifts")) and not is_roll_of_ring(hop)
+        if is_roll and hop not in roots and all(map(_is_elementwise_reader, users[hop])):
+            rolls.setdefault(hop.inputs[0], []).append(hop)
+    return rolls
 
 
-def _reads(user: Hop) -> bool:
-    """Tell whether a kernel reads what `user` does element by element."""
+def _is_elementwise_reader(user: Hop) -> bool:
+    """Return whether `user` is an element-wise operator that kernels support."""
     return user.op.kind is Kind.CELL and user.op.name != "ring" and has_recipe(user)
 
 
-def _ring(base: Hop, rolls: Sequence[Hop]) -> Hop | None:
-    """Build the copy that all `rolls` of `base` are parts of; None where edges are too much of it.
+def _build_ring(base: Hop, rolls: Sequence[Hop]) -> Hop | None:
+    """Build the copy of `base` with a halo that contains all `rolls`; None if the halo is too large.
 
-    With an axis of length 1 results could lie in another order.
+    Axes of length 1 are excluded: results might have another memory order.
     """
     shape = base.meta.shape
-    along = list(zip(*(r.attr("shifts") for r in rolls), strict=True))
-    widths: RingWidths = tuple((max(0, *each), max(0, *(-s for s in each))) for each in along)
-    whole = prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
-    if min(shape) < 2 or whole > MOST * base.meta.size:
+    shifts = list(zip(*(r.attr("shifts") for r in rolls), strict=True))
+    widths: RingWidths = tuple((max(0, *along), max(0, *(-s for s in along))) for along in shifts)
+    ring_size = prod(n + sum(pair) for n, pair in zip(shape, widths, strict=True))
+    if min(shape) < 2 or ring_size > MAX_RING_RATIO * base.meta.size:
         return None
     ring = make("ring", (base,), rolls[0].line, widths=widths)
     return ring if has_recipe(ring) else None
 
 
-def _rebuilt(roots: tuple[Hop, ...], turned: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
-    """Return `roots` with rolls `turned`; cells find in the copy what was rolled, too, if it lies alike."""
-    middle = {}
-    for roll, view in turned.items():
+def _replace_rolls(roots: tuple[Hop, ...], replacements: Mapping[Hop, Hop]) -> tuple[Hop, ...]:
+    """Return `roots` with rolls replaced; operators read the unrolled value from the copy, too.
+
+    The latter only if the value has the same memory order as the copy.
+    """
+    copies = {}
+    for roll, view in replacements.items():
         base = roll.inputs[0]
-        if base.op.kind is Kind.LEAF or owns(base):
-            middle[base] = make("roll", view.inputs, roll.line, shifts=(0,) * base.meta.ndim)
+        if base.op.kind is Kind.LEAF or owns_memory(base):
+            copies[base] = make("roll", view.inputs, roll.line, shifts=(0,) * base.meta.ndim)
     new: dict[Hop, Hop] = {}
 
-    def done(hop: Hop) -> Hop:
+    def rebuild(hop: Hop) -> Hop:
         stack = [hop]
         while stack:
             top = stack[-1]
-            waiting = [i for i in _operands(top) if i not in new]
-            if top in new or not waiting:
+            pending = [i for i in _operands(top) if i not in new]
+            if top in new or not pending:
                 stack.pop()
                 if top not in new:
                     inputs = [new[i] for i in _operands(top)]
                     same = all(a is b for a, b in zip(inputs, top.inputs, strict=True))
                     new[top] = top if same else make(top.op.name, inputs, top.line, **dict(top.attrs))
             else:
-                stack += waiting
+                stack += pending
         return new[hop]
 
     def _operands(hop: Hop) -> list[Hop]:
-        seen = [turned.get(i, i) for i in hop.inputs]
-        return [middle.get(i, i) for i in seen] if _reads(hop) else seen
+        replaced = [replacements.get(i, i) for i in hop.inputs]
+        return [copies.get(i, i) for i in replaced] if _is_elementwise_reader(hop) else replaced
 
-    return tuple([done(r) for r in roots])
+    return tuple([rebuild(r) for r in roots])
 
 
-RINGED = Rule(
-    "rolls-of-ring", ops.roll(Var("X")), across=ring_rolls,
-    doc="rolls that cells read are parts of one copy that has opposite edges around it")
+RING_RULE = Rule(
+    "rolls-of-ring", ops.roll(Var("X")), whole_dag=replace_rolls_by_rings,
+    doc="rolls read by element-wise operators are slices of one copy with a periodic halo")
 
-ROLLS = RuleSet([
+ROLL_RULES = RuleSet([
     Rule("roll-of-roll", ops.roll(ops.roll(Var("X"), shifts=AttrVar("inner")), shifts=AttrVar("shifts")),
-         build=rolled_once, doc="shifts add up"),
+         build=compose_rolls, doc="shifts add"),
 ])
-RINGS = RuleSet([RINGED])
+RING_RULES = RuleSet([RING_RULE])

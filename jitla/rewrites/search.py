@@ -1,4 +1,9 @@
-"""Cost-guided search over equivalent DAGs, component by component, within a bounded effort."""
+"""Cost-guided best-first search over equivalent DAGs, within a budget of time and expansions.
+
+States are DAGs, moves are single substitutions. A state is expanded if its predicted cost is below
+`SearchBudget.bound` times the best one, so that moves may lead uphill (Jia et al., "TASO", SOSP 2019).
+Large DAGs are partitioned into convex parts that are searched one after the other.
+"""
 
 from __future__ import annotations
 
@@ -13,134 +18,151 @@ from typing import Protocol
 from jitla.classes import dataclass
 from jitla.concurrency import rest
 from jitla.hops import Hop, Kind, leaf, substitute, topo, uses
-from jitla.rewrites.conditions import borrows, owns
+from jitla.rewrites.conditions import may_alias_argument, owns_memory
 from jitla.rewrites.rule import Rule, RuleSet
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How far a search goes: see `Config` for `bound`, `expansions` and `seconds`.
+class SearchBudget:
+    """Limits of a search; `bound`, `expansions` and `seconds` are options of `Config`.
 
-    DAGs that take less than `least` seconds are not searched, those with more operators than `largest` in
-    parts. The first plan counts; where it is not `planned` anyway, as in parts, there is none unless a
-    neighbour looks better.
+    DAGs predicted to take less than `min_seconds` are not searched; those with more than `max_operators`
+    operators are partitioned. Without `price_start` the initial state is planned only if a neighbour is
+    estimated to be cheaper. Planning counts as search time.
     """
 
     bound: float = 1.05
     expansions: int = 60
     seconds: float = 0.02
-    least: float = 100e-6
-    largest: int = 12
-    planned: bool = True
+    min_seconds: float = 100e-6
+    max_operators: int = 12
+    price_start: bool = True
 
 
 Roots = tuple[Hop, ...]
 Edge = tuple[Hop, Hop]
-LENT = 1 << 20  # slots from here on are those of values that parts are given
+FIRST_INPUT_SLOT = 1 << 20  # slots from here on belong to the leaves of parts
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part as a DAG of its own: what others use of it, and the leaves that stand for what it is given."""
+    """A part of a DAG as a separate DAG.
+
+    `outputs` are the values of the part that others use, `roots` the same values in the separate DAG;
+    `leaf_values` maps its leaves to the values they stand for.
+    """
 
     outputs: Roots
     roots: Roots
-    lent: Mapping[Hop, Hop]
+    leaf_values: Mapping[Hop, Hop]
 
-    def returned(self, found: Roots) -> dict[Hop, Hop]:
-        """Return what the outputs become when the part becomes `found`."""
-        back = substitute(found, self.lent)
-        return {old: new for old, new in zip(self.outputs, back, strict=True) if old is not new}
+    def replacements(self, result: Roots) -> dict[Hop, Hop]:
+        """Return the replacements of the outputs if `result` takes the place of the roots."""
+        outputs = substitute(result, self.leaf_values)
+        return {old: new for old, new in zip(self.outputs, outputs, strict=True) if old is not new}
 
 
-def cut(roots: Roots, weights: Mapping[Edge, int], largest: int) -> list[Part]:
-    """Return the parts in which there are weighted edges, of at most `largest` operators each."""
+def partition(roots: Roots, weights: Mapping[Edge, int], max_operators: int) -> list[Part]:
+    """Return convex parts of at most `max_operators` operators that contain weighted edges.
+
+    Edges are contracted greedily, heaviest first. The parts come users first.
+    """
     order = [h for h in topo(roots) if h.op.kind is not Kind.LEAF]
-    clusters = _Clusters(order)
+    clusters = _ConvexClusters(order)
     edges = [(i, h) for h in order for i in dict.fromkeys(h.inputs) if i.op.kind is not Kind.LEAF]
-    for one, other in sorted(edges, key=lambda e: -weights.get(e, 0)):
-        clusters.join(one, other, largest)
-    found = {clusters.of(h) for h in order if any(weights.get((i, h), 0) for i in h.inputs)}
+    for first, second in sorted(edges, key=lambda e: -weights.get(e, 0)):
+        clusters.join(first, second, max_operators)
+    members_of_parts = {clusters.of(h) for h in order if any(weights.get((i, h), 0) for i in h.inputs)}
     users = uses(roots)
-    last_first = sorted(found, reverse=True)
-    return [_part([order[n] for n in _bits(members)], users, roots) for members in last_first]
+    last_first = sorted(members_of_parts, reverse=True)
+    return [_make_part([order[n] for n in _bit_indices(members)], users, roots) for members in last_first]
 
 
-class _Clusters:
-    """Disjoint convex sets of operators, as bits of their numbers."""
+class _ConvexClusters:
+    """Disjoint convex sets of operators, as bit sets of operator numbers.
+
+    A set is convex if no path between two members leaves it.
+    """
 
     def __init__(self, order: list[Hop]) -> None:
         self._number = {h: n for n, h in enumerate(order)}
         self._members = [1 << n for n in range(len(order))]
-        self._below = [0] * len(order)  # what an operator depends on
-        self._above = [0] * len(order)
+        self._below = [0] * len(order)  # transitive operands
+        self._above = [0] * len(order)  # transitive users
         for n, hop in enumerate(order):
             for at in (self._number[i] for i in hop.inputs if i in self._number):
                 self._below[n] |= self._below[at] | 1 << at
-            for at in _bits(self._below[n]):
+            for at in _bit_indices(self._below[n]):
                 self._above[at] |= 1 << n
 
     def of(self, hop: Hop) -> int:
-        """Return the members of the set that `hop` is in."""
+        """Return the set that contains `hop`."""
         return self._members[self._number[hop]]
 
-    def join(self, one: Hop, other: Hop, largest: int) -> None:
-        """Make one set of two, unless it were too large or not convex."""
-        both = self.of(one) | self.of(other)
+    def join(self, first: Hop, second: Hop, max_operators: int) -> None:
+        """Merge two sets if the result is convex and not too large."""
+        both = self.of(first) | self.of(second)
         below = above = 0
-        for n in _bits(both):
+        for n in _bit_indices(both):
             below |= self._below[n]
             above |= self._above[n]
-        if both.bit_count() <= largest and not below & above & ~both:
-            for n in _bits(both):
+        if both.bit_count() <= max_operators and not below & above & ~both:
+            for n in _bit_indices(both):
                 self._members[n] = both
 
 
-def _bits(members: int) -> Iterable[int]:
+def _bit_indices(members: int) -> Iterable[int]:
+    """Yield the positions of the bits that are set."""
     while members:
         least = members & -members
         yield least.bit_length() - 1
         members ^= least
 
 
-def _part(members: list[Hop], users: Mapping[Hop, list[Hop]], roots: Roots) -> Part:
+def _make_part(members: list[Hop], users: Mapping[Hop, list[Hop]], roots: Roots) -> Part:
+    """Return the part with these operators; operands from outside become leaves."""
     inside = set(members)
     outputs = tuple(h for h in members if h in roots or not inside.issuperset(users[h]))
-    given = dict.fromkeys(
+    external = dict.fromkeys(
         i for h in members for i in h.inputs if i not in inside and i.op.kind is not Kind.LEAF)
-    lent = {i: leaf(LENT + n, i.meta, "array" if i.meta.ndim else "scalar", i.line)
-            for n, i in enumerate(given)}
-    return Part(outputs, substitute(outputs, lent), {own: i for i, own in lent.items()})
+    leaves = {i: leaf(FIRST_INPUT_SLOT + n, i.meta, "array" if i.meta.ndim else "scalar", i.line)
+              for n, i in enumerate(external)}
+    return Part(outputs, substitute(outputs, leaves), {own: i for i, own in leaves.items()})
 
 
 Move = tuple[Rule, Mapping[Hop, Hop]]
-CLEAR = 0.99  # part of the best price that a price may be to be a better one
-MARGIN = 1.5  # how much longer than the plans before the next one may take
+#: A state is better if it costs less than this fraction of the best cost.
+IMPROVEMENT_RATIO = 0.99
+#: Expected time of the next pricing, relative to the slowest one so far.
+PRICING_TIME_FACTOR = 1.5
 
 
 class Costs(Protocol):
-    """What states cost, in seconds; infinite where a state may not stand for the roots given."""
+    """Cost model of a search, in seconds; infinite if a state must not replace the initial roots."""
 
     def floor(self, roots: Roots) -> float:
-        """Return what no plan of `roots` goes below, or nearly; this is quick."""
+        """Return an approximate lower bound on the cost of a plan of `roots`; cheap to compute."""
         ...
 
     def guess(self, roots: Roots) -> float:
-        """Return what is of use to compare neighbours; this is quick."""
+        """Return an estimate that ranks neighbouring states; cheap to compute."""
         ...
 
     def price(self, roots: Roots) -> float:
-        """Return what the plan of `roots` is predicted to take."""
+        """Return the predicted cost of the plan of `roots`; makes the plan."""
         ...
 
     def ceiling(self, roots: Roots) -> float:
-        """Return what `roots` take at most, or nearly; this is quick."""
+        """Return an approximate upper bound on the cost of `roots`; cheap to compute."""
         ...
 
 
 @dataclass(slots=True)
-class Outcome:
-    """What a search found: roots, the rules on the way there, prices; what it looked at."""
+class SearchResult:
+    """Result of a search: the best roots, the rules that lead there, costs, and counters of the search.
+
+    `before` and `after` are predicted seconds; `exhausted` is set if a limit of the budget ended the search.
+    """
 
     roots: Roots
     fired: tuple[Rule, ...] = ()
@@ -148,19 +170,22 @@ class Outcome:
     after: float = inf
     expanded: int = 0
     priced: int = 0
-    spent: bool = False
+    exhausted: bool = False
 
-    def add(self, part: Outcome) -> None:
-        """Take in what the search of a part did; what it costs says little of the whole."""
+    def add(self, part: SearchResult) -> None:
+        """Add the rules and counters of the search of a part; its costs say little about the whole."""
         self.fired += part.fired
         self.expanded += part.expanded
         self.priced += part.priced
-        self.spent |= part.spent
+        self.exhausted |= part.exhausted
 
 
 @dataclass(slots=True)
 class _State:
-    """Roots, their floor, a guess, and what they cost as far as is known; the rules that led here."""
+    """A search state: roots, bounds on their cost, and the rules applied so far.
+
+    `cost` is an estimate until the state is `priced`.
+    """
 
     roots: Roots
     floor: float
@@ -171,234 +196,242 @@ class _State:
 
 
 def moves(
-    roots: Roots, rules: RuleSet, taken: frozenset[int], known: dict[Hop, tuple[Move, ...]] | None = None,
+    roots: Roots, rules: RuleSet, used_lengths: frozenset[int],
+    memo: dict[Hop, tuple[Move, ...]] | None = None,
 ) -> Iterator[Move]:
-    """Yield every way in which one substitution changes `roots`.
+    """Yield every move from `roots`: a substitution and the replacements it makes.
 
-    Substitutions do not ask who else uses an operator, so what it may become is kept in `known`.
+    Substitutions do not depend on the users of an operator, so `memo` holds the moves of each operator.
     """
-    known = {} if known is None else known
+    memo = {} if memo is None else memo
     for hop in topo(roots):
-        found = known.get(hop)
-        if found is None:
-            found = known[hop] = tuple(
-                (rule, {hop: after}) for rule in rules.rooted(hop) for after in rule.candidates(hop, _nobody))
-        yield from found
+        alternatives = memo.get(hop)
+        if alternatives is None:
+            alternatives = memo[hop] = tuple(
+                (rule, {hop: after}) for rule in rules.rules_for(hop)
+                for after in rule.candidates(hop, _never_shared))
+        yield from alternatives
     for rule in rules.joint:
-        assert rule.jointly is not None
-        for joint in rule.jointly(roots, taken):
+        assert rule.joint is not None
+        for joint in rule.joint(roots, used_lengths):
             yield rule, joint
 
 
-def _nobody(hop: Hop) -> bool:
-    """Say that an operator has no other user."""
+def _never_shared(hop: Hop) -> bool:
+    """Treat every operator as having a single user."""
     return False
 
 
-def lengths(roots: Roots) -> frozenset[int]:
-    """Return all lengths of axes of values below `roots`."""
+def axis_lengths(roots: Roots) -> frozenset[int]:
+    """Return the lengths of all axes of all values that `roots` are computed from."""
     return frozenset(n for hop in topo(roots) for n in hop.meta.shape)
 
 
-def improve(
-    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort,
-    taken: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
-) -> Outcome:
-    """Return what the search comes to; a large DAG is searched part by part, users before what they use.
+def minimise_cost(
+    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], budget: SearchBudget,
+    used_lengths: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
+) -> SearchResult:
+    """Return the cheapest equivalent of `roots` found within the budget; large DAGs are searched in parts.
 
-    What parts come to is taken only if the plan of the whole is cheaper.
-    ``appraise(roots, lent)`` says what the states of a part cost; `lent` are its leaves that stand for values
-    computed elsewhere.
+    The results of parts are accepted only if the plan of the whole DAG is cheaper, because parts do not
+    see fusion across their borders. ``appraise(roots, leaf_values)`` returns the cost model for the states
+    of a part; `leaf_values` maps its leaves to values computed elsewhere.
     """
-    if sum(h.op.kind is not Kind.LEAF for h in topo(roots)) <= effort.largest:
-        if next(moves(roots, rules, taken), None) is None:
-            return Outcome(roots)
-        return search(roots, rules, appraise(roots, {}), effort, taken, clock)
+    if sum(h.op.kind is not Kind.LEAF for h in topo(roots)) <= budget.max_operators:
+        if next(moves(roots, rules, used_lengths), None) is None:
+            return SearchResult(roots)
+        return search(roots, rules, appraise(roots, {}), budget, used_lengths, clock)
     start = clock()
     whole = appraise(roots, {})
-    if not rules or whole.ceiling(roots) < effort.least:
-        return Outcome(roots)
-    begun = clock()
-    before = whole.price(roots)  # its plan is needed unless something better is found, which takes another
-    planned = clock()
-    end = start + effort.seconds - MARGIN * (planned - begun)
-    found = Outcome(roots, spent=planned >= end)
-    if not found.spent:
-        found = _in_parts(roots, rules, appraise, replace(effort, planned=False), taken, clock, end)
-    found.priced += 1
-    found.before = found.after = before
-    if found.fired:  # parts know nothing of what is fused across their borders
-        after = whole.price(found.roots) if whole.floor(found.roots) < inf else inf
-        found.priced += 1
-        if after < CLEAR * before:
-            found.after = after
+    if not rules or whole.ceiling(roots) < budget.min_seconds:
+        return SearchResult(roots)
+    pricing_start = clock()
+    before = whole.price(roots)  # this plan is used unless the search finds a better state
+    pricing_end = clock()
+    end = start + budget.seconds - PRICING_TIME_FACTOR * (pricing_end - pricing_start)
+    result = SearchResult(roots, exhausted=pricing_end >= end)
+    if not result.exhausted:
+        part_budget = replace(budget, price_start=False)
+        result = _search_parts(roots, rules, appraise, part_budget, used_lengths, clock, end)
+    result.priced += 1
+    result.before = result.after = before
+    if result.fired:
+        after = whole.price(result.roots) if whole.floor(result.roots) < inf else inf
+        result.priced += 1
+        if after < IMPROVEMENT_RATIO * before:
+            result.after = after
         else:
-            found.roots, found.fired = roots, ()
-    return found
+            result.roots, result.fired = roots, ()
+    return result
 
 
-def _in_parts(
-    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], effort: Effort,
-    taken: frozenset[int], clock: Callable[[], float], end: float,
-) -> Outcome:
-    """Search one part after the other, all until `end`."""
-    whole = Outcome(roots)
-    parts = cut(roots, _reach(moves(roots, rules, taken)), effort.largest)
-    for n, part in enumerate(parts):
-        left = end - clock()
-        if left <= 0:
-            whole.spent = True
+def _search_parts(
+    roots: Roots, rules: RuleSet, appraise: Callable[[Roots, Mapping[Hop, Hop]], Costs], budget: SearchBudget,
+    used_lengths: frozenset[int], clock: Callable[[], float], end: float,
+) -> SearchResult:
+    """Search the parts one after the other until `end`, sharing the remaining time equally."""
+    whole = SearchResult(roots)
+    parts = partition(roots, _edge_weights(moves(roots, rules, used_lengths)), budget.max_operators)
+    for index, part in enumerate(parts):
+        remaining = end - clock()
+        if remaining <= 0:
+            whole.exhausted = True
             break
-        share = replace(effort, seconds=left / (len(parts) - n))
-        found = search(part.roots, rules, appraise(part.roots, part.lent), share, taken, clock)
-        if found.fired:
-            whole.roots = substitute(whole.roots, part.returned(found.roots))
-        whole.add(found)
+        share = replace(budget, seconds=remaining / (len(parts) - index))
+        result = search(part.roots, rules, appraise(part.roots, part.leaf_values), share, used_lengths, clock)
+        if result.fired:
+            whole.roots = substitute(whole.roots, part.replacements(result.roots))
+        whole.add(result)
     return whole
 
 
-def _reach(possible: Iterable[Move]) -> dict[tuple[Hop, Hop], int]:
-    """Return how many substitutions look at both ends of an edge."""
-    reach: dict[tuple[Hop, Hop], int] = {}
+def _edge_weights(possible: Iterable[Move]) -> dict[tuple[Hop, Hop], int]:
+    """Return the number of moves whose replaced operator is the user of an edge."""
+    weights: dict[tuple[Hop, Hop], int] = {}
     for _, joint in possible:
         for hop in joint:
             for i in set(hop.inputs):
-                reach[i, hop] = reach.get((i, hop), 0) + 1
-    return reach
+                weights[i, hop] = weights.get((i, hop), 0) + 1
+    return weights
 
 
 def search(
-    roots: Roots, rules: RuleSet, costs: Costs, effort: Effort,
-    taken: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
-) -> Outcome:
-    """Return the cheapest of the states found; `roots` if none is clearly cheaper."""
-    return _Search(roots, rules, costs, effort, taken, clock).run()
+    roots: Roots, rules: RuleSet, costs: Costs, budget: SearchBudget,
+    used_lengths: frozenset[int] = frozenset(), clock: Callable[[], float] = thread_time,
+) -> SearchResult:
+    """Return the cheapest state found from `roots`; `roots` if none is clearly cheaper."""
+    return _Search(roots, rules, costs, budget, used_lengths, clock).run()
 
 
 @dataclass(slots=True)
 class _Search:
-    given: Roots
+    """State of one search: a queue of states to expand, and states deferred until all are expanded."""
+
+    initial: Roots
     rules: RuleSet
     costs: Costs
-    effort: Effort
-    taken: frozenset[int]
+    budget: SearchBudget
+    used_lengths: frozenset[int]
     clock: Callable[[], float]
     queue: list[tuple[float, int, _State]] = field(default_factory=list)
-    later: list[tuple[float, int, _State]] = field(default_factory=list)
-    numbers: Iterator[int] = field(default_factory=count)
-    slowest: float = 0.0  # seconds that pricing took at most
+    deferred: list[tuple[float, int, _State]] = field(default_factory=list)
+    sequence: Iterator[int] = field(default_factory=count)
+    slowest_pricing: float = 0.0  # seconds
     end: float = inf
     seen: set[Roots] = field(default_factory=set)
-    known: dict[Hop, tuple[Move, ...]] = field(default_factory=dict)
-    found: Outcome = field(init=False)
+    move_memo: dict[Hop, tuple[Move, ...]] = field(default_factory=dict)
+    result: SearchResult = field(init=False)
     best: _State = field(init=False)
 
-    def run(self) -> Outcome:
-        self.seen.add(self.given)
-        self.found = Outcome(self.given)
-        if self.costs.ceiling(self.given) < self.effort.least:
-            return self.found
-        self.end = self.clock() + self.effort.seconds
-        start = _State(self.given, self.costs.floor(self.given), self.costs.guess(self.given), 0.0, ())
+    def run(self) -> SearchResult:
+        """Run the search and return its result."""
+        self.seen.add(self.initial)
+        self.result = SearchResult(self.initial)
+        if self.costs.ceiling(self.initial) < self.budget.min_seconds:
+            return self.result
+        self.end = self.clock() + self.budget.seconds
+        start = _State(self.initial, self.costs.floor(self.initial), self.costs.guess(self.initial), 0.0, ())
         self.best = start
-        if not self.effort.planned and not self._promising(start):
-            return self.found
+        if not self.budget.price_start and not self._has_promising_neighbour(start):
+            return self.result
         self._price(start)
-        self.found.before = self.found.after = start.cost
-        if start.cost < self.effort.least:
-            return self.found
-        self._push(start)
-        while self._more():
-            self._step()
-        self.found.roots, self.found.fired, self.found.after = (
+        self.result.before = self.result.after = start.cost
+        if start.cost < self.budget.min_seconds:
+            return self.result
+        self._enqueue(start)
+        while self._has_next():
+            self._expand_next()
+        self.result.roots, self.result.fired, self.result.after = (
             self.best.roots, self.best.path, self.best.cost)
-        return self.found
+        return self.result
 
-    def _promising(self, start: _State) -> bool:
-        """Say whether a neighbour is guessed to be better."""
-        for _, joint in moves(start.roots, self.rules, self.taken, self.known):
-            if self._late():
+    def _has_promising_neighbour(self, start: _State) -> bool:
+        """Return whether a neighbour is estimated to be clearly cheaper."""
+        for _, joint in moves(start.roots, self.rules, self.used_lengths, self.move_memo):
+            if self._is_out_of_time():
                 break
             new = substitute(start.roots, joint)
-            if self.costs.floor(new) < inf and self.costs.guess(new) < CLEAR * start.guess:
+            if self.costs.floor(new) < inf and self.costs.guess(new) < IMPROVEMENT_RATIO * start.guess:
                 return True
         return False
 
-    def _more(self) -> bool:
-        """Say whether there is a state to look at; when all are expanded, the unpriced ones are priced."""
-        if self._late(MARGIN * self.slowest):
+    def _has_next(self) -> bool:
+        """Return whether there is a state to expand; once the queue is empty, price deferred states."""
+        if self._is_out_of_time(PRICING_TIME_FACTOR * self.slowest_pricing):
             return False
-        wide = self.found.expanded < self.effort.expansions
-        if wide and self.queue and self.queue[0][0] <= self.effort.bound * self.best.cost:
+        within_expansions = self.result.expanded < self.budget.expansions
+        if within_expansions and self.queue and self.queue[0][0] <= self.budget.bound * self.best.cost:
             return True
-        self.found.spent |= not wide
-        while self.later and not self._late(MARGIN * self.slowest):
-            state = heappop(self.later)[2]
+        self.result.exhausted |= not within_expansions
+        while self.deferred and not self._is_out_of_time(PRICING_TIME_FACTOR * self.slowest_pricing):
+            state = heappop(self.deferred)[2]
             if state.floor < self.best.cost and not state.priced:
                 self._price(state)
-                if self._is_best(state) and wide:
-                    self._push(state)
+                if self._update_best(state) and within_expansions:
+                    self._enqueue(state)
                     return True
         return False
 
-    def _step(self) -> None:
-        """Expand the cheapest state, priced if it claims to be the best."""
-        key, _, state = heappop(self.queue)
+    def _expand_next(self) -> None:
+        """Expand the cheapest state; price it first if its estimate is the best."""
+        estimate, _, state = heappop(self.queue)
         if not state.priced:
-            if key < CLEAR * self.best.cost:
+            if estimate < IMPROVEMENT_RATIO * self.best.cost:
                 self._price(state)
-                self._is_best(state)
-                self._push(state)
+                self._update_best(state)
+                self._enqueue(state)
                 return
-            heappush(self.later, (key, next(self.numbers), state))
-        self.found.expanded += 1
-        for rule, joint in moves(state.roots, self.rules, self.taken, self.known):
-            if self._late():
+            heappush(self.deferred, (estimate, next(self.sequence), state))
+        self.result.expanded += 1
+        for rule, joint in moves(state.roots, self.rules, self.used_lengths, self.move_memo):
+            if self._is_out_of_time():
                 break
             new = substitute(state.roots, joint)
             if new not in self.seen:
                 self.seen.add(new)
-                self._meet(state, rule, new)
+                self._consider(state, rule, new)
 
-    def _meet(self, parent: _State, rule: Rule, new: Roots) -> None:
-        """Keep a neighbour that is allowed and not too bad."""
-        if not all(map(_as_fresh, self.given, new)):
+    def _consider(self, parent: _State, rule: Rule, new: Roots) -> None:
+        """Enqueue or defer a neighbour if it is valid and its lower bound is within the cost bound."""
+        if not all(map(_preserves_ownership, self.initial, new)):
             return
         floor = self.costs.floor(new)
-        if floor < self.effort.bound * self.best.cost:
+        if floor < self.budget.bound * self.best.cost:
             guess = self.costs.guess(new)
             state = _State(new, floor, guess, parent.cost + guess - parent.guess, (*parent.path, rule))
-            if not self._push(state):
-                heappush(self.later, (state.cost, next(self.numbers), state))
+            if not self._enqueue(state):
+                heappush(self.deferred, (state.cost, next(self.sequence), state))
 
-    def _push(self, state: _State) -> bool:
-        """Put the state where it is expanded from, if it is not too bad."""
-        fair = state.cost < self.effort.bound * self.best.cost or state is self.best
-        if fair:
-            # Of states that cost the same the latest goes first: a way is followed before others begin.
-            heappush(self.queue, (state.cost, -next(self.numbers), state))
-        return fair
+    def _enqueue(self, state: _State) -> bool:
+        """Enqueue the state for expansion if its cost is within the bound; return whether it is."""
+        promising = state.cost < self.budget.bound * self.best.cost or state is self.best
+        if promising:
+            # Among states of equal cost the newest comes first (depth first).
+            heappush(self.queue, (state.cost, -next(self.sequence), state))
+        return promising
 
-    def _late(self, more: float = 0.0) -> bool:
-        """Say whether what takes so many seconds more would end too late."""
+    def _is_out_of_time(self, more: float = 0.0) -> bool:
+        """Return whether `more` seconds of work would exceed the time limit."""
         rest()
-        self.found.spent |= self.clock() + more > self.end
-        return self.found.spent
+        self.result.exhausted |= self.clock() + more > self.end
+        return self.result.exhausted
 
     def _price(self, state: _State) -> None:
         start = self.clock()
         state.cost, state.priced = self.costs.price(state.roots), True
-        self.slowest = max(self.slowest, self.clock() - start)
-        self.found.priced += 1
+        self.slowest_pricing = max(self.slowest_pricing, self.clock() - start)
+        self.result.priced += 1
 
-    def _is_best(self, state: _State) -> bool:
-        """Remember the state if it is clearly better than the best."""
-        if state.cost < CLEAR * self.best.cost:
+    def _update_best(self, state: _State) -> bool:
+        """Make the state the best one if it is clearly cheaper; return whether it is."""
+        if state.cost < IMPROVEMENT_RATIO * self.best.cost:
             self.best = state
             return True
         return False
 
 
-def _as_fresh(old: Hop, new: Hop) -> bool:
-    """Say whether `new` is as much memory of its own as `old` was."""
-    return owns(new) or not owns(old) and (borrows(old) or not borrows(new))
+def _preserves_ownership(old: Hop, new: Hop) -> bool:
+    """Return whether `new` may alias no memory that `old` could not."""
+    if owns_memory(new) or owns_memory(old):
+        return owns_memory(new)
+    return may_alias_argument(old) or not may_alias_argument(new)

@@ -9,7 +9,7 @@ from typing import Any
 from jitla.engine import ENGINE
 from jitla.fusion import InterpretedBackend
 from jitla.recompile import Compiler
-from jitla.rewrites import RULES, Effort
+from jitla.rewrites import RULES, SearchBudget
 from tests.fuzz.runner import run
 
 
@@ -22,8 +22,10 @@ def _refuse(hop: Any) -> str:
 LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
     "tracing": lambda: {"backend": InterpretedBackend(_refuse), "rules": None},
     "rewrites": lambda: {
-        "backend": InterpretedBackend(_refuse), "rules": lambda: RULES, "effort": Effort(least=0.0)},
-    "fusion": lambda: {"backend": InterpretedBackend(), "rules": lambda: RULES, "effort": Effort(least=0.0)},
+        "backend": InterpretedBackend(_refuse), "rules": lambda: RULES,
+        "effort": SearchBudget(min_seconds=0.0)},
+    "fusion": lambda: {
+        "backend": InterpretedBackend(), "rules": lambda: RULES, "effort": SearchBudget(min_seconds=0.0)},
     "codegen": None,
 }
 

@@ -15,11 +15,11 @@ from jitla.recompile.pipeline import (
     Appraisals,
     Terms,
 )
-from jitla.rewrites import SUBSTITUTIONS, Effort, moves, simplify
+from jitla.rewrites import SUBSTITUTIONS, SearchBudget, moves, simplify
 from jitla.rewrites.search import search
 from tests.rewrites.expression import Reader
 
-ALL = Effort(bound=inf, expansions=10_000, seconds=inf, least=0.0)
+ALL = SearchBudget(bound=inf, expansions=10_000, seconds=inf, min_seconds=0.0)
 RIGHT, LEFT = "product-to-the-right", "product-to-the-left"
 SMALL = {
     "matmul(matmul(A[300,40], B[40,300]), v[300])": [r.name for r in SUBSTITUTIONS],
@@ -64,7 +64,7 @@ def test_exhaustive_search_confirms_the_optimum(text: str):
     found = search(roots, rules, costs, ALL)
     assert len([h for h in topo(roots) if h.inputs]) <= 8 and len(states) > 1
     assert found.after <= min(map(costs.price, states)) / 0.98
-    usual = search(roots, rules, costs, Effort(seconds=inf, least=0.0))
+    usual = search(roots, rules, costs, SearchBudget(seconds=inf, min_seconds=0.0))
     assert usual.after <= min(map(costs.price, states)) / 0.95
 
 
@@ -118,7 +118,7 @@ def found_with(text: str, bound: float):
     """Return what rules that always pay leave, and what a search from there comes to."""
     greedy = simplify(Reader().read(text))
     costs = appraisals(greedy).of(greedy, {})
-    effort = Effort(bound=bound, seconds=inf, least=0.0)
+    effort = SearchBudget(bound=bound, seconds=inf, min_seconds=0.0)
     return search(greedy, SUBSTITUTIONS.at("numpy"), costs, effort)
 
 

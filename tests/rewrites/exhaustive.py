@@ -9,15 +9,15 @@ from math import inf
 import numpy as np
 
 from jitla.hops import Hop, topo
-from jitla.rewrites import SUBSTITUTIONS, Effort
+from jitla.rewrites import SUBSTITUTIONS, SearchBudget
 from jitla.rewrites.conditions import (
-    borrows,
-    owns,
+    may_alias_argument,
+    owns_memory,
 )
 from jitla.rewrites.matmul_chains import (
-    Matrix,
-    cheapest,
-    price_of,
+    FactorSize,
+    cheapest_order,
+    order_price,
 )
 from jitla.rewrites.search import search
 from tests.recompile.test_appraisal import ALL, allowed_states, appraisals
@@ -26,7 +26,7 @@ from tests.rewrites.test_search import everything, random_products
 
 MOST_STATES = 150
 LENGTHS = (30, 250, 1700)
-USUAL = Effort(seconds=inf, least=0.0)
+USUAL = SearchBudget(seconds=inf, min_seconds=0.0)
 
 
 def graphs(count: int, first: int) -> str:
@@ -58,8 +58,10 @@ def graphs(count: int, first: int) -> str:
 
 
 def as_fresh(old: Hop, new: Hop) -> bool:
-    """Say whether a result stays memory of its own."""
-    return owns(new) or not owns(old) and (borrows(old) or not borrows(new))
+    """Return whether a result still owns its memory."""
+    if owns_memory(new) or owns_memory(old):
+        return owns_memory(new)
+    return may_alias_argument(old) or not may_alias_argument(new)
 
 
 def chains(count: int, first: int) -> str:
@@ -68,10 +70,10 @@ def chains(count: int, first: int) -> str:
     wrong = 0
     for n in range(count):
         lengths = [int(i) for i in np.exp(rng.uniform(0, 8, 3 + n % 6))]
-        factors = [Matrix(a, b, None if rng.random() < 0.5 else float(10 ** rng.uniform(-3, 0)) * a * b)
+        factors = [FactorSize(a, b, None if rng.random() < 0.5 else float(10 ** rng.uniform(-3, 0)) * a * b)
                    for a, b in zip(lengths, lengths[1:], strict=False)]
-        least, split = cheapest(factors)
-        wrong += not np.isclose(least, [brute_force(factors), price_of(factors, split)]).all()
+        least, split = cheapest_order(factors)
+        wrong += not np.isclose(least, [brute_force(factors), order_price(factors, split)]).all()
     return f"{count} chains of two to seven factors: {wrong} dearer than the cheapest of all orders"
 
 

@@ -22,9 +22,9 @@ from jitla.rewrites import (
     AttrVar,
     Num,
     Pattern,
-    Rest,
     Rule,
     Var,
+    VarArgs,
 )
 from tests.rewrites.data import close, operands, same_bits, signs_matter, values
 from tests.rewrites.expression import Reader
@@ -120,12 +120,12 @@ class Drawing:
     def _operands(self, args: tuple[Pattern, ...]) -> list[Hop]:
         made: dict[int, Hop] = {}
         for n, arg in enumerate(args):
-            if not isinstance(arg, (Num, AnyConst, Rest)):
+            if not isinstance(arg, (Num, AnyConst, VarArgs)):
                 made[n] = self.hop(arg)
         beside = next(iter(made.values())).meta.dtype if made else None
         found: list[Hop] = []
         for n, arg in enumerate(args):
-            if isinstance(arg, Rest):
+            if isinstance(arg, VarArgs):
                 found += [self.leaf() for _ in range(int(self.rng.integers(0, 3)))]
             else:
                 found.append(made.get(n) or self.hop(arg, beside))
@@ -200,7 +200,7 @@ def _in_its_dtypes(hop: Hop) -> bool:
 
 def rewritten(rule: Rule, rng: np.random.Generator, each: int) -> Iterator[tuple[Hop, Hop | Exception]]:
     """Yield the drawn DAGs that a rule fires on, with what it makes of them, or what it raises."""
-    ways = _locally if rule.across is None and rule.jointly is None else _wholly
+    ways = _locally if rule.whole_dag is None and rule.joint is None else _wholly
     shown = fixtures().get(rule.name, [])
     for n in range(each):
         drawn = [instance(rule, rng)] if n % 2 or not shown else varied(shown[n // 2 % len(shown)], rng)
@@ -219,10 +219,10 @@ def _locally(rule: Rule, before: Hop) -> Iterator[tuple[Hop, Hop]]:
 def _wholly(rule: Rule, before: Hop) -> Iterator[tuple[Hop, Hop]]:
     """Yield the same for a rule that looks at whole DAGs; what it looks at has a user."""
     roots = (before if before.meta.dtype == bool else make("negative", (before,)),)
-    if rule.across is not None:
-        yield roots[0], rule.across(roots, _agree)[0]
-    elif rule.jointly is not None:
-        for joint in rule.jointly(roots, frozenset()):
+    if rule.whole_dag is not None:
+        yield roots[0], rule.whole_dag(roots, _agree)[0]
+    elif rule.joint is not None:
+        for joint in rule.joint(roots, frozenset()):
             yield roots[0], substitute(roots, joint)[0]
 
 

@@ -8,13 +8,13 @@ import pytest
 from jitla.hops import Hop, Meta, leaf, make, topo
 from jitla.rewrites import RULES, simplify
 from jitla.rewrites.matmul_chains import (
-    WORTH,
-    Matrix,
-    cheapest,
-    order_products,
-    price,
-    price_of,
-    product,
+    MAX_COST_RATIO,
+    FactorSize,
+    cheapest_order,
+    order_chains,
+    order_price,
+    product_price,
+    product_size,
 )
 from tests.rewrites.data import close, operands, values
 
@@ -24,13 +24,13 @@ F8 = np.dtype("f8")
 
 def work(hop: Hop) -> float:
     """What all products below `hop` take, each node once."""
-    return sum(price(*(sized(i, at) for at, i in enumerate(h.inputs)))
+    return sum(product_price(*(sized(i, at) for at, i in enumerate(h.inputs)))
                for h in topo((hop,)) if h.op.name == "matmul")
 
 
-def sized(hop: Hop, at: int) -> Matrix:
+def sized(hop: Hop, at: int) -> FactorSize:
     shape = hop.meta.shape
-    return Matrix(*shape) if len(shape) == 2 else Matrix(1, *shape) if at == 0 else Matrix(*shape, 1)
+    return FactorSize(*(shape if len(shape) == 2 else (1, *shape) if at == 0 else (*shape, 1)))
 
 
 def orders(factors: list[Hop]) -> list[Hop]:
@@ -58,7 +58,7 @@ def test_the_best_of_all_orders_is_found(seed: int):
     lengths[0], lengths[-1] = (1 if ends[0] else lengths[0]), (1 if ends[1] else lengths[-1])
     every = orders(factors_of(lengths, *ends))
     best = min(map(work, every))
-    margin = best / WORTH
+    margin = best / MAX_COST_RATIO
     for given in (every[0], every[-1], every[int(rng.integers(len(every)))]):
         (after,) = simplify((given,), CHAIN)
         assert work(after) <= margin if after is given else work(after) == pytest.approx(best)
@@ -93,17 +93,17 @@ def test_a_long_chain_is_quick():
     assert work(after) <= work(hop)
 
 
-def brute_force(factors: list[Matrix]) -> float:
+def brute_force(factors: list[FactorSize]) -> float:
     """The least price of all orders; what is known of a product is found from the left."""
     if len(factors) == 1:
         return 0.0
-    def joined(part: list[Matrix]) -> Matrix:
+    def joined(part: list[FactorSize]) -> FactorSize:
         found = part[0]
         for factor in part[1:]:
-            found = product(found, factor)
+            found = product_size(found, factor)
         return found
     parts = [(factors[:k], factors[k:]) for k in range(1, len(factors))]
-    return min(brute_force(x) + brute_force(y) + price(joined(x), joined(y)) for x, y in parts)
+    return min(brute_force(x) + brute_force(y) + product_price(joined(x), joined(y)) for x, y in parts)
 
 
 @pytest.mark.parametrize("count", range(2, 8))
@@ -111,18 +111,18 @@ def test_chains_with_sizes_and_densities_are_ordered_as_brute_force_does(count: 
     rng = np.random.default_rng(count)
     for _ in range(40):
         lengths = [int(n) for n in np.exp(rng.uniform(0, 8, count + 1))]
-        factors = [Matrix(m, n, None if rng.random() < 0.5 else float(10 ** rng.uniform(-3, 0)) * m * n)
+        factors = [FactorSize(m, n, None if rng.random() < 0.5 else float(10 ** rng.uniform(-3, 0)) * m * n)
                    for m, n in zip(lengths, lengths[1:], strict=False)]
-        least, split = cheapest(factors)
+        least, split = cheapest_order(factors)
         assert least == pytest.approx(brute_force(factors))
-        assert price_of(factors, split) == pytest.approx(least)
+        assert order_price(factors, split) == pytest.approx(least)
 
 
 def test_what_is_stored_decides():
     """Two sparse factors first, though lengths alone say otherwise."""
-    dense, sparse = Matrix(100, 100), Matrix(100, 100, 50.0)
-    assert cheapest([dense, sparse, sparse])[1][0, 2] == 0
-    assert cheapest([sparse, sparse, dense])[1][0, 2] == 1
+    dense, sparse = FactorSize(100, 100), FactorSize(100, 100, 50.0)
+    assert cheapest_order([dense, sparse, sparse])[1][0, 2] == 0
+    assert cheapest_order([sparse, sparse, dense])[1][0, 2] == 1
 
 
 def matrices(*shapes: tuple[int, ...]) -> list[Hop]:
@@ -195,7 +195,7 @@ def test_how_much_is_stored_decides_the_order():
     def agree(rule, old: Hop, new: Hop) -> bool:
         return True
 
-    few, many = (order_products((before,), agree, lambda hop, n=n: n) for n in (200, 8000))
+    few, many = (order_chains((before,), agree, lambda hop, n=n: n) for n in (200, 8000))
     assert few == (before,) and many == (after,)
 
 

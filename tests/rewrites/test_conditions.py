@@ -10,12 +10,12 @@ import pytest
 from jitla.hops import Meta, apply, const, leaf, make
 from jitla.rewrites import RULES, simplify
 from jitla.rewrites.conditions import (
-    borrows,
-    least_count,
-    owns,
-    power_of_two,
-    silent,
-    widens,
+    is_droppable,
+    is_lossless_cast,
+    is_power_of_two,
+    may_alias_argument,
+    min_reduced_elements,
+    owns_memory,
 )
 from tests.rewrites.data import same_bits, values
 
@@ -47,7 +47,7 @@ def test_what_widens_keeps_every_value(old: np.dtype, new: np.dtype):
         lossless = same_bits(there.astype(old), given)
         if old.kind in "iu" and new.kind in "iu":
             lossless = lossless and all(int(a) == int(b) for a, b in zip(given, there, strict=True))
-    if widens(old, new):
+    if is_lossless_cast(old, new):
         assert lossless
     elif new.kind != "b" and (old.kind, new.kind) not in {("f", "i"), ("f", "u")}:
         assert not lossless
@@ -70,7 +70,7 @@ def test_casts_that_are_skipped_did_nothing(old: np.dtype):
     (2.0**1022, True), (2.0**1023, False), (2.0**-1022, True), (2.0**-1023, False),
 ])
 def test_powers_of_two_have_exact_reciprocals(value: float, yes: bool):
-    assert power_of_two(np.float64(value)) is yes
+    assert is_power_of_two(np.float64(value)) is yes
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
@@ -83,29 +83,30 @@ def test_quotients_by_powers_of_two_are_products(dtype: str):
     with np.errstate(all="ignore"):
         for k in range(info.minexp, -info.minexp + 1):
             divisor = np.dtype(dtype).type(2.0**k)
-            if power_of_two(divisor):
+            if is_power_of_two(divisor):
                 assert same_bits(data / divisor, data * (1 / divisor)), k
 
 
 def test_memory_of_its_own():
     fresh, view = apply("exp", x), make("transpose", (x,), axes=(1, 0))
-    assert owns(fresh) and not owns(view) and not owns(x)
-    assert owns(const(1, F8)) and owns(leaf(0, Meta((), F8), "scalar"))
-    assert not owns(leaf(0, Meta((), F8), "weak"))
-    assert borrows(view) and borrows(x) and not borrows(make("ravel", (fresh,)))
+    assert owns_memory(fresh) and not owns_memory(view) and not owns_memory(x)
+    assert owns_memory(const(1, F8)) and owns_memory(leaf(0, Meta((), F8), "scalar"))
+    assert not owns_memory(leaf(0, Meta((), F8), "weak"))
+    assert may_alias_argument(view) and may_alias_argument(x)
+    assert not may_alias_argument(make("ravel", (fresh,)))
 
 
 def test_silence():
     compared = apply("less", x, const(0, F8))
-    assert silent(compared) and silent(apply("logical_not", compared))
-    assert not silent(apply("less", apply("log", x), const(0, F8)))
+    assert is_droppable(compared) and is_droppable(apply("logical_not", compared))
+    assert not is_droppable(apply("less", apply("log", x), const(0, F8)))
     deep = x
     for _ in range(300):
         deep = apply("negative", deep)
-    assert not silent(deep)
+    assert not is_droppable(deep)
 
 
 def test_counts_hold_for_a_whole_class_of_sizes():
-    assert [least_count(x, axis) for axis in ((), (0,), (0, 1))] == [1, 2, 4]
-    assert least_count(leaf(0, Meta((0, 5), F8)), (0, 1)) == 0
-    assert least_count(leaf(0, Meta((1, 5), F8)), (0, 1)) == 2
+    assert [min_reduced_elements(x, axis) for axis in ((), (0,), (0, 1))] == [1, 2, 4]
+    assert min_reduced_elements(leaf(0, Meta((0, 5), F8)), (0, 1)) == 0
+    assert min_reduced_elements(leaf(0, Meta((1, 5), F8)), (0, 1)) == 2

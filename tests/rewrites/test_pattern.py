@@ -7,12 +7,12 @@ import pytest
 
 from jitla.errors import InternalError
 from jitla.hops import Meta, const, leaf, make
-from jitla.rewrites import AnyConst, AttrVar, Num, Var, once, ops
+from jitla.rewrites import AnyConst, AttrVar, Num, Var, ops, single_use
 from jitla.rewrites.rule import (
-    build,
+    bound_names,
+    instantiate,
+    is_same_number,
     matches,
-    same_number,
-    variables,
 )
 
 X, Y = Var("X"), Var("Y")
@@ -57,7 +57,7 @@ def test_attributes_bind_and_compare():
 
 def test_once_wants_a_node_of_its_own():
     inner = make("negative", (x,))
-    pattern = ops.negative(once(ops.negative(X)))
+    pattern = ops.negative(single_use(ops.negative(X)))
     assert all_matches(pattern, make("negative", (inner,)))
     assert not all_matches(pattern, make("negative", (inner,)), shared=[inner])
 
@@ -69,7 +69,7 @@ def test_once_wants_a_node_of_its_own():
     (np.float64("nan"), 1, False), (np.complex128(1), 1, False), (np.uint8(255), -1, False),
 ])
 def test_constants_match_by_value_and_sign_of_zero(found, wanted, same):
-    assert same_number(found, wanted) is same
+    assert is_same_number(found, wanted) is same
 
 
 def test_a_constant_is_no_array_and_no_argument():
@@ -83,9 +83,9 @@ def test_a_constant_is_no_array_and_no_argument():
 def test_build_is_the_inverse_of_match():
     pattern = ops.add(ops.negative(X), Y)
     hop = make("add", (make("negative", (x,)), y))
-    assert all(build(pattern, m) is hop for m in all_matches(pattern, hop))
-    assert build(Num(2, like=X), {"X": x}) is const(2, F8)
-    assert variables(ops.add(X, ops.sum(Y, axis=AttrVar("axis")))) == {"X", "Y", "axis"}
+    assert all(instantiate(pattern, m) is hop for m in all_matches(pattern, hop))
+    assert instantiate(Num(2, like=X), {"X": x}) is const(2, F8)
+    assert bound_names(ops.add(X, ops.sum(Y, axis=AttrVar("axis")))) == {"X", "Y", "axis"}
 
 
 def test_the_vocabulary_is_the_op_table():
@@ -94,4 +94,4 @@ def test_the_vocabulary_is_the_op_table():
     with pytest.raises(InternalError, match="takes 2 operands"):
         ops.add(X)
     with pytest.raises(InternalError, match="dtype"):
-        build(Num(2), {})
+        instantiate(Num(2), {})

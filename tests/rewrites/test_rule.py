@@ -29,7 +29,7 @@ def test_a_bad_rule_is_refused(arguments, message):
 
 @pytest.mark.parametrize("numerics", ["strict", "numpy", "relaxed"])
 def test_what_tracing_notes_is_what_rules_ask_for(numerics):
-    assert ASKED[numerics] == RULES.at(numerics).asked
+    assert ASKED[numerics] == RULES.at(numerics).matched_numbers
 
 
 def test_names_are_unique():
@@ -61,10 +61,10 @@ def test_levels_nest():
 def test_sets_add_and_select():
     pair = RULES.only("neg-of-neg", "matmul-chain")
     assert [r.name for r in pair] == ["neg-of-neg", "matmul-chain"]
-    assert [r.name for r in pair.across] == ["matmul-chain"]
-    once = make("negative", (x,))
-    assert [r.name for r in pair.rooted(make("negative", (once,)))] == ["neg-of-neg"]
-    assert list(pair.rooted(once)) == []
+    assert [r.name for r in pair.whole_dag] == ["matmul-chain"]
+    single_use = make("negative", (x,))
+    assert [r.name for r in pair.rules_for(make("negative", (single_use,)))] == ["neg-of-neg"]
+    assert list(pair.rules_for(single_use)) == []
     assert len(RULES.without("neg-of-neg")) == len(RULES) - 1
     assert len(pair + RULES.only("mul-by-one")) == 3
     assert RULES["mul-by-one"].right == X

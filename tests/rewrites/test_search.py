@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from jitla.hops import Hop, Kind, Meta, apply, bytes_of, flops, leaf, make, substitute, topo
-from jitla.rewrites import SUBSTITUTIONS, Effort, improve, moves
-from jitla.rewrites.search import cut, search
+from jitla.rewrites import SUBSTITUTIONS, SearchBudget, minimise_cost, moves
+from jitla.rewrites.search import partition, search
 from tests.rewrites.data import close, operands, values
 from tests.rewrites.expression import Reader
 
 F8 = np.dtype("f8")
-ALL = Effort(bound=inf, expansions=10_000, seconds=inf, least=0.0)
+ALL = SearchBudget(bound=inf, expansions=10_000, seconds=inf, min_seconds=0.0)
 Roots = tuple[Hop, ...]
 
 
@@ -98,8 +98,8 @@ def test_what_it_finds_means_the_same_and_costs_no_more(seed: int):
     rng = np.random.default_rng(1000 + seed)
     roots = random_products(rng, int(rng.integers(3, 25)))
     costs = Additive()
-    effort = Effort(expansions=5, seconds=inf, least=0.0)
-    found = improve(roots, SUBSTITUTIONS, lambda part, lent: costs, effort)
+    effort = SearchBudget(expansions=5, seconds=inf, min_seconds=0.0)
+    found = minimise_cost(roots, SUBSTITUTIONS, lambda part, leaf_values: costs, effort)
     assert costs.total(found.roots) <= costs.total(roots) * 1.0001
     given = operands(roots, rng, special=False)
     before, after = values(roots, given), values(found.roots, given)
@@ -114,7 +114,7 @@ def test_the_way_to_the_best_may_lead_uphill():
     """A @ B @ C is cheapest from the left; from the right it has a factor in common with A @ D."""
     roots = Reader().read(UPHILL)
     costs = Additive()
-    efforts = [Effort(bound=bound, seconds=inf, least=0.0) for bound in (1.0, 1.05)]
+    efforts = [SearchBudget(bound=bound, seconds=inf, min_seconds=0.0) for bound in (1.0, 1.05)]
     greedy, relaxed = (search(roots, SUBSTITUTIONS, costs, effort) for effort in efforts)
     assert relaxed.after < 0.8 * greedy.after
     assert [rule.name for rule in relaxed.fired] == ["product-to-the-right", "common-left-plus"]
@@ -136,13 +136,13 @@ def test_states_that_are_not_allowed_are_not_taken():
 def test_cheap_dags_are_not_even_priced():
     roots = Reader().read("matmul(matmul(A[3,4], B[4,5]), v[5])")
     costs = Additive()
-    found = search(roots, SUBSTITUTIONS, costs, Effort(least=costs.total(roots) + 1))
+    found = search(roots, SUBSTITUTIONS, costs, SearchBudget(min_seconds=costs.total(roots) + 1))
     assert found.roots == roots and not costs.priced
 
 
 def test_where_nothing_can_be_substituted_nobody_is_asked():
     roots = Reader().read("exp(add(X[3], Y[3]))")
-    found = improve(roots, SUBSTITUTIONS, lambda part, lent: pytest.fail("asked"), ALL)
+    found = minimise_cost(roots, SUBSTITUTIONS, lambda part, leaf_values: pytest.fail("asked"), ALL)
     assert found.roots == roots and found.priced == 0
 
 
@@ -150,7 +150,7 @@ def test_a_part_is_priced_only_if_a_neighbour_looks_better():
     reader = Reader()
     best = reader.read("matmul(A[30,20], matmul(B[20,10], v[10]))")
     other = reader.read("matmul(matmul(A, B), v)")
-    effort = Effort(seconds=inf, least=0.0, planned=False)
+    effort = SearchBudget(seconds=inf, min_seconds=0.0, price_start=False)
     rules = SUBSTITUTIONS.only("product-to-the-right", "product-to-the-left")
     for roots, better in ((best, False), (other, True)):
         costs = Additive()
@@ -163,9 +163,9 @@ def test_time_ends_the_search():
     roots = random_products(np.random.default_rng(5), 12)
     ticks = count()
     costs = Additive()
-    effort = Effort(seconds=20.0, least=0.0)
+    effort = SearchBudget(seconds=20.0, min_seconds=0.0)
     found = search(roots, SUBSTITUTIONS, costs, effort, clock=lambda: float(next(ticks)))
-    assert found.spent and next(ticks) < 60
+    assert found.exhausted and next(ticks) < 60
 
 
 def test_the_first_plan_counts():
@@ -178,8 +178,9 @@ def test_the_first_plan_counts():
         return Additive.price(costs, given)
 
     costs.price = slowly
-    found = search(roots, SUBSTITUTIONS, costs, Effort(seconds=20.0, least=0.0), clock=lambda: now[0])
-    assert found.spent and found.priced == 1 and found.roots == roots and not found.expanded
+    budget = SearchBudget(seconds=20.0, min_seconds=0.0)
+    found = search(roots, SUBSTITUTIONS, costs, budget, clock=lambda: now[0])
+    assert found.exhausted and found.priced == 1 and found.roots == roots and not found.expanded
 
 
 @pytest.mark.parametrize("took", [0.0, 15.0])
@@ -193,10 +194,11 @@ def test_large_dags_are_searched_in_the_time_that_a_second_plan_leaves(took: flo
             now[0] += took
             return super().price(roots)
 
-    effort = Effort(seconds=20.0, least=0.0, largest=4)
-    found = improve(roots, SUBSTITUTIONS, lambda part, lent: Slow() if part is roots else Additive(), effort,
-                    clock=lambda: now[0])
-    assert found.spent == (took > 0) == (found.roots == roots)
+    effort = SearchBudget(seconds=20.0, min_seconds=0.0, max_operators=4)
+    found = minimise_cost(
+        roots, SUBSTITUTIONS, lambda part, leaf_values: Slow() if part is roots else Additive(), effort,
+        clock=lambda: now[0])
+    assert found.exhausted == (took > 0) == (found.roots == roots)
     assert now[0] <= 20.0
 
 
@@ -233,8 +235,9 @@ def text_of_three() -> str:
 def test_what_parts_come_to_is_taken_only_if_the_whole_is_cheaper(more: float):
     roots = Reader().read(text_of_three())
     whole = Whole(roots, more)
-    effort = Effort(seconds=inf, least=0.0, largest=4)
-    found = improve(roots, SUBSTITUTIONS, lambda part, lent: whole if part is roots else Additive(), effort)
+    effort = SearchBudget(seconds=inf, min_seconds=0.0, max_operators=4)
+    found = minimise_cost(
+        roots, SUBSTITUTIONS, lambda part, leaf_values: whole if part is roots else Additive(), effort)
     if more < 1.0:
         assert found.roots != roots and found.fired and found.after == 0.5 * found.before
     else:
@@ -246,16 +249,16 @@ def test_parts_are_small_convex_and_put_back_as_they_were(seed: int):
     rng = np.random.default_rng(seed)
     roots = random_products(rng, 40)
     weights = {(i, h): 1 + int(rng.integers(4)) for h in topo(roots) for i in h.inputs if rng.random() < 0.7}
-    parts = cut(roots, weights, 8)
+    parts = partition(roots, weights, 8)
     assert parts
     seen: set[Hop] = set()
     for part in parts:
         inside = [h for h in topo(part.roots) if h.op.kind is not Kind.LEAF]
         assert len(inside) <= 8
-        whole = substitute(roots, part.returned(part.roots))  # operands that commute may change places
+        whole = substitute(roots, part.replacements(part.roots))  # operands that commute may change places
         given = operands(roots, rng, special=False)
         assert all(map(np.array_equal, values(roots, given), values(whole, given)))
         assert not seen.intersection(part.outputs)
         seen.update(part.outputs)
-        below = set(topo(part.lent.values()))
+        below = set(topo(part.leaf_values.values()))
         assert not below.intersection(part.outputs), "a part waits for itself"

@@ -10,7 +10,7 @@ from time import thread_time
 import numpy as np
 
 from jitla.hops import topo
-from jitla.rewrites import SUBSTITUTIONS, Effort, improve, simplify
+from jitla.rewrites import SUBSTITUTIONS, SearchBudget, minimise_cost, simplify
 from tests.recompile.test_appraisal import appraisals
 from tests.rewrites.test_search import random_products
 
@@ -18,12 +18,12 @@ OPERATORS = (4, 8, 12, 20, 40, 80)
 LENGTHS = (30, 250, 1700)
 
 
-def timed(seed: int, operators: int, effort: Effort) -> tuple[float, float, int]:
+def timed(seed: int, operators: int, effort: SearchBudget) -> tuple[float, float, int]:
     """Return the milliseconds of the search of a DAG, those of its plan, and how many operators it has."""
     roots = simplify(random_products(np.random.default_rng(seed), operators, LENGTHS))
     costs = appraisals(roots)
     start = thread_time()
-    improve(roots, SUBSTITUTIONS.at("relaxed"), costs.of, effort)
+    minimise_cost(roots, SUBSTITUTIONS.at("relaxed"), costs.of, effort)
     between = thread_time()
     appraisals(roots).of(roots, {}).price(roots)
     count = sum(bool(h.inputs) for h in topo(roots))
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=300)
     parser.add_argument("--from-us", type=float, default=100.0)
     given = parser.parse_args()
-    effort = replace(Effort(), least=given.from_us * 1e-6)
+    effort = replace(SearchBudget(), min_seconds=given.from_us * 1e-6)
     timed(0, 12, effort)
     for operators in OPERATORS:
         found = [timed(seed, operators, effort) for seed in range(given.count // len(OPERATORS))]

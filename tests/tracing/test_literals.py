@@ -157,7 +157,7 @@ def test_without_rewrites_there_are_none():
 
 
 def test_numbers_that_rules_ask_for():
-    asked = RULES.at("strict").asked
-    assert {1, -1, 2} <= asked["multiply"] and 0 not in asked["multiply"]
-    assert asked["divide"] == {0.5, 1, 2.0} and 0.0 in asked["subtract"]
-    assert "sin" not in asked
+    matched_numbers = RULES.at("strict").matched_numbers
+    assert {1, -1, 2} <= matched_numbers["multiply"] and 0 not in matched_numbers["multiply"]
+    assert matched_numbers["divide"] == {0.5, 1, 2.0} and 0.0 in matched_numbers["subtract"]
+    assert "sin" not in matched_numbers
