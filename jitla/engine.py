@@ -230,8 +230,8 @@ class Engine:
             found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
                                         writers=self._writers)
             found.launch  # noqa: B018  (loads the native run time)
-            tracing.SIGHT.use(*runtime.layout_table())
-            tracing.quicken(runtime.native_methods())
+            tracing.LAYOUT_CACHE.install(*runtime.layout_table())
+            tracing.install_native_methods(runtime.native_methods())
             self._backends[cpu] = found
         return found
 

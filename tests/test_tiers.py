@@ -34,7 +34,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     asked: list[Any] = []
     monkeypatch.setattr(ENGINE, "_compilers", {})
     monkeypatch.setattr(cold, "SOME", cold.FEW)  # first calls are traced, though what they do is done once
-    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: asked.append(job))
+    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
 
@@ -250,7 +250,7 @@ def test_short_calls_are_plain_while_programs_are_made(
 def test_jobs_of_programs_with_brief_operations_rest_most(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, soon=False, share=1.0: shares.append(share))
+    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: shares.append(share))
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
     for seconds in (1e-6, 1.0):
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
@@ -290,8 +290,8 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
 
     clock = [0.0]
     monkeypatch.setattr(payoff, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(payoff, "run", call(1e-3))
-    monkeypatch.setattr(payoff, "untraced", call(plain))
+    monkeypatch.setattr(payoff, "run_traced", call(1e-3))
+    monkeypatch.setattr(payoff, "run_untraced", call(plain))
     site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0, awaited=0)
     made = cold.Payoff("file", 1, lambda: (onset.Rising, payoff.Kind))
     many = np.ones(1 << cold.FEW)

@@ -187,10 +187,10 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
             if site is None or site.payoff is None:
                 _run(function, args, kwargs)
             elif looping is not None and not looping.traced:
-                tracing.looped(site, args, kwargs)
+                tracing.run_loops(site, args, kwargs)
                 ENGINE.room("loopjit.compiler").foresee(looping.entries)
             else:
-                tracing.run(site, state.twin, args, kwargs)
+                tracing.run_traced(site, state.twin, args, kwargs)
     return watch
 
 
@@ -228,7 +228,7 @@ def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str
     with ENGINE.room("dispatch.tiering").waiting():
         for _ in range(2):  # the second may find values that stay the same
             given = [_made(a) for a in args]
-            tracing.run(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})
+            tracing.run_traced(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})
 
 
 def _made(value: Any) -> Any:

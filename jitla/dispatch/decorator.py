@@ -78,7 +78,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     state.refuse()
                 return function(*args, **kwargs)
             if site.looping is not None and not site.looping.traced:
-                return tracing.looped(site, args, kwargs)
+                return tracing.run_loops(site, args, kwargs)
             if site.payoff is not None:
                 kind = site.payoff.of(args, kwargs)
                 if kind.bypassed:
@@ -87,7 +87,9 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return function(*args, **kwargs)
         twin = state.twin and tracing.TWINS.of(function)  # its globals may have changed
         if twin is None:
-            return function(*args, **kwargs) if session is None else session.outside(function, args, kwargs)
+            if session is None:
+                return function(*args, **kwargs)
+            return session.call_opaque(function, args, kwargs)
         if kind is not None:
             return kind.weigh(site, function, twin, args, kwargs)
         if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
@@ -96,7 +98,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 return function(*args, **kwargs)
             return _run(tracing, site, function, twin, args, kwargs)
         if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
-            return session.outside(state.looping.call, (args, kwargs), {})
+            return session.call_opaque(state.looping.call, (args, kwargs), {})
         # Called by traced code: the caller's session goes on through the body.
         return twin(*map(session.argument, args), **{k: session.argument(v) for k, v in kwargs.items()})
     finally:
@@ -151,9 +153,9 @@ def _run(
 ) -> Any:
     """Trace a call; where it is to be verified, run the plain function, too."""
     if site.checks is None:
-        return tracing.run(site, twin, args, kwargs)
+        return tracing.run_traced(site, twin, args, kwargs)
     return ENGINE.room("dispatch.verify_mode").checked_call(
-        site.checks, site.name, function, lambda *a, **k: tracing.run(site, twin, a, k), args, kwargs)
+        site.checks, site.name, function, lambda *a, **k: tracing.run_traced(site, twin, a, k), args, kwargs)
 
 
 def generated(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
@@ -177,7 +179,8 @@ def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     site, twin = _suspended(state)
     if site is None:
         return state.function(*args, **kwargs)
-    return state.tracing.drive(site, twin, args, kwargs, times if times and times.is_timed() else None)
+    timed = times if times and times.is_timed() else None
+    return state.tracing.run_generator(site, twin, args, kwargs, timed)
 
 
 def _suspended(state: State) -> tuple[Any, Any]:

@@ -426,7 +426,7 @@ class State:
         tiers = ENGINE.room("dispatch.tiering")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
-        site.unrolls = ENGINE.unrolled(own)
+        site.unroll_limit = ENGINE.unrolled(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks

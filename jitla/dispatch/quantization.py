@@ -12,7 +12,7 @@ import numpy as np
 from jitla.config import current, options
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
-from jitla.tracing import TWINS, Replay, Site, run
+from jitla.tracing import TWINS, Replay, Site, run_traced
 
 __all__ = ["QuantizedFunction", "Report", "quantized"]
 
@@ -69,7 +69,7 @@ class QuantizedFunction:
         site = self._sites.get(config.epoch)
         if site is None:
             site = self._sites[config.epoch] = self._site(config, self._compiled)
-        return run(site, self._twin, args, kwargs)
+        return run_traced(site, self._twin, args, kwargs)
 
     def programs(self) -> list[Any]:
         """Return the programs that the options in force have led to."""
@@ -79,7 +79,7 @@ class QuantizedFunction:
     def calibrate(self, args: tuple[Any, ...]) -> Any:
         """Return the float results for arguments; how large operands of products are is noted."""
         site = self._site(current(), self._observing)
-        return run(site, self._twin, args, {})
+        return run_traced(site, self._twin, args, {})
 
     def _site(self, config: Any, compiled: Any) -> Site:
         def compile_block(key: Any, sizes: Any, layouts: Any, make: Any, note: Any) -> Any:
@@ -87,7 +87,7 @@ class QuantizedFunction:
 
         name = getattr(self.function, "__qualname__", "")
         site = Site(name, compile_block, False, lambda: ENGINE.indexed(config))
-        site.unrolls = ENGINE.unrolled(config, always=True)
+        site.unroll_limit = ENGINE.unrolled(config, always=True)
         return site
 
     def _observing(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:

@@ -29,22 +29,21 @@ from jitla.tracing.hooks import (
 )
 from jitla.tracing.profile import Kind, Rising
 from jitla.tracing.session import (
-    drive,
-    looped,
-    quicken,
-    run,
+    install_native_methods,
+    run_generator,
+    run_loops,
+    run_traced,
 )
 from jitla.tracing.site import Fallback, Site
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.sparse.zero_skipping import skipping_pays
-from jitla.tracing.tape import SIGHT
+from jitla.tracing.tape import LAYOUT_CACHE
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.uncounted import UNCOUNTED
 
 __all__ = [
-    "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LOCAL", "NEW",
-    "Patience", "Recompilation", "Replay", "Request", "Rising", "SIGHT", "Site", "Sparsified", "Standby",
-    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "drive", "looped", "quicken", "run",
-    "skipping_pays",
-    "user_traceback",
+    "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LAYOUT_CACHE", "LOCAL",
+    "NEW", "Patience", "Recompilation", "Replay", "Request", "Rising", "Site", "Sparsified", "Standby",
+    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "install_native_methods", "run_generator",
+    "run_loops", "run_traced", "skipping_pays", "user_traceback",
 ]

@@ -91,7 +91,7 @@ class Foreign(Callee):
         made = record_sparse_call(self.session, self.function, args, kwargs)
         if made is NotImplemented:
             made = apply_in_session(self.session, self.function, args, kwargs)
-        return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
+        return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
 
 
 class Numba(Callee):
@@ -101,7 +101,7 @@ class Numba(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         made = NotImplemented if kwargs else through(self.session, self.function, args)
-        return self.session.outside(self.function, args, kwargs) if made is NotImplemented else made
+        return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
 
 
 class Adder(Callee):
@@ -145,7 +145,7 @@ class Creator(Callee):
         session = self.session
         if any(map(is_wild, args)):
             return Foreign(self.function, session)(*args, **kwargs)
-        if session.site.unrolls and self.function is np.zeros:
+        if session.site.unroll_limit and self.function is np.zeros:
             made = zeros(session, *args, **kwargs)
             if made is not NotImplemented:
                 return made
@@ -207,9 +207,9 @@ class Managed:
 
     def _foreign(self, function: Any, *args: Any) -> Any:
         session = self.session
-        session.hand_over()
+        session.materialise_escapes()
         if len(args) > 2:
-            session.mend(args[2])
+            session.materialise_exception(args[2])
         LOCAL.session = None
         try:
             if looks_at_caller(function):
@@ -217,7 +217,7 @@ class Managed:
             return function(*args)
         finally:
             LOCAL.session = session
-            session.attend()
+            session.update_error_state()
 
 
 class Consumer(Callee):

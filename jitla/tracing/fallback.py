@@ -34,9 +34,9 @@ from jitla.tracing.tape import (
     OPS,
     SCALAR,
     Entry,
-    cone,
-    narrowed,
-    split,
+    backward_slice,
+    cast_as_ufunc,
+    split_entry,
 )
 
 __all__ = ["abandon", "serve"]
@@ -74,11 +74,11 @@ class _Writer:
     def __init__(self, entries: tuple[Entry, ...], roots: tuple[int, ...]) -> None:
         self.entries, self.roots = entries, roots
         self.scope: dict[str, Any] = {}
-        self.wanted = sorted({i for r in roots for i in cone(entries, r)})
+        self.wanted = sorted({i for r in roots for i in backward_slice(entries, r)})
         self.reads: Counter[int] = Counter(roots)
         for i in self.wanted:
             if entries[i][0] > SCALAR:
-                self.reads.update(r for r in split(entries[i])[0] if r >= 0)
+                self.reads.update(r for r in split_entry(entries[i])[0] if r >= 0)
         self.left = Counter(self.reads)
         # Entries that are no scalars, as far as known: operators and ufuncs do not make the same of scalars.
         self.arrays: set[int] = set()
@@ -100,7 +100,7 @@ class _Writer:
                 self.texts[i] = f"L[{scalar}]", 0, ()
                 scalar += 1
             else:
-                refs = split(entry)[0]
+                refs = split_entry(entry)[0]
                 if i in wanted:
                     self._operation(i, scalar)
                 scalar += sum(r < 0 for r in refs)
@@ -110,7 +110,7 @@ class _Writer:
 
     def _operation(self, i: int, scalar: int) -> None:
         """Write down entry `i`, whose scalars begin at slot `scalar`."""
-        refs, attrs = split(self.entries[i])
+        refs, attrs = split_entry(self.entries[i])
         args: list[str] = []
         depth = 0
         used: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ class _Writer:
         op = lookup(name)
         found = op.numpy[0] if op.numpy else None
         cells = name == "cast" or isinstance(found, np.ufunc) and found.signature is None
-        if cells and any(r in self.arrays for r in split(self.entries[i])[0]):
+        if cells and any(r in self.arrays for r in split_entry(self.entries[i])[0]):
             self.arrays.add(i)
         if not attrs and i in self.arrays:
             if found in _INFIX and len(args) == 2:
@@ -154,7 +154,7 @@ class _Writer:
             rest = ", ".join(args[1:])
             return f"{args[0]}.{name}({(rest + given).removeprefix(', ')})"
         if "within" in attrs:
-            self.scope[f"f{i}"] = narrowed
+            self.scope[f"f{i}"] = cast_as_ufunc
         elif name == "cast":
             return f"{args[0]}.astype({(', '.join(args[1:]) + given).removeprefix(', ')})"
         elif cells and i not in self.arrays:

@@ -29,16 +29,16 @@ from jitla.hops import (
 from jitla.tracing.frames import Place, Places, call_at, here
 from jitla.tracing.tape import (
     LEAF,
-    LOST,
     OP_ID,
     SCALAR,
+    UNAVAILABLE,
     Block,
-    cone,
-    enact,
+    backward_slice,
+    casting_operation,
+    evaluate_entries,
     hops_of,
-    same_view,
-    split,
-    within,
+    is_same_view,
+    split_entry,
 )
 
 _STATES = {"divide": DIVIDE, "over": OVERFLOW, "invalid": INVALID}
@@ -375,16 +375,16 @@ class Effects:
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
         """Return the entries that are computed and can raise flags, with these."""
         self._hops = hops_of(block)
-        self._parts = {i: Part(name, split(entry)[0][0]) for i, entry in enumerate(block.entries)
-                       if entry[0] == _CAST_OP and (name := within(split(entry)[1]))}
-        self._wanted = {i for r in roots for i in cone(block.entries, r)}
+        self._parts = {i: Part(name, split_entry(entry)[0][0]) for i, entry in enumerate(block.entries)
+                       if entry[0] == _CAST_OP and (name := casting_operation(split_entry(entry)[1]))}
+        self._wanted = {i for r in roots for i in backward_slice(block.entries, r)}
         able = {i: possible_flags(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
         return {i: mask for i, mask in able.items() if mask}
 
     def _does(self, block: Block, i: int) -> bool:
         """Say whether entry `i` is more than its operand, such as a cast to the same dtype."""
         entry = block.entries[i]
-        mine = () if entry[0] in (LEAF, SCALAR) else split(entry)[0]
+        mine = () if entry[0] in (LEAF, SCALAR) else split_entry(entry)[0]
         return all(self._hops[r] is not self._hops[i] for r in mine if r >= 0)
 
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
@@ -407,17 +407,17 @@ def _name(hop: Hop) -> str | None:
 
 
 def _as_before(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
-    """Return the leaves as they were before the run; `LOST` for what kernels wrote while they read."""
+    """Return the leaves as they were before the run; `UNAVAILABLE` for what kernels wrote while they read."""
     if store is None:
         return list(block.leaves)
     target = block.leaves[store.slot]
     found: list[Any] = []
     for k, leaf in enumerate(block.leaves):
-        same = next((s for s in hit.saved if k == s or same_view(leaf, block.leaves[s])), None)
+        same = next((s for s in hit.saved if k == s or is_same_view(leaf, block.leaves[s])), None)
         if same is not None:
             found.append(hit.saved[same])
         else:
-            found.append(LOST if np.may_share_memory(leaf, target) else leaf)
+            found.append(UNAVAILABLE if np.may_share_memory(leaf, target) else leaf)
     return found
 
 
@@ -440,7 +440,7 @@ class _Performance:
     def play(self, block: Block, leaves: list[Any], wanted: set[int]) -> None:
         """Do the entries in `wanted`, and give the warnings of those whose operands are lost."""
         called = {i: place.called for i, place in self.places.items()}
-        enact(block.entries, leaves, block.scalars, wanted, called, self._run)
+        evaluate_entries(block.entries, leaves, block.scalars, wanted, called, self._run)
         left = self.flags & ~self.heard
         # Only kernels that write their results where they read lose operands. Sums come before.
         cells = [i for i in self.unknown if self.hops[i].op.kind is Kind.CELL]
@@ -453,10 +453,10 @@ class _Performance:
                     warn(text, self.places[i])
 
     def _run(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if function is None or any(a is LOST for a in args):
+        if function is None or any(a is UNAVAILABLE for a in args):
             if i in self.capable:
                 self.unknown.append(i)
-            return LOST
+            return UNAVAILABLE
         before = start_recording()
         try:
             value = function(*args, **kwargs)
@@ -481,8 +481,8 @@ def performed(
     def run(i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return call_at(place, function, args, kwargs)
 
-    wanted = set(cone(tuple(entries), last))
-    return enact(entries, leaves, scalars, wanted, {last: place.called}, run)[last]
+    wanted = set(backward_slice(tuple(entries), last))
+    return evaluate_entries(entries, leaves, scalars, wanted, {last: place.called}, run)[last]
 
 
 def heeded(block: Block, roots: list[int]) -> list[int]:
@@ -491,7 +491,7 @@ def heeded(block: Block, roots: list[int]) -> list[int]:
     Arithmetic whose value is dropped is left out. A cast is made for its warning, too: that is how
     one asks whether values fit.
     """
-    computed = {i for r in roots for i in cone(block.entries, r)}
+    computed = {i for r in roots for i in backward_slice(block.entries, r)}
     dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST_OP and i not in computed]
     hops = hops_of(block) if dropped else []
     return [i for i in dropped if possible_flags(hops[i])

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.hops import POSITION_DTYPE, Shape
-from jitla.tracing.lazy import LazyArray, pending
+from jitla.tracing.lazy import LazyArray, append_entry
 from jitla.tracing.mutation import lazy_array
 from jitla.tracing.tape import METAS, OP_ID, TRACED, meta_id, scalars_of
 
@@ -42,7 +42,7 @@ def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
     memory, plus = found
     if not memory.flags.c_contiguous or not memory.size:
         return None
-    known = session.known.get(id(memory))
+    known = session.memory_facts.get(id(memory))
     if type(known) is not Bounds or known.array() is not memory:
         known = _looked_up(session, memory)
     least, greatest = known.least + plus, known.greatest + plus
@@ -67,7 +67,7 @@ def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
     """Look at all elements."""
     found = session.site.at_once("bounds", memory.size, memory.reshape(-1))
     least, greatest = (int(memory.min()), int(memory.max())) if found is None else found
-    key, remembered = id(memory), session.known
+    key, remembered = id(memory), session.memory_facts
     made = Bounds(ref(memory, lambda _: remembered.pop(key, None)), least, greatest)
     remembered[key] = made
     return made
@@ -114,7 +114,7 @@ def gathered(session: Session, table: Any, key: Any) -> Any:
     given = key if type(key) is tuple else (key,)
     lead = next((k for k, each in enumerate(given) if not _is_whole(each)), len(given))
     indices = [*takewhile(_is_index, given[lead:])]
-    if not indices or session.over or session.site.unrolls:
+    if not indices or session.ended or session.site.unroll_limit:
         return None  # a call that goes on plain; one that puts terms together has to see what they read
     rest = given[lead + len(indices):]
     if not _may_be_read(table) or len(given) > table.ndim or not all(map(_is_whole, rest)):
@@ -321,13 +321,13 @@ def _within(session: Session, index: Any, n: int, step: int, turned: bool) -> An
 def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:
     """Return the elements at positions that are the sum of `parts`."""
     added = [p if type(p) is LazyArray else _once(session, np.asarray(p)) for p in parts]
-    places = reduce(lambda a, b: session.ufuncs(np.add, a, b), added)
+    places = reduce(lambda a, b: session.call_ufunc(np.add, a, b), added)
     known = session.positions.get((id(table), -1))
     if known is None:
         known = session.positions[id(table), -1] = table, lazy_array(session, table.reshape(-1))
     operands = [p._n if p._n >= 0 else session.enter(p) for p in (known[1], places)]
     entry = (_TAKE, *operands, (("axes", axes),)) if axes else (_TAKE, *operands)
-    return pending(session, entry, meta_id(shape, table.dtype))
+    return append_entry(session, entry, meta_id(shape, table.dtype))
 
 
 def _once(session: Session, part: np.ndarray) -> LazyArray:

@@ -14,7 +14,7 @@ import numpy as np
 from jitla.compile_stats import Made, Reason
 from jitla.hops import Shape
 from jitla.instrument import PerCode
-from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split
+from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split_entry
 
 
 class Guard(NamedTuple):
@@ -117,7 +117,7 @@ def _scalars(before: tuple[Any, ...], now: tuple[Any, ...], moved: str) -> Itera
             name = "scalar kind" if a[1] != b[1] else "scalar value"
             yield Guard(name, "", _scalar(a), _scalar(b))
             continue
-        (refs, attrs), (others, more) = split(a), split(b)
+        (refs, attrs), (others, more) = split_entry(a), split_entry(b)
         kinds = [(x, y) for x, y in zip(refs, others, strict=False) if x != y]
         if any(min(pair) < 0 for pair in kinds):
             x, y = next(pair for pair in kinds if min(pair) < 0)
@@ -267,7 +267,7 @@ def literals_of(block: Block, codes: Mapping[int, CodeType], asked: Asked) -> di
             number += 1
         elif entry[0] > SCALAR:
             values = asked.get(OPS[entry[0]], ())
-            for ref in split(entry)[0]:
+            for ref in split_entry(entry)[0]:
                 if ref >= 0:
                     continue
                 value = block.scalars[number]

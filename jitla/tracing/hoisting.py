@@ -21,9 +21,9 @@ from jitla.tracing.tape import (
     OPS,
     SCALAR,
     Block,
-    address,
     class_key,
-    excerpt,
+    data_address,
+    extract_subblock,
     hops_of,
     layout_id,
 )
@@ -92,7 +92,7 @@ def divided(
 
 def _use(site: Site, block: Block, index: int) -> Use:
     """Return the use of entry `index`; blocks that compute the same share a part."""
-    taken, leaves, scalars = excerpt(block, index)
+    taken, leaves, scalars = extract_subblock(block, index)
     part = site.parts.get(taken.entries)
     if part is None:
         part = site.parts[taken.entries] = Part(taken)
@@ -143,7 +143,7 @@ class Held(NamedTuple):
     def holds(self, leaves: list[np.ndarray], scalars: list[Any], use: Use) -> bool:
         """Say whether it is the value of `use` in a block with these leaves, which lie alike, and scalars."""
         for slot, mine, place in zip(use.leaves, self.leaves, self.places, strict=True):
-            if leaves[slot] is not mine and address(leaves[slot]) != place:
+            if leaves[slot] is not mine and data_address(leaves[slot]) != place:
                 return False
         return all(map(is_same, [scalars[k] for k in use.scalars], self.scalars))
 
@@ -222,7 +222,7 @@ class Watch:
         leaves, scalars = tape.leaves, tape.scalars
         values: list[Any] = []
         for use in halves[0]:
-            held = session.kept.get(use.part)
+            held = session.hoisted.get(use.part)
             if held is None or held.threads != threads() or not held.holds(leaves, scalars, use):
                 held = self._make(session, tape, use, closed)
                 if held is None:
@@ -288,9 +288,9 @@ class Watch:
     def _same(self, session: Any, tape: Any, store: Any) -> set[int]:
         """Return the slots of leaves and scalars that were the same in the last run of this call."""
         leaves, scalars = tape.leaves, tape.scalars
-        before = session.kept.get(self)
-        places = {slot: (address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
-        session.kept[self] = Note(places, list(scalars))
+        before = session.hoisted.get(self)
+        places = {slot: (data_address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
+        session.hoisted[self] = Note(places, list(scalars))
         if before is None:
             return set()
         same = {k for k, (at, owner) in places.items()
@@ -303,7 +303,7 @@ class Watch:
 
     def _make(self, session: Any, tape: Any, use: Use, closed: Any) -> Held | None:
         """Compute a value and keep it; None: it cannot be kept, and the block is to be run as it is."""
-        part, site, kept = use.part, session.site, session.kept
+        part, site, kept = use.part, session.site, session.hoisted
         kept.pop(part, None)
         if part.made >= ENOUGH and part.used < TWICE * part.made:
             self.varying |= set(use.leaves)
@@ -325,7 +325,7 @@ class Watch:
             return None
         if not _make_room(kept, part.nbytes, site.keeper.room):
             return None
-        kept[part] = held = Held(value, leaves, list(map(address, leaves)), scalars, threads())
+        kept[part] = held = Held(value, leaves, list(map(data_address, leaves)), scalars, threads())
         site.most_kept = max(site.most_kept, _kept_bytes(kept))
         return held
 

@@ -27,7 +27,7 @@ from jitla.tracing.callees import (
     TwinTable,
     is_tame,
 )
-from jitla.tracing.force import LISTED, Closing
+from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser
 from jitla.tracing.fp_warnings import calm
 from jitla.tracing.frames import bridge, call_at, call_here, place_of
 from jitla.tracing.indexing import CARRIERS, Bound
@@ -35,13 +35,13 @@ from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import is_numba
 from jitla.tracing.numpy_api.functions import MUTATING
 from jitla.tracing.recorder import METHODS
-from jitla.tracing.session import MOST_PENDING
+from jitla.tracing.session import MAX_PENDING_OPERATIONS
 from jitla.tracing.session import Session as HooksSession
 from jitla.tracing.session import Session as LiftingSession
 from jitla.tracing.sparse.lazy_sparse import LazySparse, scipy_matrix
 from jitla.tracing.sparse.products import record_sparse_call
 from jitla.tracing.sparse.sparsify import Sparsified
-from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split
+from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split_entry
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import (
     CONTAINERS,
@@ -75,13 +75,13 @@ def goes_on(session: Session) -> bool:
     if type(node) is not LazyArray or NBYTES[node._m] < LEAST_OF_CELLS:
         return False
     ops = session.ops
-    known, turns, begin = session.turn
+    known, turns, begin = session.last_iteration
     if known is not ops:
         turns = begin = 0
     if turns + 1 >= MOST_TURNS or len(ops) == begin or node._v is not None or \
             not _pays(session, begin, turns > 0, NBYTES[node._m]):
         return False
-    place, apart = frames.path(), session.site.apart
+    place, apart = frames.path(), session.site.failed_unrolls
     if place is None:
         return False
     if turns:
@@ -90,7 +90,7 @@ def goes_on(session: Session) -> bool:
         return False
     else:
         apart[place] = apart.get(place, 0) + 1  # until a second turn reads what the first has made
-    session.turn = ops, turns + 1, len(ops)
+    session.last_iteration = ops, turns + 1, len(ops)
     return True
 
 
@@ -104,7 +104,7 @@ def _is_chain(ops: list[Entry], begin: int, again: bool) -> bool:
     cells = [entry for entry in ops[begin:] if entry[0] not in (LEAF, SCALAR)]
     made = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
     return (2 * len(ops) - begin <= MOST_OF_CELLS and all(CELLS[entry[0]] for entry in cells)
-            and (not again or any(not made.isdisjoint(split(entry)[0]) for entry in cells)))
+            and (not again or any(not made.isdisjoint(split_entry(entry)[0]) for entry in cells)))
 
 
 def _is_stencil(session: Session, begin: int, again: bool) -> bool:
@@ -214,7 +214,7 @@ class Lifting:
                 return value
             return value if way not in "[c" and not is_wild(value) else wild(value, ways, self)
         if kind in STEPPING and ways[0] in "ae":
-            session.hand_over()
+            session.materialise_escapes()
             return value  # NumPy asks whether it is a sequence
         return wild(value, ways, self) if is_wild(value) else value
 
@@ -263,7 +263,7 @@ class Lifting:
         if type(value) not in TAME:
             session = LOCAL.session
             if session is not None and type(value) not in CONTAINERS and is_wild(value):
-                session.hand_over()
+                session.materialise_escapes()
         return value
 
     def asked(self, value: Any) -> Any:
@@ -271,7 +271,7 @@ class Lifting:
         if type(value) is not type and is_wild(value):
             session = LOCAL.session
             if session is not None:
-                session.hand_over()
+                session.materialise_escapes()
         return value
 
     def spread(self, value: Any) -> Any:
@@ -308,7 +308,7 @@ def _stepped(iterable: Iterable[Any], session: LiftingSession) -> Iterator[Any]:
 
 def _steps_of(steps: Iterator[Any], session: LiftingSession) -> Iterator[Any]:
     while True:
-        session.hand_over()
+        session.materialise_escapes()
         LOCAL.session = None
         try:
             value = next(steps)
@@ -316,7 +316,7 @@ def _steps_of(steps: Iterator[Any], session: LiftingSession) -> Iterator[Any]:
             return
         finally:
             LOCAL.session = session
-            session.attend()
+            session.update_error_state()
         yield value
 
 
@@ -340,7 +340,7 @@ def _object(value: Any, kind: type) -> Any:
 _ArrayFunction = type(np.sum)
 # References to a pending temporary at a hook's call: its parameter, the tape, and where arguments are counted
 # (as one is among those that LISTED counts) those of two calls.
-_OWN = 2 + 2 * (LISTED - 2)
+_OWN = 2 + 2 * (COMPREHENSION_REFS - 2)
 _CREATORS: frozenset[Any] = frozenset({
     np.zeros, np.empty, np.ones, np.full, np.eye, np.identity, np.arange, np.linspace, np.array,
     np.copy, np.diag, np.tri, np.logspace, np.geomspace, np.meshgrid, np.asarray, np.asanyarray,
@@ -377,8 +377,8 @@ class Hooks(Lifting):
         session = LOCAL.session
         if session is None:
             return f
-        if len(session.ops) > MOST_PENDING:
-            session.cut()
+        if len(session.ops) > MAX_PENDING_OPERATIONS:
+            session.close_long_block()
         kind = type(f)
         if kind is MethodType:
             if type(f.__self__) in PROXIES:
@@ -445,7 +445,7 @@ class Hooks(Lifting):
                 return session.inplace(target, ufunc, value, getrefcount(value) - _OWN)
             return op(target, value)
         if kind is np.ndarray:
-            if session.over and (type(value) is np.ndarray or type(value) in NUMBERS) and session.is_quiet():
+            if session.ended and (type(value) is np.ndarray or type(value) in NUMBERS) and session.is_quiet():
                 return call_at(place_of(_getframe(1)), op, (target, value), {})
             proxy = session.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
@@ -490,7 +490,7 @@ class Hooks(Lifting):
         if kind is LazyArray:
             obj._s.setitem(obj, key, value, getrefcount(value) - _OWN)
         elif kind is np.ndarray:
-            if session.over and session.writes(obj, key, value):
+            if session.ended and session.writes(obj, key, value):
                 return
             proxy = session.argument(obj)
             if type(proxy) is LazyArray:
@@ -536,11 +536,11 @@ class Hooks(Lifting):
             return
         if type(obj) is np.ndarray or type(obj) is LazyArray:
             array = session.settle(obj) if type(obj) is LazyArray else obj
-            session.hand_over()
+            session.materialise_escapes()
             session.foreigners.pop(id(array), None)
             call_here(setattr, array, name, session.plain(value))
             if type(obj) is LazyArray:
-                session.relabel(obj)
+                session.refresh_layout(obj)
             return
         if type(obj) in LAZY:
             setattr(session.plain(obj), name, session.plain(value))  # an error, in the right words
@@ -577,14 +577,14 @@ class Hooks(Lifting):
             session.updates.clear()
         if len(session.nodes) <= len(session.entered):
             return
-        if len(session.ops) >= session.site.unrolls and not goes_on(session):
-            Closing.close(session)
+        if len(session.ops) >= session.site.unroll_limit and not goes_on(session):
+            BlockCloser.close(session)
 
     def pause(self) -> None:
         """End of a stretch of statements without a loop: the block ends here if it has become long."""
         session = LOCAL.session
-        if session is not None and len(session.ops) > MOST_PENDING:
-            session.cut()
+        if session is not None and len(session.ops) > MAX_PENDING_OPERATIONS:
+            session.close_long_block()
 
     def yields(self, value: Any) -> Any:
         """Hand a value to whoever drives the generator."""
@@ -592,7 +592,7 @@ class Hooks(Lifting):
         if session is None:
             return settle_value(value)
         value = session.plain(value)
-        session.hand_over()
+        session.materialise_escapes()
         return value
 
     awaits = yields

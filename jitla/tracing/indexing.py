@@ -18,18 +18,18 @@ import numpy as np
 
 from jitla.hops import Meta, Shape
 from jitla.tracing.fallback import settle_locals
-from jitla.tracing.force import CLOSING_NOTHING as NOTHING
+from jitla.tracing.force import NOTHING_CONSUMED
 from jitla.tracing.frames import call_here
 from jitla.tracing.gather import gathered
 from jitla.tracing.lazy import (
     LAZY,
-    Gone,
     Lazy,
     LazyArray,
-    in_memory,
-    is_paired,
-    pending,
-    view_of,
+    Placeholder,
+    append_entry,
+    apply_view,
+    is_pairwise,
+    proxy_in_memory,
 )
 from jitla.tracing.mutation import Together, lazy_array
 from jitla.tracing.sparse.lazy_sparse import (
@@ -48,10 +48,10 @@ from jitla.tracing.tape import (
     TRACED,
     Attrs,
     Layout,
-    conversion,
-    is_traced,
+    is_same_view,
+    is_traceable,
     meta_id,
-    same_view,
+    store_cast,
 )
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import (
@@ -104,11 +104,11 @@ class Indexing(Together):
     __slots__ = ()
 
     foreigners: dict[int, LazyArray]
-    over: bool
+    ended: bool
 
     def wrap(self, value: Any) -> Any:
         """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
-        if type(value) is np.ndarray and is_traced(value.shape, value.dtype) and not self.over:
+        if type(value) is np.ndarray and is_traceable(value.shape, value.dtype) and not self.ended:
             known = self.foreigners.get(id(value))
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
@@ -171,7 +171,7 @@ class Indexing(Together):
 
     def getitem(self, array: LazyArray, key: Any) -> Any:
         """Return ``array[key]``: a view where NumPy gives one, else what is read now, or where it is used."""
-        if array._v is None or self.site.unrolls:  # who puts together terms has to see what they read
+        if array._v is None or self.site.unroll_limit:  # who puts together terms has to see what they read
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
@@ -181,9 +181,9 @@ class Indexing(Together):
                 return made
             key = self.plain(key)
             if type(key) is not np.ndarray and _runs_code(key):
-                return self.outside(operator.getitem, (array, key), {})
+                return self.call_opaque(operator.getitem, (array, key), {})
         elif type(key) not in TAME and type(key) is not tuple and is_wild(key):
-            return self.outside(operator.getitem, (array, key), {})
+            return self.call_opaque(operator.getitem, (array, key), {})
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
             if picked is not None:
@@ -193,11 +193,11 @@ class Indexing(Together):
             if made is not None:
                 return self.wrap(made)
         part = value[key]
-        if type(part) is np.ndarray and not self.over:
+        if type(part) is np.ndarray and not self.ended:
             # of the dtype of `value`, and no older than this line: nobody has a proxy of it
             layout = LAYOUT_ID.get((part.dtype, part.shape, part.strides))
             if layout is not None and (part.dtype is not _BOOL or part.size):
-                return in_memory(self, part, layout)
+                return proxy_in_memory(self, part, layout)
         return self.wrap(part)
 
     def view(
@@ -208,16 +208,16 @@ class Indexing(Together):
 
         Of memory it is one at once, unless it is `always` to be recorded.
         """
-        stays = array._v is not None and not self.site.unrolls and not always
+        stays = array._v is not None and not self.site.unroll_limit and not always
         if op < 0 and not stays:
             op, attrs = _view_entry(array, method, args)
         if op < 0 or stays:
-            return self.wrap(view_of(self.value(array), method, args))
+            return self.wrap(apply_view(self.value(array), method, args))
         meta = self.infer(op, (array._m,), attrs)
-        if not is_traced(METAS[meta].shape, METAS[meta].dtype):
-            return view_of(self.value(array), method, args)
+        if not is_traceable(METAS[meta].shape, METAS[meta].dtype):
+            return apply_view(self.value(array), method, args)
         n = array._n if array._n >= 0 else self.enter(array)
-        made = pending(self, (op, n, attrs), meta)
+        made = append_entry(self, (op, n, attrs), meta)
         self.views[made._n] = (array, method, args)
         return made
 
@@ -264,19 +264,19 @@ class Indexing(Together):
         if not basic:
             key = self.plain(key)
             if _runs_code(key):
-                self.outside(operator.setitem, (memory, key, value), {})
+                self.call_opaque(operator.setitem, (memory, key, value), {})
                 return
             basic = _basic(key)
         if type(value) is LazyArray and value._s is self and basic and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
-                if value._v is not None and same_view(target, value._v):
+                if value._v is not None and is_same_view(target, value._v):
                     return  # the end of `x[key] += y`: the view has been written already
                 if value._v is None and self._assign(target, value, others):
                     return
         value = self.plain(value)
         if is_wild(value):  # it may write into any memory when it is asked for its elements
-            self.outside(operator.setitem, (memory, key, value), {})
+            self.call_opaque(operator.setitem, (memory, key, value), {})
             return
         self.before_write(memory)
         call_here(operator.setitem, memory, key, value)
@@ -314,7 +314,7 @@ class Indexing(Together):
         return n
 
     def _nameless(self, entry: tuple, meta: int) -> int:
-        return self.append(entry, Gone(meta))
+        return self.append(entry, Placeholder(meta))
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
@@ -332,7 +332,7 @@ class Indexing(Together):
             return array
         other = self.plain(other)
         if is_wild(other):
-            result = self.outside(_ufunc_in_place(ufunc), (memory, other), {})
+            result = self.call_opaque(_ufunc_in_place(ufunc), (memory, other), {})
         else:
             self.before_write(memory)
             result = call_here(_ufunc_in_place(ufunc), memory, other)
@@ -342,23 +342,23 @@ class Indexing(Together):
         self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any, others: int | None
     ) -> bool:
         """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
-        result = self.ufuncs(ufunc, array, other)
+        result = self.call_ufunc(ufunc, array, other)
         known = METAS[result._m]
-        attrs = conversion(ufunc, known.dtype, memory.dtype)
+        attrs = store_cast(ufunc, known.dtype, memory.dtype)
         if result._v is not None or known.shape != memory.shape or attrs is None:
             return False
         n, meta = result._n, result._m
-        self.nodes[n] = Gone(meta)
+        self.nodes[n] = Placeholder(meta)
         result._n = -1
         used = other._n
         self.store(memory, self._conformed(n, meta, memory, attrs), _consumed(used, others))
         return True
 
-    def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
+    def call_ufunc(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
         raise NotImplementedError
 
-    def outside(self, function: Any, args: tuple, kwargs: dict) -> Any:
+    def call_opaque(self, function: Any, args: tuple, kwargs: dict) -> Any:
         """Call what may run code that jitla does not see."""
         raise NotImplementedError
 
@@ -372,21 +372,21 @@ class Indexing(Together):
             self.enter(array)
         known = METAS[array._m]
         if len(known.shape) > 1 and not self._all_in_order(other) and not (
-                self.site.unrolls and self.lies_in_order(array._n)):
+                self.site.unroll_limit and self.lies_in_order(array._n)):
             return False  # the result keeps the order of `array`, a new one might not
-        result = self.ufuncs(ufunc, array, other)
+        result = self.call_ufunc(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
         made = METAS[result._m]
-        attrs = conversion(ufunc, made.dtype, known.dtype)
+        attrs = store_cast(ufunc, made.dtype, known.dtype)
         if made.shape != known.shape or attrs is None:
             return False
         n, meta = result._n, result._m
-        self.nodes[n] = Gone(meta)
+        self.nodes[n] = Placeholder(meta)
         result._n = -1
         if made.dtype != known.dtype:
             n = self._nameless((_CAST, n, attrs), array._m)
-        self.nodes[array._n] = Gone(array._m)
+        self.nodes[array._n] = Placeholder(array._m)
         array._n = n
         self.nodes[n] = array
         return True
@@ -439,7 +439,7 @@ def _parts(held: Any, kind: type) -> Any:
 def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
     """Say whether the operation is not done at once: NumPy may refuse an exponent, or look at it."""
     if ufunc is np.power:
-        return METAS[array._m].dtype.kind not in "biu" and is_paired(array, other)
+        return METAS[array._m].dtype.kind not in "biu" and is_pairwise(array, other)
     return ufunc is not _MATMUL_IN_PLACE
 
 
@@ -459,7 +459,7 @@ def fits(shape: Shape, target: Shape) -> bool:
 
 
 def _consumed(index: int, others: int | None) -> tuple[int, int]:
-    return NOTHING if others is None else (index, others)
+    return NOTHING_CONSUMED if others is None else (index, others)
 
 
 def _ufunc_in_place(ufunc: Any) -> Any:

@@ -1,4 +1,8 @@
-"""Lazy arrays and scalars, and their operators."""
+"""Lazy arrays and scalars: proxies of values on the tape or in memory, whose operators record entries.
+
+The methods of operators look up the meta of a result by the metas of the operands; on a miss the session
+infers it.
+"""
 
 from __future__ import annotations
 
@@ -18,43 +22,44 @@ from jitla.tracing.tape import (
     OP_ID,
     OPERATORS,
     SCALAR,
-    enroll,
     layout_id,
+    register_op,
 )
 
-__all__ = ["match_like_arrays"]
+__all__ = ["copy_sequence_flag"]
 
 
-_SEQUENCE = 1 << 5
+_SEQUENCE_FLAG = 1 << 5
 
 
-def match_like_arrays(kind: type) -> None:
-    """Let patterns of sequences match instances of `kind` if they match arrays.
+def copy_sequence_flag(kind: type) -> None:
+    """Give class `kind` the flag by which `match` takes instances for sequences, if ndarray has it.
 
-    Registering the class with `collections.abc.Sequence` would do so, too, but `isinstance` says that arrays
-    are none.
+    Registering the class with `collections.abc.Sequence` would set the flag as well, but arrays are not
+    instances of that.
     """
     flags = kind.__flags__
-    if flags & _SEQUENCE == np.ndarray.__flags__ & _SEQUENCE:
+    if flags & _SEQUENCE_FLAG == np.ndarray.__flags__ & _SEQUENCE_FLAG:
         return
-    size: Any = type.__basicsize__  # of the class of classes it is a number
+    size: Any = type.__basicsize__  # a number, not a descriptor, on the metaclass
     words = (ctypes.c_ulong * (size // ctypes.sizeof(ctypes.c_ulong))).from_address(id(kind))
-    places = [i for i, word in enumerate(words) if word == flags]
-    if len(places) == 1:
-        words[places[0]] ^= _SEQUENCE
+    matches = [i for i, word in enumerate(words) if word == flags]
+    if len(matches) == 1:
+        words[matches[0]] ^= _SEQUENCE_FLAG
 
 
-_WARNING = frozenset({np.complex64, np.complex128, np.ndarray})  # they may warn when they become a number
-# ufunc -> function that records a plain call of it; the operands may be anything. Filled by the operators.
-UFUNCS: dict[Any, Callable[..., Any]] = {}
-# NumPy's reduction -> function that records it over all axes of an array. Filled by the operators.
-TOTALS: dict[Any, Callable[[Any, Any], Any]] = {}
-SUMS = frozenset({"sum", "mean", "var", "std"})  # reductions whose bits depend on the order
-PIECE = np.getbufsize()  # elements that NumPy copies at a time
+# Types whose conversion to a number may warn.
+_MAY_WARN = frozenset({np.complex64, np.complex128, np.ndarray})
+# ufunc -> function that records a call without keywords; the operands may be anything. Filled below.
+UFUNC_RECORDERS: dict[Any, Callable[..., Any]] = {}
+# NumPy's reduction -> function that records it over all axes of an array. Filled below.
+TOTAL_RECORDERS: dict[Any, Callable[[Any, Any], Any]] = {}
+ORDERED_REDUCTIONS = frozenset({"sum", "mean", "var", "std"})  # rounding depends on the order of additions
+BUFFER_ELEMENTS = np.getbufsize()  # elements that NumPy's buffered iterator copies at a time
 
 
-class Gone:
-    """Stands on the tape for a value that has no proxy of its own."""
+class Placeholder:
+    """The node of an entry whose value has no proxy."""
 
     __slots__ = ("_m", "_n", "_v", "_l")
 
@@ -64,7 +69,11 @@ class Gone:
 
 
 class Lazy:
-    """What array and scalar proxies share: `_s` session, `_n` entry, `_m` meta id, `_v` value."""
+    """Base class of array and scalar proxies.
+
+    Slots: `_s` session, `_n` entry on its tape (-1: none), `_m` meta id, `_v` value (None: pending), `_l`
+    layout id of the value, `_r` recipe of a rematerialisable value (block, entry, key of the exact block).
+    """
 
     __slots__ = ("_s", "_n", "_m", "_v", "_l", "_r", "__weakref__")
 
@@ -75,17 +84,17 @@ class Lazy:
     _l: int
     _r: Any
 
-    # Without this NumPy would try to build an object array out of a proxy that is an operand.
+    # Without this NumPy would convert a proxy that is an operand to an object array.
     __array_priority__ = 1e6
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if not kwargs and method == "__call__" and ufunc in UFUNCS:
-            return UFUNCS[ufunc](*inputs)
+        if not kwargs and method == "__call__" and ufunc in UFUNC_RECORDERS:
+            return UFUNC_RECORDERS[ufunc](*inputs)
         return self._s.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in TOTALS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
-            return TOTALS[func](args[0], func)
+        if func in TOTAL_RECORDERS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
+            return TOTAL_RECORDERS[func](args[0], func)
         return self._s.function(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -96,15 +105,15 @@ class Lazy:
 
     def __float__(self) -> float:
         value = self._s.value(self)
-        return float(value) if type(value) not in _WARNING else self._s.called(float, value)
+        return float(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(float, value)
 
     def __int__(self) -> int:
         value = self._s.value(self)
-        return int(value) if type(value) not in _WARNING else self._s.called(int, value)
+        return int(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(int, value)
 
     def __complex__(self) -> complex:
         value = self._s.value(self)
-        return complex(value) if type(value) not in _WARNING else self._s.called(complex, value)
+        return complex(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(complex, value)
 
     def __index__(self) -> int:
         return operator.index(self._s.value(self))
@@ -144,12 +153,12 @@ class Lazy:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape, known without computing."""
+        """Shape; needs no materialisation."""
         return METAS[self._m].shape
 
     @property
     def dtype(self) -> np.dtype:
-        """Dtype, known without computing."""
+        """Dtype; needs no materialisation."""
         return METAS[self._m].dtype
 
     @property
@@ -180,7 +189,7 @@ class Lazy:
             return self._s.view(self, "transpose", ())
         view = value.T
         layout = LAYOUT_ID.get((view.dtype, view.shape, view.strides))
-        return in_memory(self._s, view, layout_id(view) if layout is None else layout)
+        return proxy_in_memory(self._s, view, layout_id(view) if layout is None else layout)
 
 
 class LazyScalar(Lazy):
@@ -221,7 +230,7 @@ class LazyScalar(Lazy):
 class LazyArray(Lazy):
     """A proxy of an ndarray.
 
-    It has no ``__getattr__``, which would make every look-up of an attribute six times as slow.
+    Attributes of ndarray are properties: ``__getattr__`` would make every attribute lookup six times as slow.
     """
 
     __slots__ = ()
@@ -261,48 +270,49 @@ class LazyArray(Lazy):
         return self._s.value(self).__dlpack_device__()
 
 
-def _forwarded(name: str) -> property:
+def _forwarding_property(name: str) -> property:
     return property(lambda self: self._s.attribute(self, name))
 
 
 for _name in {*dir(np.ndarray)} - {*dir(LazyArray)}:
     if not _name.startswith("__") or _name == "__setstate__":
-        setattr(LazyArray, _name, _forwarded(_name))
-LazyArray.__name__ = "numpy.ndarray"  # so Python calls the type that lacks an attribute
-LazyArray.__module__, LazyArray.__qualname__ = "numpy", "ndarray"  # or, since 3.14, is no key
-match_like_arrays(LazyArray)
+        setattr(LazyArray, _name, _forwarding_property(_name))
+LazyArray.__name__ = "numpy.ndarray"  # as in the message of Python's AttributeError
+LazyArray.__module__, LazyArray.__qualname__ = "numpy", "ndarray"  # and, since 3.14, of TypeErrors about keys
+copy_sequence_flag(LazyArray)
 
 
-def pending(session: Any, entry: tuple, meta: int, *scalars: Any) -> Lazy:
+def append_entry(session: Any, entry: tuple, meta: int, *scalars: Any) -> Lazy:
     """Append `entry` and its scalars to the session's tape and return the proxy of its value."""
-    made: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
-    return made
+    proxy: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
+    return proxy
 
 
-def in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
-    """Return a proxy of the ndarray `value`, whose layout id is `layout`."""
-    made = LazyArray()
-    made._s = session
-    made._n = -1
-    made._v = value
-    made._l = layout
-    made._m = LAYOUTS[layout].meta
-    return made
+def proxy_in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
+    """Return a new proxy of the ndarray `value`, whose layout id is `layout`."""
+    proxy = LazyArray()
+    proxy._s = session
+    proxy._n = -1
+    proxy._v = value
+    proxy._l = layout
+    proxy._m = LAYOUTS[layout].meta
+    return proxy
 
 
-def view_of(array: Any, method: str | Callable[..., Any], args: tuple) -> Any:
-    """Return what a method, or a function, makes of an array."""
+def apply_view(array: Any, method: str | Callable[..., Any], args: tuple) -> Any:
+    """Return the view that `method`, a method name or a function, makes of `array`."""
     return getattr(array, method)(*args) if isinstance(method, str) else method(array, *args)
 
 
-def is_cut(array: LazyArray) -> bool:
-    """Tell whether NumPy adds up an array in pieces: what is not aligned is copied before, piece by piece."""
-    memory, known = array._v, METAS[array._m]
-    return known.size > PIECE and known.dtype.kind in "fc" and memory is not None and not memory.flags.aligned
+def is_chunked(array: LazyArray) -> bool:
+    """Return whether NumPy sums an array in chunks: it copies unaligned elements through a buffer."""
+    memory, meta = array._v, METAS[array._m]
+    is_long = meta.size > BUFFER_ELEMENTS and meta.dtype.kind in "fc"
+    return is_long and memory is not None and not memory.flags.aligned
 
 
 def scalar_entry(session: Any, proxy: LazyScalar) -> int:
-    """Put the value of a scalar proxy that is in memory on the tape; return its entry."""
+    """Append the value of a scalar proxy that is in memory to the tape; return its entry."""
     value = proxy._v
     entry = SCALAR, KIND_CODE[type(value)]
     proxy._n = n = session.append(entry, session.hole, scalars=(value,), entered=(proxy,))
@@ -312,46 +322,47 @@ def scalar_entry(session: Any, proxy: LazyScalar) -> int:
 LAZY = frozenset({LazyArray, LazyScalar})
 
 
-#: Exponents of which there is something better than a power, if plans know them.
-_KNOWN = frozenset({2.0, 0.5, -1.0, 1.0, 3.0, 4.0})
+#: Exponents that rewrites replace by cheaper operations; they are recorded as constants.
+_RECORDED_EXPONENTS = frozenset({2.0, 0.5, -1.0, 1.0, 3.0, 4.0})
 _POWER = OP_ID["power"]
 
 
-class _Asked(np.ndarray):
-    """An array of which every operation is the ufunc that NumPy would have used."""
+class _UfuncProbe(np.ndarray):
+    """An array whose operators return the ufunc that NumPy would have called."""
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         return ufunc
 
 
 def _shortcuts() -> dict[tuple[str, type, Any], Any]:
-    found: dict[tuple[str, type, Any], Any] = {}
+    shortcuts: dict[tuple[str, type, Any], Any] = {}
     for char in "lLdD":
-        base = np.ones(1, char).view(_Asked)
+        base = np.ones(1, char).view(_UfuncProbe)
         for exponent in (2, -1, 1, 0.5, 2.0, -1.0, 1.0):
             ufunc = base**exponent
             if isinstance(ufunc, np.ufunc) and ufunc is not np.power:
-                found[base.dtype.kind, type(exponent), exponent] = ufunc
-    return found
+                shortcuts[base.dtype.kind, type(exponent), exponent] = ufunc
+    return shortcuts
 
 
-#: The ufunc that ``x ** exponent`` is, by kind of x, type and value of the exponent, if not `np.power`.
-SHORTCUTS = _shortcuts()
+#: The ufunc that NumPy calls for ``x ** exponent`` if not `np.power`: by kind of x, type and value of
+#: exponent.
+POWER_SHORTCUTS = _shortcuts()
 
 
-def is_paired(x: Any, exponent: Any) -> bool:
-    """Say whether every exponent is for one element: NumPy looks what one for many of them is."""
+def is_pairwise(x: Any, exponent: Any) -> bool:
+    """Return whether each exponent is for one element of `x`; NumPy has shortcuts for broadcast exponents."""
     if not isinstance(exponent, (LazyArray, np.ndarray)):
         return True
     memory: Any = exponent._v if type(exponent) is LazyArray else exponent
-    spread = memory is not None and any(
+    repeats = memory is not None and any(
         by == 0 and n > 1 for by, n in zip(memory.strides, memory.shape, strict=True))
-    return not spread and exponent.size != 1 and exponent.shape == broadcast((np.shape(x), exponent.shape))
+    return not repeats and exponent.size != 1 and exponent.shape == broadcast((np.shape(x), exponent.shape))
 
 
-def of_constant(x: Any, exponent: Any) -> LazyArray | None:
-    """Record ``np.power(x, exponent)`` with an exponent that is part of the plan; None: it is not."""
-    if type(x) is not LazyArray or type(exponent) not in (int, float) or exponent not in _KNOWN:
+def record_constant_power(x: Any, exponent: Any) -> LazyArray | None:
+    """Record ``np.power(x, exponent)`` with a constant exponent; None if it may not be one."""
+    if type(x) is not LazyArray or type(exponent) not in (int, float) or exponent not in _RECORDED_EXPONENTS:
         return None
     meta = METAS[x._m]
     if meta.dtype.char not in "fd" or not meta.shape:
@@ -360,25 +371,25 @@ def of_constant(x: Any, exponent: Any) -> LazyArray | None:
     i = x._n if x._n >= 0 else session.enter(x)
     value = meta.dtype.type(exponent)
     j = session.append((SCALAR, KIND_CODE[type(value)], float(exponent)), session.hole, scalars=(value,))
-    made: LazyArray = session.put(LazyArray, (_POWER, i, j), x._m)
-    return made
+    proxy: LazyArray = session.put(LazyArray, (_POWER, i, j), x._m)
+    return proxy
 
 
-# A Python int up to this size converts to any float without question.
+# Python ints of smaller magnitude convert to any float dtype without overflow.
 SMALL_INT = 1 << 62
 
 
-def _binary(name: str, slow: Any, reflected: bool) -> Callable[[Any, Any], Any]:
-    """Make the method that records the binary operator `name`; the fast path looks metas up by ids.
+def _binary(name: str, fallback: Any, reflected: bool) -> Callable[[Any, Any], Any]:
+    """Return the method that records the binary operator `name`; its fast path looks up metas by ids.
 
-    `slow` is what NumPy does where nothing can be recorded: the operator, or the function called by name.
+    `fallback` is called where nothing can be recorded: the operator, or the function that user code named.
     """
     op = OP_ID[name]
-    alike: dict[int, tuple[int, type]] = {}
+    same_meta: dict[int, tuple[int, type]] = {}
     # By meta (or scalar code) of the other operand, then by that of the proxy itself.
     metas: dict[int, dict[int, tuple[int, type]]] = {}
-    remembered = (alike, metas)
-    _INFERRED.extend(remembered)
+    caches = (same_meta, metas)
+    _META_CACHES.extend(caches)
 
     def method(self: Any, other: Any) -> Any:
         session = self._s
@@ -388,36 +399,36 @@ def _binary(name: str, slow: Any, reflected: bool) -> Callable[[Any, Any], Any]:
         try:
             if kind is LazyArray or kind is LazyScalar:
                 if other._s is not session:
-                    return session.binary(name, slow, self, other, reflected, remembered)
+                    return session.binary(name, fallback, self, other, reflected, caches)
                 if i < 0:
                     i = session.enter(self)
                 j = other._n
                 if j < 0:
                     j = session.enter(other)
                 n = other._m
-                meta, cls = alike[m] if m == n else metas[n][m]
+                meta, cls = same_meta[m] if m == n else metas[n][m]
             else:
                 j = KIND_CODE[kind]
                 meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
-                    return session.binary(name, slow, self, other, reflected, remembered)
+                    return session.binary(name, fallback, self, other, reflected, caches)
                 if i < 0:
                     i = session.enter(self)
         except KeyError:
             cls = None
-        if cls is None:  # outside of the handler: what NumPy raises has no context
-            return session.binary(name, slow, self, other, reflected, remembered)
+        if cls is None:  # outside of the handler, so that exceptions of NumPy have no context
+            return session.binary(name, fallback, self, other, reflected, caches)
         entry = (op, j, i) if reflected else (op, i, j)
         return session.put(cls, entry, meta, other) if j < 0 else session.put(cls, entry, meta)
 
     return method
 
 
-def _unary(name: str, slow: Any) -> Callable[[Any], Any]:
-    """Make the method that records the unary operator `name`; `slow` as of `_binary`."""
+def _unary(name: str, fallback: Any) -> Callable[[Any], Any]:
+    """Return the method that records the unary operator `name`; `fallback` as in `_binary`."""
     op = OP_ID[name]
     metas: dict[int, tuple[int, type]] = {}
-    _INFERRED.append(metas)
+    _META_CACHES.append(metas)
 
     def method(self: Any) -> Any:
         session = self._s
@@ -429,61 +440,61 @@ def _unary(name: str, slow: Any) -> Callable[[Any], Any]:
         except KeyError:
             cls = None
         if cls is None:
-            return session.unary(name, slow, self, metas)
+            return session.unary(name, fallback, self, metas)
         return session.put(cls, (op, i), meta)
 
     return method
 
 
 def _reduction(name: str) -> Callable[..., Any]:
-    """Make the method of arrays that records the reduction `name`."""
+    """Return the method of arrays that records the reduction `name`."""
     op = OP_ID[name]
-    known: dict[tuple, tuple[tuple, int]] = {}
+    by_axis: dict[tuple, tuple[tuple, int]] = {}
     totals: dict[int, tuple[tuple, int]] = {}
-    _INFERRED.extend((known, totals))
-    ordered = name in SUMS
+    _META_CACHES.extend((by_axis, totals))
+    ordered = name in ORDERED_REDUCTIONS
 
     def total(self: Any, function: Any = None) -> Any:
-        found = totals.get(self._m)
-        if found is None or ordered and self._v is not None and is_cut(self):
-            return learn(self, function)
-        attrs, meta = found
+        cached = totals.get(self._m)
+        if cached is None or ordered and self._v is not None and is_chunked(self):
+            return record_and_cache(self, function)
+        attrs, meta = cached
         session = self._s
         i = self._n
         if i < 0:
             i = session.enter(self)
         return session.put(LazyScalar, (op, i, attrs), meta)
 
-    def learn(self: Any, function: Any) -> Any:
+    def record_and_cache(self: Any, function: Any) -> Any:
         session = self._s
         if function is None:
-            made = session.reduced(self, name, (), {})
-        else:  # what NumPy has to do is done, and warns, as the function does
-            made = session.function(function, (self,), {})
-        if type(made) is LazyScalar and made._v is None:
-            totals[self._m] = (session.ops[made._n][-1], made._m)
-        return made
+            result = session.call_reduction(self, name, (), {})
+        else:  # if NumPy has to do it, it warns as the function does
+            result = session.function(function, (self,), {})
+        if type(result) is LazyScalar and result._v is None:
+            totals[self._m] = (session.ops[result._n][-1], result._m)
+        return result
 
     def method(self: Any, axis: Any = None, *more: Any, keepdims: Any = False, **options: Any) -> Any:
         if axis is None and keepdims is False and not more and not options:
             return total(self)
         session = self._s
-        plain = not more and not options and (axis is None or type(axis) is int)
-        if not plain or type(keepdims) is not bool:
+        is_plain = not more and not options and (axis is None or type(axis) is int)
+        if not is_plain or type(keepdims) is not bool:
             if keepdims is not False:
                 options["keepdims"] = keepdims
-            return session.reduced(self, name, (axis, *more), options)
-        found = known.get((self._m, axis, keepdims))
-        if found is None or ordered and self._v is not None and is_cut(self):
-            made = session.reduced(self, name, (axis,), {"keepdims": keepdims})
-            if type(made) in LAZY and made._v is None:
-                known[self._m, axis, keepdims] = (session.ops[made._n][-1], made._m)
-            return made
-        attrs, meta = found
+            return session.call_reduction(self, name, (axis, *more), options)
+        cached = by_axis.get((self._m, axis, keepdims))
+        if cached is None or ordered and self._v is not None and is_chunked(self):
+            result = session.call_reduction(self, name, (axis,), {"keepdims": keepdims})
+            if type(result) in LAZY and result._v is None:
+                by_axis[self._m, axis, keepdims] = (session.ops[result._n][-1], result._m)
+            return result
+        attrs, meta = cached
         i = self._n if self._n >= 0 else session.enter(self)
-        return pending(session, (op, i, attrs), meta)
+        return append_entry(session, (op, i, attrs), meta)
 
-    TOTALS[getattr(np, name)] = total
+    TOTAL_RECORDERS[getattr(np, name)] = total
     return method
 
 
@@ -492,10 +503,10 @@ def _inplace(ufunc: Any) -> Callable[[Any, Any], Any]:
 
 
 _INT = KIND_CODE[int]
-_INFERRED: list[dict] = []
+_META_CACHES: list[dict] = []
 _MATMUL = OP_ID["matmul"]
-_products: dict[tuple[int, int], int] = {}
-_INFERRED.append(_products)
+_matmul_metas: dict[tuple[int, int], int] = {}
+_META_CACHES.append(_matmul_metas)
 
 _BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide,
@@ -532,57 +543,57 @@ def _binary_call(ufunc: Any) -> Callable[..., Any]:
     return record
 
 
-def meet(ufunc: Any) -> bool:
-    """Record plain calls of `ufunc` from now on, if it is one of SciPy's that the op table knows."""
+def adopt_ufunc(ufunc: Any) -> bool:
+    """Record calls of `ufunc` from now on, if it is one of SciPy's in the op table; return whether it is."""
     op = register_scipy_ufunc(ufunc)
     if op is None:
         return False
-    enroll(op)
-    UFUNCS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
+    register_op(op)
+    UFUNC_RECORDERS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
     return True
 
 
-def _install() -> None:
-    UFUNCS.clear()  # of what an import that failed has left
+def _install_operators() -> None:
+    UFUNC_RECORDERS.clear()  # a failed import may have left entries
     ufunc: Any
     for name, ufunc in {**_BINARY, **_COMPARE}.items():
-        _give(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))
+        _set_method(Lazy, f"__{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], False))
         if name in _BINARY:
-            _give(Lazy, f"__r{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], True))
-            _give(LazyArray, f"__i{name}__", _inplace(ufunc))
+            _set_method(Lazy, f"__r{name}__", _binary(ufunc.__name__, OPERATORS[ufunc], True))
+            _set_method(LazyArray, f"__i{name}__", _inplace(ufunc))
     for ufunc in (*_BINARY.values(), *_COMPARE.values(), *_MORE_BINARY):
-        UFUNCS[ufunc] = _binary_call(ufunc)
+        UFUNC_RECORDERS[ufunc] = _binary_call(ufunc)
     for name, ufunc in _UNARY.items():
-        _give(Lazy, f"__{name}__", _unary(ufunc.__name__, OPERATORS[ufunc]))
+        _set_method(Lazy, f"__{name}__", _unary(ufunc.__name__, OPERATORS[ufunc]))
     for ufunc in (*_UNARY.values(), *_MORE_UNARY):
         if ufunc.__name__ in OP_ID:
-            UFUNCS[ufunc] = _unary(ufunc.__name__, ufunc)
-    for op in all_ops():  # what has an entry with a recipe needs nothing else
+            UFUNC_RECORDERS[ufunc] = _unary(ufunc.__name__, ufunc)
+    for op in all_ops():  # ops that the code generator can emit need nothing else
         for ufunc in op.numpy if op.kind is Kind.CELL and op.emit else ():
-            if isinstance(ufunc, np.ufunc) and ufunc.nin < 3 and ufunc not in UFUNCS:
-                UFUNCS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
-    UFUNCS[np.power] = _power_call(UFUNCS[np.power])
+            if isinstance(ufunc, np.ufunc) and ufunc.nin < 3 and ufunc not in UFUNC_RECORDERS:
+                UFUNC_RECORDERS[ufunc] = _unary(op.name, ufunc) if ufunc.nin == 1 else _binary_call(ufunc)
+    UFUNC_RECORDERS[np.power] = _power_call(UFUNC_RECORDERS[np.power])
     for name in ("sum", "mean", "min", "max", "any", "all", "prod"):
-        _give(LazyArray, name, _reduction(name))
-    _give(LazyArray, "__ipow__", _inplace(np.power))
-    _give(LazyArray, "__imatmul__", _inplace(np.matmul))
+        _set_method(LazyArray, name, _reduction(name))
+    _set_method(LazyArray, "__ipow__", _inplace(np.power))
+    _set_method(LazyArray, "__imatmul__", _inplace(np.matmul))
     method: Any
     for name, method in {"pow": _power, "rpow": _rpower, "matmul": _matmul, "rmatmul": _rmatmul}.items():
-        _give(Lazy, f"__{name}__", method)
+        _set_method(Lazy, f"__{name}__", method)
 
 
-def _give(kind: type, name: str, method: Callable[..., Any]) -> None:
-    """Make `method` the method `name`: a bound one is known by its name where a value is wanted."""
+def _set_method(cls: type, name: str, method: Callable[..., Any]) -> None:
+    """Set `method` as method `name` of a class; bound methods are recognised by their names."""
     method.__name__ = method.__qualname__ = name
-    setattr(kind, name, method)
+    setattr(cls, name, method)
 
 
 def _power_call(general: Callable[..., Any]) -> Callable[..., Any]:
     def record(x: Any, y: Any) -> Any:
-        if not is_paired(x, y):
+        if not is_pairwise(x, y):
             return (x if type(x) in LAZY else y)._s.eager(np.power, (x, y), {})
-        made = of_constant(x, y)
-        return general(x, y) if made is None else made
+        proxy = record_constant_power(x, y)
+        return general(x, y) if proxy is None else proxy
 
     return record
 
@@ -601,26 +612,26 @@ def _matmul(self: Any, other: Any) -> Any:
     session = self._s
     if type(other) is not LazyArray or type(self) is not LazyArray or other._s is not session:
         return session.matmul(self, other)
-    meta = _products.get((self._m, other._m))
+    meta = _matmul_metas.get((self._m, other._m))
     if meta is None:
-        made = session.matmul(self, other)
-        if type(made) in LAZY and made._v is None and session.ops[made._n][0] == _MATMUL \
-                and not session.is_read(self, other):
-            _products[self._m, other._m] = made._m
-        return made
+        result = session.matmul(self, other)
+        if type(result) in LAZY and result._v is None and session.ops[result._n][0] == _MATMUL \
+                and not session.depends_on_memory(self, other):
+            _matmul_metas[self._m, other._m] = result._m
+        return result
     i = self._n if self._n >= 0 else session.enter(self)
     j = other._n if other._n >= 0 else session.enter(other)
-    return pending(session, (_MATMUL, i, j), meta)
+    return append_entry(session, (_MATMUL, i, j), meta)
 
 
 def _rmatmul(self: Any, other: Any) -> Any:
     return self._s.matmul(other, self)
 
 
-_install()
+_install_operators()
 
 
-def forget_metas() -> None:
-    """Drop what the fast paths remember; sizes that keep changing would grow it for ever."""
-    for metas in _INFERRED:
+def clear_operator_caches() -> None:
+    """Empty the caches of the fast paths, whose meta ids are invalid after `tape.forget`."""
+    for metas in _META_CACHES:
         metas.clear()

@@ -10,9 +10,9 @@ import numpy as np
 
 from jitla.instrument import live_locals
 from jitla.tracing import frames
-from jitla.tracing.force import LISTED, Closing, Store
+from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser, Store
 from jitla.tracing.hoisting import forget_written
-from jitla.tracing.lazy import Gone, Lazy, LazyArray, in_memory, pending
+from jitla.tracing.lazy import Lazy, LazyArray, Placeholder, append_entry, proxy_in_memory
 from jitla.tracing.sparse.lazy_sparse import invalidate_memos, materialize_pending
 from jitla.tracing.tape import (
     LAYOUTS,
@@ -20,10 +20,10 @@ from jitla.tracing.tape import (
     METAS,
     OP_ID,
     TRACED,
-    address,
-    conversion,
+    data_address,
     layout_id,
     meta_id,
+    store_cast,
 )
 
 SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
@@ -32,60 +32,62 @@ REACHES = (0, 1, 2, 4, 8)
 _getrefcount = sys.getrefcount
 
 
-class Memory(Closing):
+class Memory(BlockCloser):
     """The part of a session that writes into arrays in memory."""
 
     __slots__ = ()
 
     stored: list[Any]  # references to pending sparse matrices
-    known: dict[int, Any]  # what was found of those in memory, by their identity
+    memory_facts: dict[int, Any]  # what was found of those in memory, by their identity
 
     def is_quiet(self) -> bool:
         """Say whether the call goes on plain and nothing is pending that reads memory."""
-        return self.over and not (self.nodes or self.ghosts or self.kept or self.stored or self.known)
+        return self.ended and not (
+            self.nodes or self.rematerialisable or self.hoisted or self.stored or self.memory_facts)
 
     def before_write(self, target: np.ndarray) -> None:
         """Compute what reads `target`'s memory, before it is written by other means than the tape."""
         if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
             self.close()
-        self.settle_ghosts(target)
+        self.settle_rematerialisable(target)
 
-    def settle_ghosts(self, target: np.ndarray | None = None, alone: bool = False) -> None:
+    def settle_rematerialisable(self, target: np.ndarray | None = None, alone: bool = False) -> None:
         """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything).
 
         `alone`: the open block stays as it is.
         """
-        if self.kept:
-            forget_written(self.kept, target)
+        if self.hoisted:
+            forget_written(self.hoisted, target)
         if self.stored:
             materialize_pending(self, target)
-        if self.known:
-            invalidate_memos(self.known, target)
-        if not self.ghosts:
+        if self.memory_facts:
+            invalidate_memos(self.memory_facts, target)
+        if not self.rematerialisable:
             return
-        alive = [g for g in self.ghosts if _getrefcount(g) > LISTED and g._r is not None and g._v is None]
-        self.ghosts = []
+        alive = [g for g in self.rematerialisable
+                 if _getrefcount(g) > COMPREHENSION_REFS and g._r is not None and g._v is None]
+        self.rematerialisable = []
         blocks = {id(g._r[0]): g._r[0].leaves for g in alive}
         if target is not None and not any(
                 np.may_share_memory(target, leaf) for leaves in blocks.values() for leaf in leaves):
-            self.ghosts = alive
+            self.rematerialisable = alive
             return
         proven = self._proven_dead(alive)
         written = {key for key, leaves in blocks.items()
                    if target is None or any(np.may_share_memory(target, leaf) for leaf in leaves)}
         for ghost in alive:
             if id(ghost._r[0]) not in written:
-                self.ghosts.append(ghost)
+                self.rematerialisable.append(ghost)
             elif id(ghost) in proven:
                 continue  # nobody asks for it again
             elif alone:
-                self.compute_alone(ghost)
+                self.compute_separately(ghost)
             else:
                 self.value(ghost)
 
-    def _proven_dead(self, ghosts: list[Lazy]) -> set[int]:
+    def _proven_dead(self, rematerialisable: list[Lazy]) -> set[int]:
         """Return ids of ghosts that only dead local variables refer to."""
-        counts = {id(g): 0 for g in ghosts}
+        counts = {id(g): 0 for g in rematerialisable}
         for frame in frames.user_frames():
             live = live_locals(frame.f_code, frame.f_lasti)
             if live is None:
@@ -96,20 +98,20 @@ class Memory(Closing):
                     counts[id(names[name])] += 1
             if type(names) is dict:
                 names.clear()  # before Python 3.13 a copy that the frame keeps
-        return {id(g) for g in ghosts if _getrefcount(g) - LISTED <= counts[id(g)]}
+        return {id(g) for g in rematerialisable if _getrefcount(g) - COMPREHENSION_REFS <= counts[id(g)]}
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
-        if self.ghosts or self.stored or self.kept or self.known:
-            self.settle_ghosts(target, alone=True)
-        layout, at = layout_id(target), address(target)
+        if self.rematerialisable or self.stored or self.hoisted or self.memory_facts:
+            self.settle_rematerialisable(target, alone=True)
+        layout, at = layout_id(target), data_address(target)
         low, high = LAYOUTS[layout].low, LAYOUTS[layout].high
         slot, alike = -1, True
         aliases: list[int] = []
         apart: list[int] = []
         met = zip(self.leaves, [e[1] for e in self.ops if e[0] == LEAF], strict=True)
         for k, (leaf, its) in enumerate(met):
-            far = address(leaf) - at
+            far = data_address(leaf) - at
             if its == layout and not far:
                 if (slot < 0 or leaf is target) and leaf.flags.writeable:
                     slot = k  # what is read before it is overwritten can be asked for afterwards
@@ -121,7 +123,7 @@ class Memory(Closing):
                 alike = alike and its == layout
         if slot < 0:
             slot = len(self.leaves)
-            self.enter(in_memory(self, target, layout))
+            self.enter(proxy_in_memory(self, target, layout))
         reach = _reach(target, max(apart)) if aliases and alike and target.nbytes > SMALL else -1
         self.close(store=Store(index, slot, tuple(aliases), reach), consumed=consumed)
 
@@ -142,7 +144,7 @@ def _reach(target: np.ndarray, apart: int) -> int:
 
 def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:
     """Return a proxy of `array`, which is known to be traceable."""
-    return in_memory(session, array, layout_id(array))
+    return proxy_in_memory(session, array, layout_id(array))
 
 
 _TAKE = OP_ID["take"]
@@ -185,7 +187,7 @@ class Picking(Memory):
         if source is None:
             source = self.tables[id(table)] = lazy_array(self, table)
         operands = [p._n if p._n >= 0 else self.enter(p) for p in (source, places)]
-        return pending(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
+        return append_entry(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
 
     def source(self, array: LazyArray) -> np.ndarray | None:
         """Return the memory that the elements of `array` are in, among others; None if they are computed."""
@@ -244,21 +246,21 @@ class Together(Picking):
         if not memory.flags.owndata or not memory.flags.c_contiguous or id(memory) in self.foreigners \
                 or self.viewed(array):
             return False
-        before = in_memory(self, memory, array._l)
+        before = proxy_in_memory(self, memory, array._l)
         for k, entered in enumerate(self.entered):
             if entered is array:
                 self.entered[k] = before
                 before._n, array._n = array._n, -1
-        result = self.ufuncs(ufunc, before, other)
+        result = self.call_ufunc(ufunc, before, other)
         known = METAS[result._m]
-        attrs = conversion(ufunc, known.dtype, memory.dtype)
+        attrs = store_cast(ufunc, known.dtype, memory.dtype)
         if type(result) is not LazyArray or result._v is not None or known.shape != memory.shape or not attrs:
             return False
         n = result._n
-        self.nodes[n] = Gone(result._m)
+        self.nodes[n] = Placeholder(result._m)
         result._n = -1
         if known.dtype != memory.dtype:
-            n = self.append((_CAST, n, attrs), Gone(array._m))
+            n = self.append((_CAST, n, attrs), Placeholder(array._m))
         array._v, array._n = None, n
         self.nodes[n] = array
         return True
@@ -268,15 +270,15 @@ class Together(Picking):
         place = (frames.path() or ())[:2]
         before = self.updates.get(id(memory))
         if before is not None:
-            self.site.together |= {before, place}
+            self.site.fused_updates |= {before, place}
         self.updates[id(memory)] = place
-        return place in self.site.together
+        return place in self.site.fused_updates
 
     def viewed(self, array: LazyArray) -> bool:
         """Say whether `array` is a pending view or has pending views."""
         raise NotImplementedError
 
-    def ufuncs(self, ufunc: Any, x: Any, y: Any) -> Any:
+    def call_ufunc(self, ufunc: Any, x: Any, y: Any) -> Any:
         """Record or run ``ufunc(x, y)``."""
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from jitla.hops import Body, NumpyBuilder, Step, UserFunction, lookup, register_user_function
 from jitla.tracing.lazy import LAZY
-from jitla.tracing.tape import METAS, enroll
+from jitla.tracing.tape import METAS, register_op
 
 MOST_STATEMENTS = 200  # on all ways through a function
 _BOOL, _FLOAT, _INT = (np.dtype(kind) for kind in (np.bool_, np.float64, np.int64))
@@ -460,7 +460,7 @@ def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(made, UserFunction) and made.flagged_kernels > MOST_ALARMS:
         met.keep(given, "it warns too often")
         return NotImplemented
-    return session.traced(name, args)
+    return session.try_record(name, args)
 
 
 def _is_of_rows(function: Any) -> bool:
@@ -494,14 +494,14 @@ def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any,
     except (Unread, AttributeError, KeyError, TypeError) as why:  # of Numba's insides nothing is promised
         met.keep(given, str(why) if isinstance(why, Unread) else "its loop is not known yet")
         return NotImplemented
-    result = session.outside(function, args, {})
+    result = session.call_opaque(function, args, {})
     wanted = session.plain(result)
     operands = [np.asarray(each) for each in session.plain(args)]
     if np.asarray(wanted).size and np.asarray(wanted).dtype == out:
         if _agrees(body, ins, operands, np.asarray(wanted)):
             called = Elementwise(function, rows_of(function)) if _is_of_rows(function) else function
             made = register_user_function(called, function.__name__, ins, out, body)
-            enroll(made)
+            register_op(made)
             met.operators[given] = made.name
         else:
             met.keep(given, "other values than expected")

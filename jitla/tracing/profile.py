@@ -12,7 +12,7 @@ from jitla.profiling.call_classes import (
     Grow,
 )
 from jitla.tracing.fallback import Allowance, Patience
-from jitla.tracing.session import run, untraced
+from jitla.tracing.session import run_traced, run_untraced
 from jitla.tracing.site import LEARNING
 from jitla.tracing.thread_state import LOCAL
 
@@ -54,7 +54,7 @@ class Rising:
         if self._meetings and not site.standbys:
             return self._grow(self._plain).weigh(site, function, twin, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
-            return untraced(site, function, args, kwargs)
+            return run_untraced(site, function, args, kwargs)
         return self._timed(site, function, twin, args, kwargs)
 
     def bypass(
@@ -77,9 +77,9 @@ class Rising:
         try:
             if traced:
                 self._meetings += 1
-                return run(site, twin, args, kwargs, allowance)
+                return run_traced(site, twin, args, kwargs, allowance)
             self.calls += 1
-            return untraced(site, function, args, kwargs)
+            return run_untraced(site, function, args, kwargs)
         finally:
             taken = perf_counter() - Patience.making - start
             self._long = taken > LONG
@@ -241,9 +241,11 @@ class Kind:
         """Do a call that is traced, or is one of those that tell which way is faster."""
         if self.left > 0:
             self.left -= 1
-            return self._watched(site, twin, args, kwargs) if site.standbys else run(site, twin, args, kwargs)
+            if site.standbys:
+                return self._watched(site, twin, args, kwargs)
+            return run_traced(site, twin, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
-            return untraced(site, function, args, kwargs)
+            return run_untraced(site, function, args, kwargs)
         if self._is_next_traced():
             return self._traced_call(site, twin, args, kwargs)
         return self._plain_call(site, function, args, kwargs)
@@ -252,7 +254,8 @@ class Kind:
         """Trace a call while NumPy runs new blocks; calls wait for their programs if that takes too long."""
         start = perf_counter() - Patience.making
         try:
-            return run(site, twin, args, kwargs, Allowance(self.best[1] if self.best[1] < inf else 0.0))
+            allowance = Allowance(self.best[1] if self.best[1] < inf else 0.0)
+            return run_traced(site, twin, args, kwargs, allowance)
         finally:
             dear = perf_counter() - Patience.making - start > DEARER * (self.best[1] or inf)
             self._dear = self._dear + 1 if dear else 0
@@ -277,7 +280,7 @@ class Kind:
         long = bool(self._traced) and self._traced[-1] > PAYOFF_LONG
         ahead = site.by_numpy() if long else 0.0
         start = perf_counter()
-        result = run(site, twin, args, kwargs, Allowance(self.best[1]))
+        result = run_traced(site, twin, args, kwargs, Allowance(self.best[1]))
         taken = perf_counter() - start
         learns = site.learning > before or 0 < before <= LEARNING
         self._skipped += learns
@@ -309,7 +312,7 @@ class Kind:
         LOCAL.timing = True
         try:
             start = perf_counter()
-            result = untraced(site, function, args, kwargs)
+            result = run_untraced(site, function, args, kwargs)
             taken = perf_counter() - start
         finally:
             LOCAL.timing = False

@@ -1,4 +1,8 @@
-"""One traced call: its tape, its end, and the native methods of sessions."""
+"""Sessions: the state of one traced call, from its arguments to its result.
+
+`run_traced` calls an instrumented function in a session, `run_generator` a generator function. The methods
+on the hottest paths have native twins, which `install_native_methods` puts in place of Python's.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from jitla.profiling.call_classes import RUNNING
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
 from jitla.tracing.fallback import Allowance, put_back, settle_locals
-from jitla.tracing.force import BASE, EXIT, Store, TapeParts
+from jitla.tracing.force import EXIT_PATH, LIST_REFS, Store, TapeParts
 from jitla.tracing.fp_warnings import Past, calm
 from jitla.tracing.frames import (
     ROOT,
@@ -30,45 +34,60 @@ from jitla.tracing.frames import (
     user_traceback,
 )
 from jitla.tracing.indexing import SUSPENDED, Bound
-from jitla.tracing.lazy import LAZY, Lazy, LazyArray, LazyScalar, forget_metas, in_memory
+from jitla.tracing.lazy import (
+    LAZY,
+    Lazy,
+    LazyArray,
+    LazyScalar,
+    clear_operator_caches,
+    proxy_in_memory,
+)
 from jitla.tracing.numba_ufuncs import is_numba, title_of
 from jitla.tracing.numpy_api.functions import clear_reductions
-from jitla.tracing.recorder import Dispatch, forget_inferred
+from jitla.tracing.recorder import NumpyDispatch, clear_inference_caches
 from jitla.tracing.site import LINES_IN_LOOPS, Site
 from jitla.tracing.sparse.lazy_sparse import has_large_sparse
 from jitla.tracing.tape import (
+    LAYOUT_CACHE,
     LAYOUTS,
     METAS,
     OWN_METAS,
-    SIGHT,
+    AnnotatedTape,
     Layout,
-    Learning,
-    is_traced,
+    is_traceable,
     layout_id,
 )
 from jitla.tracing.thread_state import LOCAL
 
-# Operations that wait at most, but for those up to the next place where a block may end. The time of planning
-# grows faster than they do, and what one more value in memory costs is little beside so many.
-MOST_PENDING = 256
+# Pending operations above which a block ends at the next possible point. The time of planning grows faster
+# than linearly, and one more materialised value costs little beside this many operations.
+MAX_PENDING_OPERATIONS = 256
 MAX_LAYOUTS = 1 << 14
-# So many arrays from outside are kept before those that are gone elsewhere are looked for.
-CROWD = 8
+# Proxies of arrays from outside above which those that nothing else refers to are released.
+MIN_RELEASE_COUNT = 8
 _ndarray = np.ndarray
-_METHODS = frozenset({BuiltinFunctionType, MethodWrapperType})
-# Results that are no proxies and hold none.
-_ATOMS = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
-# Sessions under way: of calls, and of generators, which may never end.
-_DRIVEN: WeakSet[Session] = WeakSet()
+_BUILTIN_METHOD_TYPES = frozenset({BuiltinFunctionType, MethodWrapperType})
+# Types of results that neither are nor contain proxies.
+_PROXY_FREE_TYPES = frozenset({type(None), float, int, bool, str, np.ndarray, np.float64})
+# Sessions of generators, which may never end.
+_GENERATOR_SESSIONS: WeakSet[Session] = WeakSet()
 
 
-class Session(Dispatch):
-    """State of one call of a decorated function in one thread."""
+class Session(NumpyDispatch):
+    """State of one call of a decorated function in one thread.
 
-    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "ghosts", "stored", "lines", "hole",
-                 "hits", "foreigners", "slots", "views", "past", "attentive", "crowd", "over",
-                 "positions", "tables", "extremes", "kept", "known", "turn", "updates",
-                 "allowance", "running", "storing", "hit", "__weakref__")
+    The tape: `ops` (entries), `nodes` (the proxy of each entry), `leaves` and `scalars` (operands in
+    memory, by slot), `entered` (proxies of leaves and scalars), `views` (entries that are views: parent,
+    method, arguments). `foreigners` maps ids of arrays from outside to their proxies. `immediate`: each
+    entry is computed at once, since floating-point errors may raise. `past` has the origins of
+    rematerialised entries. `slots` are places outside the frames of user code that hold proxies.
+    """
+
+    __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "rematerialisable", "stored",
+                 "lines", "hole", "hits", "foreigners", "slots", "views", "past", "immediate",
+                 "release_count", "ended", "positions", "tables", "extremes", "hoisted", "memory_facts",
+                 "last_iteration", "updates", "allowance", "running", "running_store", "raised_flags",
+                 "__weakref__")
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -78,111 +97,112 @@ class Session(Dispatch):
         self.leaves: list[np.ndarray] = []
         self.scalars: list[Any] = []
         self.entered: list[Lazy] = []
-        self.ghosts: list[Lazy] = []
+        self.rematerialisable: list[Lazy] = []
         self.stored: list[Any] = []
         self.views: dict[int, tuple[Lazy, Any, tuple]] = {}
         self.past: dict[int, Past] = {}
         self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
         self.tables: dict[int, LazyArray] = {}
         self.extremes: dict[int, tuple[int, int]] = {}
-        self.kept: dict[Any, Any] = {}
-        self.known: dict[int, Any] = {}
-        # The tape at the end of the last turn of a loop that stayed open, how many had, and its length.
-        self.turn: tuple[list[tuple], int, int] = [], 0, 0
+        self.hoisted: dict[Any, Any] = {}
+        self.memory_facts: dict[int, Any] = {}
+        # Of the last loop iteration after which the block stayed open: tape, number of such iterations,
+        # length.
+        self.last_iteration: tuple[list[tuple], int, int] = [], 0, 0
         self.updates: dict[int, tuple[int, ...]] = {}
-        self.attentive = False
+        self.immediate = False
         self.hole = object()
         self.hits = 0
         self.foreigners: dict[int, LazyArray] = {}
-        # By place: the container (None: an object), how to read the place, how to write it.
+        # By place: the container (None: an attribute of an object), getter and setter of the place.
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
-        self.crowd = CROWD
-        self.over = False  # the call has ended, or goes on plain: nothing becomes lazy any more
+        self.release_count = MIN_RELEASE_COUNT
+        self.ended = False  # the call has ended, or continues untraced: nothing becomes lazy any more
         self.allowance: Allowance | None = None
-        # The tape that is being run, the store that belongs to it, and the flags that it raised.
+        # The tape that is being run, its store, and the floating-point flags that its run raised.
         self.running: TapeParts | None = None
-        self.storing: Store | None = None
-        self.hit: FlagsRaised | None = None
+        self.running_store: Store | None = None
+        self.raised_flags: FlagsRaised | None = None
 
     def begin(self) -> None:
-        """Make ready for a call that has been noted as under way."""
-        if SIGHT.resetting:
-            with SIGHT.lock:
+        """Prepare for a call; the session is in `RUNNING` or `_GENERATOR_SESSIONS` already."""
+        if LAYOUT_CACHE.resetting:
+            with LAYOUT_CACHE.lock:
                 pass
-        self.over = False
+        self.ended = False
         site = self.site
-        if site.generation != SIGHT.generation:
-            site.outdate(SIGHT.generation)
+        if site.generation != LAYOUT_CACHE.generation:
+            site.outdate(LAYOUT_CACHE.generation)
         if site.frozen:
             site.thaw()
         if site.learning > 0:
             self.hits = 0 if site.learning < LINES_IN_LOOPS else -LINES_IN_LOOPS
             self.lines = {}
-            self.ops = Learning(self.lines)
+            self.ops = AnnotatedTape(self.lines)
         elif self.lines is not None:
             self.lines = None
             self.ops = []
 
-    def rest(self) -> None:
-        """Forget what the call has left, so that the next one can be served; nothing is pending."""
+    def clear_call_state(self) -> None:
+        """Clear the state of the last call, so that the session can be reused; nothing is pending."""
         if self.updates:
             self.updates.clear()
         if self.foreigners:
             self.foreigners.clear()
-        if self.known:
-            self.known.clear()
-        self.crowd = CROWD
-        self.attentive = False
+        if self.memory_facts:
+            self.memory_facts.clear()
+        self.release_count = MIN_RELEASE_COUNT
+        self.immediate = False
         if self.nodes:
             self.reset()
-        if self.ghosts:
-            self.ghosts = []
+        if self.rematerialisable:
+            self.rematerialisable = []
         if self.stored:
             self.stored = []
 
     def arguments(self, values: tuple) -> tuple:
-        """Return what `argument` makes of each value."""
-        find, foreigners = SIGHT.find, self.foreigners
-        made: list[Any] = []
+        """Return the proxies of values that can be traced, and the other values themselves."""
+        find, foreigners = LAYOUT_CACHE.find, self.foreigners
+        proxies: list[Any] = []
         for value in values:
             if type(value) is not _ndarray:
-                made.append(value)
+                proxies.append(value)
             elif (found := find(value)) and (key := id(value)) not in foreigners:
                 foreigners[key] = proxy = LazyArray()
                 proxy._s = self
                 proxy._n = -1
                 proxy._v = value
                 proxy._l, proxy._m = found
-                made.append(proxy)
+                proxies.append(proxy)
             else:
-                made.append(self.argument(value))
-        if len(foreigners) > CROWD:
-            self.crowd = CROWD + 2 * len(foreigners)
-        return tuple(made)
+                proxies.append(self.argument(value))
+        if len(foreigners) > MIN_RELEASE_COUNT:
+            self.release_count = MIN_RELEASE_COUNT + 2 * len(foreigners)
+        return tuple(proxies)
 
     def argument(self, value: Any) -> Any:
-        """Return the proxy of an argument that can be traced, else the argument."""
-        if type(value) is _ndarray and not self.over:
-            found = SIGHT.find(value)
+        """Return the proxy of an argument that can be traced, else the argument itself."""
+        if type(value) is _ndarray and not self.ended:
+            found = LAYOUT_CACHE.find(value)
             if found is not None:
                 layout, meta = found
                 foreigners = self.foreigners
                 key = id(value)
                 if key in foreigners and foreigners[key]._l == layout:
                     return foreigners[key]
-                made = foreigners[key] = LazyArray()
-                made._s = self
-                made._n = -1
-                made._v = value
-                made._l = layout
-                made._m = meta
-                if len(foreigners) > self.crowd:
-                    self.release()
-                return made
-            if value.ndim and is_traced(value.shape, value.dtype):
+                array = foreigners[key] = LazyArray()
+                array._s = self
+                array._n = -1
+                array._v = value
+                array._l = layout
+                array._m = meta
+                if len(foreigners) > self.release_count:
+                    self.release_foreigners()
+                return array
+            if value.ndim and is_traceable(value.shape, value.dtype):
                 proxy = self.foreign(value)
                 if proxy is not None and value.base is None:
-                    SIGHT.see(value)
+                    LAYOUT_CACHE.add(value)
                 return value if proxy is None else proxy
         return value
 
@@ -191,72 +211,72 @@ class Session(Dispatch):
         if len(self.nodes) > len(self.entered):
             self.close()
 
-    def cut(self) -> None:
-        """Close a block because it has become long, if that many turns of loops need not stay together."""
-        if len(self.ops) >= self.site.unrolls:
+    def close_long_block(self) -> None:
+        """Close the block because it is long, unless the site unrolls loop iterations to longer blocks."""
+        if len(self.ops) >= self.site.unroll_limit:
             self.site.note_cut(user_line(), len(self.nodes) - len(self.entered))
             self.flush()
 
     def fill_slots(self) -> None:
-        """Write ndarrays into the attributes and containers that hold proxies."""
+        """Replace the proxies in attributes and containers by their values."""
         slots = self.slots
         while slots:
-            given = list(slots.items())
-            for _, (held, read, write) in given:
-                found = read()
-                if type(found) in LAZY:
-                    write(self.value(found))
-                elif held is not None:
-                    self.plain(held)  # the proxy may have moved inside its container
-            # Not before: an interrupt leaves none that is not filled. Interrupting code may have added some.
-            if len(slots) == len(given):
+            filled = list(slots.items())
+            for _, (container, read, write) in filled:
+                current = read()
+                if type(current) in LAZY:
+                    write(self.value(current))
+                elif container is not None:
+                    self.plain(container)  # the proxy may be elsewhere in its container by now
+            # Only now: an interrupt must not leave slots unfilled. Interrupting code may have added some.
+            if len(slots) == len(filled):
                 slots.clear()
-            for place, _ in given if slots else ():
-                slots.pop(place, None)
+            for key, _ in filled if slots else ():
+                slots.pop(key, None)
 
-    def retreat(self) -> None:
-        """Go on without tracing: what the user holds is in memory, and nothing becomes lazy any more."""
+    def continue_untraced(self) -> None:
+        """Continue the call without tracing: replace all proxies that user code holds by their values."""
         self.allowance = None
-        self.over = True
+        self.ended = True
         self.fill_slots()
         put_back(self, user_frames())
 
-    def leave_suspended(self, inner: Any) -> None:
-        """Leave no proxies in the frame of `inner`, a suspended generator that goes on untraced."""
+    def settle_suspended(self, inner: Any) -> None:
+        """Replace the proxies in the frame of `inner`, a suspended generator that continues untraced."""
         self.allowance = None
-        self.over = True
+        self.ended = True
         self.fill_slots()
         frame = getattr(inner, SUSPENDED[type(inner)])
         if frame is not None:
             settle_locals(self, frame, frozenset())
 
-    def abandon(self, error: BaseException) -> None:
-        """End a call that failed: what outlives it holds no proxies, as far as they can be computed."""
+    def settle_failed_call(self, error: BaseException) -> None:
+        """End a call that raised `error`: replace proxies that outlive it, as far as they can be computed."""
         interrupt: BaseException | None = None
         failures = 0
         while self.slots:
             try:
                 self.fill_slots()
-            except Exception as another:
-                self.site.failed(another)
+            except Exception as failure:
+                self.site.failed(failure)
                 failures += 1
-                LOCAL.session = None  # from now on values are computed one by one, by NumPy
+                LOCAL.session = None  # from now on NumPy computes values one by one
                 if failures > 1:
                     self.slots.popitem()
-            except BaseException as another:  # an interrupt waits until all are filled
-                interrupt = another
+            except BaseException as failure:  # an interrupt is raised again when all are filled
+                interrupt = failure
         try:
-            self.mend(error)
-        except Exception as another:
-            self.site.failed(another)
+            self.materialise_exception(error)
+        except Exception as failure:
+            self.site.failed(failure)
         self.foreigners.clear()
-        self.known.clear()
-        self.kept.clear()
+        self.memory_facts.clear()
+        self.hoisted.clear()
         if interrupt is not None:
             raise interrupt
 
-    def mend(self, error: BaseException | None) -> None:
-        """Put what proxies stand for into an exception and those it came from."""
+    def materialise_exception(self, error: BaseException | None) -> None:
+        """Replace proxies in an exception and in its causes and contexts by their values."""
         seen: set[int] = set()
         while error is not None and id(error) not in seen:
             seen.add(id(error))
@@ -264,24 +284,24 @@ class Session(Dispatch):
             if args is not error.args:
                 error.args = args
             self.plain(error.__dict__)
-            if type(getattr(error, "obj", None)) in LAZY:  # an AttributeError says whose
+            if type(getattr(error, "obj", None)) in LAZY:  # the object of an AttributeError
                 error.obj = self.plain(error.obj)  # type: ignore[attr-defined]
             error = error.__cause__ or error.__context__
 
-    def hand_over(self) -> None:
-        """Make the world fit for code that jitla does not see: no pending reads, no proxies outside."""
+    def materialise_escapes(self) -> None:
+        """Prepare for code that is not instrumented: do pending reads, replace proxies outside of frames."""
         self.flush()
-        self.settle_ghosts()
+        self.settle_rematerialisable()
         self.fill_slots()
-        self.kept.clear()  # what the slots needed may have been kept
+        self.hoisted.clear()  # values of slots may be hoisted ones
 
-    def outside(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        """Call what jitla does not see into: pending reads are done first, proxies stay inside."""
-        self.hand_over()
+    def call_opaque(self, function: Any, args: tuple, kwargs: dict) -> Any:
+        """Call a function that is not instrumented: with values for proxies, after all pending reads."""
+        self.materialise_escapes()
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        if type(function) in _METHODS and type(function.__self__) in SUSPENDED:
-            self.plain(function.__self__)  # its code goes on, outside of the session
+        if type(function) in _BUILTIN_METHOD_TYPES and type(function.__self__) in SUSPENDED:
+            self.plain(function.__self__)  # its code is resumed outside of the session
         frame = user_frame()
         call: Callable[..., Any] | None = None
         if has_large_sparse(function, plain):
@@ -296,91 +316,92 @@ class Session(Dispatch):
                 result = call(function, plain, options)
         finally:
             LOCAL.session = self
-            self._look_again((*args, *kwargs.values()))
-            self.attend()
+            self._refresh_layouts((*args, *kwargs.values()))
+            self.update_error_state()
         return self.result(result, args, plain)
 
-    def _look_again(self, args: tuple) -> None:
-        """Read the shapes of arrays that foreign code was given: it may have set or resized them."""
-        for each in args:
-            proxy = each.__self__ if type(each) is Bound else each
+    def _refresh_layouts(self, args: tuple) -> None:
+        """Read the layouts of arrays passed to opaque code again: it may have reshaped or resized them."""
+        for argument in args:
+            proxy = argument.__self__ if type(argument) is Bound else argument
             if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
-                self.relabel(proxy)
+                self.refresh_layout(proxy)
 
-    def release(self) -> None:
-        """Let go of arrays from outside that nobody else refers to."""
+    def release_foreigners(self) -> None:
+        """Drop the proxies of arrays from outside that nothing else refers to."""
         foreigners = self.foreigners
-        for key in _unseen(foreigners):
+        for key in _unreferenced(foreigners):
             del foreigners[key]
-        self.crowd = CROWD + 2 * len(foreigners)
+        self.release_count = MIN_RELEASE_COUNT + 2 * len(foreigners)
 
-    def relabel(self, array: LazyArray) -> None:
-        """Read the layout of an array in memory anew after its shape or dtype was assigned."""
+    def refresh_layout(self, array: LazyArray) -> None:
+        """Read the layout of an array in memory again, after an assignment to its shape or dtype."""
         self.close()
         array._l = layout_id(array._v)
         array._m = LAYOUTS[array._l].meta
 
     def end(self, result: Any) -> Any:
-        """End the call and count it."""
-        self.over = True
+        """End the call, count it, and return `result` with values for proxies."""
+        self.ended = True
         site = self.site
         site.calls += 1
         if site.learning > 0:
             site.learning -= 1
-        # Proxies and session refer to each other: memory must not wait for the garbage collector.
+        # Proxies and session refer to each other: without this the garbage collector would have to free
+        # arrays.
         self.foreigners.clear()
-        if self.known:
-            self.known.clear()
+        if self.memory_facts:
+            self.memory_facts.clear()
         if len(self.nodes) > len(self.entered):
-            self.close(path=EXIT)
+            self.close(path=EXIT_PATH)
         if self.slots:
             self.fill_slots()
         kind = type(result)
         if kind in LAZY and result._v is not None:
-            made = result._v
+            value = result._v
         else:
-            made = result if kind in _ATOMS else self.plain(result)
-        if self.kept:
-            self.kept.clear()
-        return made
+            value = result if kind in _PROXY_FREE_TYPES else self.plain(result)
+        if self.hoisted:
+            self.hoisted.clear()
+        return value
 
 
 def _references(proxies: dict[int, LazyArray]) -> list[tuple[int, int, int]]:
     return [(key, getrefcount(p), getrefcount(p._v)) for key, p in proxies.items()]
 
 
-def _unseen(proxies: dict[int, LazyArray]) -> list[int]:
-    """Return the keys of proxies that only `proxies` refers to and whose arrays only they refer to."""
-    return [key for key, p, v in _references(proxies) if p <= _ALONE[0] and v <= _ALONE[1]]
+def _unreferenced(proxies: dict[int, LazyArray]) -> list[int]:
+    """Return the keys of proxies that only `proxies` refers to, and whose arrays only they refer to."""
+    return [key for key, p, v in _references(proxies) if p <= _BASELINE[0] and v <= _BASELINE[1]]
 
 
-def _alone() -> tuple[int, int]:
-    proxies = {0: in_memory(None, np.empty(1), layout_id(np.empty(1)))}
+def _count_baseline() -> tuple[int, int]:
+    proxies = {0: proxy_in_memory(None, np.empty(1), layout_id(np.empty(1)))}
     return _references(proxies)[0][1:]
 
 
-_ALONE = _alone()
+_BASELINE = _count_baseline()
 
 
-def _unheld() -> int:
+def _count_idle_references() -> int:
     session = object()
     under_way = {session}
     return getrefcount(session) if under_way else 0
 
 
-# References to a session in `run` when no proxy is left that refers to it.
-_UNHELD = _unheld()
+# References to a session at the end of `run_traced` when no proxy refers to it.
+_IDLE_REFERENCES = _count_idle_references()
 
 
-def run(
+def run_traced(
     site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, allowance: Allowance | None = None,
 ) -> Any:
-    """Call `function` (a twin or a function that needs none) in a session of its own.
+    """Call an instrumented function, or one that needs no instrumentation, in a new session.
 
-    With an `allowance` the call goes on without tracing if that costs more.
+    With an `allowance` the call continues untraced once tracing has cost more than that.
     """
     if LOCAL.shallow or not calm():
-        return untraced(site, function, args, kwargs)
+        return run_untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
     except IndexError:
@@ -388,7 +409,7 @@ def run(
     RUNNING.add(session)
     outer = LOCAL.session
     try:
-        if outer is not None:  # called by code that runs in the midst of another traced call
+        if outer is not None:  # called within another traced call, by code that is not instrumented
             args, kwargs = outer.plain(args), outer.plain(kwargs)
         session.begin()
         session.allowance = allowance
@@ -397,30 +418,30 @@ def run(
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
         result = session.end(function(*session.arguments(args), **kwargs))
         LOCAL.session = outer
-        session.rest()
-        if getrefcount(session) == _UNHELD:
+        session.clear_call_state()
+        if getrefcount(session) == _IDLE_REFERENCES:
             site.idle.append(session)
         return result
     except BaseException as error:
         try:
-            call_with_room(session.abandon, error)
+            call_with_room(session.settle_failed_call, error)
         finally:
             LOCAL.session = outer
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
         RUNNING.discard(session)
-        del session  # this frame lives as long as an error's traceback
+        del session  # the traceback of an error keeps this frame alive
         if len(LAYOUTS) > MAX_LAYOUTS or len(METAS) > MAX_LAYOUTS:
             forget_sizes()
 
 
-def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
-    """Call `function` without a session: a floating-point flag may be an exception at its line."""
+def run_untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    """Call `function` without a session, such as where floating-point flags raise exceptions."""
     site.calls += 1
     outer = LOCAL.session
     try:
-        if outer is not None:  # called by code that runs in the midst of a traced call
+        if outer is not None:  # called within a traced call, by code that is not instrumented
             args, kwargs = outer.plain(args), outer.plain(kwargs)
             LOCAL.session = None
         return function(*args, **kwargs)
@@ -431,13 +452,13 @@ def untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: dict
         LOCAL.session = outer
 
 
-def looped(site: Site, args: tuple, kwargs: dict) -> Any:
-    """Call a function for its loops over elements, without a session."""
-    return untraced(site, site.looping.call, (args, kwargs), {})
+def run_loops(site: Site, args: tuple, kwargs: dict) -> Any:
+    """Call the version of a function that compiles its loops over elements, without a session."""
+    return run_untraced(site, site.looping.call, (args, kwargs), {})
 
 
-def _stepped(inner: Any) -> Generator:
-    """Run a generator or coroutine without a session."""
+def _step_untraced(inner: Any) -> Generator:
+    """Run a generator or coroutine without a session; a generator itself."""
     step: Callable[..., Any] = inner.send
     sent: tuple = (None,)
     while True:
@@ -448,7 +469,7 @@ def _stepped(inner: Any) -> Generator:
             return stop.value
         finally:
             LOCAL.session = outer
-            sent = ()  # an exception that was thrown would keep this frame, which would keep it
+            sent = ()  # breaks the cycle between a thrown exception and this frame
         try:
             sent, step = ((yield value),), inner.send
         except BaseException as thrown:
@@ -456,27 +477,27 @@ def _stepped(inner: Any) -> Generator:
 
 
 def forget_sizes() -> None:
-    """Forget the sizes seen so far, if no traced call is under way; they would grow for ever."""
-    before = SIGHT.generation
-    SIGHT.reset(OWN_METAS, lambda: bool(RUNNING) or len(_DRIVEN) > 0)
-    if SIGHT.generation != before:
-        forget_metas()
-        forget_inferred()
+    """Drop all interned sizes and layouts, if no traced call is running; this bounds their memory."""
+    before = LAYOUT_CACHE.generation
+    LAYOUT_CACHE.reset(OWN_METAS, lambda: bool(RUNNING) or len(_GENERATOR_SESSIONS) > 0)
+    if LAYOUT_CACHE.generation != before:
+        clear_operator_caches()
+        clear_inference_caches()
         clear_reductions()
 
 
-def drive(
+def run_generator(
     site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, times: StepTimes | None = None,
 ) -> Generator:
-    """Run a generator (or coroutine) function in a session that is in force while its code runs.
+    """Run a generator or coroutine function in a session that is active while its code runs.
 
-    With `times` its steps are timed, and it goes on without a session if they take too long.
+    With `times` its steps are timed, and it continues without a session if they take too long.
     """
     if LOCAL.shallow or not calm():
         site.calls += 1
-        return (yield from _stepped(function(*args, **kwargs)))
+        return (yield from _step_untraced(function(*args, **kwargs)))
     session = Session(site)
-    _DRIVEN.add(session)
+    _GENERATOR_SESSIONS.add(session)
     session.begin()
     inner = function(
         *session.arguments(args),
@@ -492,26 +513,26 @@ def drive(
             RUNNING.add(session)
             LOCAL.session = inside
             if inside is not None:
-                inside.attend()
+                inside.update_error_state()
             start = perf_counter() if times is not None else 0.0
             try:
                 value = step(*sent)
                 if times is not None:
                     count, seconds = count + 1, seconds + perf_counter() - start
                     if seconds > times.allowed(count):
-                        session.leave_suspended(inner)
+                        session.settle_suspended(inner)
                         times.note_dear()
                         inside = times = None
             except StopIteration as stop:
                 return session.end(stop.value)
             except BaseException as error:
-                call_with_room(session.abandon, error)
+                call_with_room(session.settle_failed_call, error)
                 error.__traceback__ = user_traceback(error.__traceback__)
                 raise
             finally:
                 LOCAL.session = outer
                 RUNNING.discard(session)
-                sent = ()  # an exception that was thrown would keep this frame, which would keep it
+                sent = ()  # breaks the cycle between a thrown exception and this frame
             try:
                 sent, step = ((yield value),), inner.send
             except BaseException as thrown:
@@ -522,23 +543,24 @@ def drive(
             site.hurry(True)
 
 
-mark(run.__code__, ROOT)
-mark(untraced.__code__, ROOT)
-mark(looped.__code__, ROOT)
-mark(drive.__code__, ROOT)
+mark(run_traced.__code__, ROOT)
+mark(run_untraced.__code__, ROOT)
+mark(run_loops.__code__, ROOT)
+mark(run_generator.__code__, ROOT)
 
 
-_OF_PROXIES = ("_s", "_n", "_m", "_v", "_l", "_r")
-_OF_SESSIONS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "crowd",
-                "lines", "attentive", "views", "past", "positions", "tables", "extremes", "running")
-_QUICK_METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats", "argument")
+_PROXY_SLOTS = ("_s", "_n", "_m", "_v", "_l", "_r")
+_SESSION_SLOTS = ("ops", "nodes", "leaves", "scalars", "entered", "hole", "foreigners", "release_count",
+                "lines", "immediate", "views", "past", "positions", "tables", "extremes", "running")
+_NATIVE_METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats", "argument")
 
 
-def quicken(native: Any) -> bool:
-    """Install the native methods, unless this Python is not what they expect; whether they are."""
-    objects = {f"py_{name}": getattr(Session, name) for name in _QUICK_METHODS}
+def install_native_methods(native: Any) -> bool:
+    """Install the native methods if they support this Python; return whether they do."""
+    objects = {f"py_{name}": getattr(Session, name) for name in _NATIVE_METHODS}
     objects |= {"array": LazyArray, "scalar": LazyScalar, "layouts": LAYOUTS, "minus": -1}
-    numbers = {"entry": Layout._fields.index("entry"), "crowd": CROWD, "held": BASE - 1}
-    slots = dict.fromkeys(_OF_PROXIES, (LazyArray, LazyScalar)) | dict.fromkeys(_OF_SESSIONS, (Session,))
+    numbers = {"entry": Layout._fields.index("entry"), "min_release_count": MIN_RELEASE_COUNT,
+               "list_references": LIST_REFS - 1}
+    slots = dict.fromkeys(_PROXY_SLOTS, (LazyArray, LazyScalar)) | dict.fromkeys(_SESSION_SLOTS, (Session,))
     installed: bool = native.install(Session, objects, numbers, slots)
     return installed

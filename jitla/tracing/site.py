@@ -105,7 +105,7 @@ class Site:
         keeper: Any = None, asked: Asked | None = None,
     ) -> None:
         self.name, self.strict = name, strict
-        self.unrolls = 0  # operations up to which turns of loops stay together
+        self.unroll_limit = 0  # operations up to which turns of loops stay together
         self.bitwise = False  # products have to be NumPy's
         self.exact: dict[tuple, Any] = {}
         # Entries of those; whether so many classes were met that older ones were forgotten.
@@ -113,7 +113,7 @@ class Site:
         # By path, wanted entry, store and number of entries: key and value of the exact block met last.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
-        self.apart, self.together = dict[tuple, int](), set[tuple]()  # turns; changes in place
+        self.failed_unrolls, self.fused_updates = dict[tuple, int](), set[tuple]()  # turns; changes in place
         self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
         self.loops: dict[tuple[str, str, int], Loop] = {}  # by what was done, file and line
         # By file and line: how often a block was cut there because it had become long, and its operations.
@@ -228,7 +228,7 @@ class Site:
             standby.made = made
             for each in list(self.exact.values()):
                 if each.bound is standby:
-                    each.foresee(standby.quickest)
+                    each.set_numpy_seconds(standby.quickest)
             self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
             self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])
             serve(self, standby)
@@ -403,7 +403,7 @@ class Site:
 
     def by_numpy(self) -> float:
         """Return the seconds that NumPy and SciPy would have taken for what has run so far, roughly."""
-        blocks = sum(each.foreseen * each.runs for each in list(self.exact.values()))
+        blocks = sum(each.numpy_seconds * each.runs for each in list(self.exact.values()))
         records: list[Any] = [*self.fallbacks.values(), *self.loops.values()]
         return float(blocks + sum(record.seconds for record in records))
 
@@ -490,7 +490,7 @@ class Site:
         """Forget everything learnt."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
                        self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts,
-                       self.codes, self.apart, self.together):
+                       self.codes, self.failed_unrolls, self.fused_updates):
             memory.clear()
         self.failures.clear()
         self.unions = None

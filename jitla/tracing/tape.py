@@ -1,4 +1,10 @@
-"""The tape of recorded operations: entries, layouts and metadata, and blocks made of them."""
+"""The tape of recorded operations: entries, interned layouts and metadata, and the blocks made of entries.
+
+An entry is (`LEAF`, layout id), (`SCALAR`, kind code) or (op id, operand codes..., attributes). An operand
+code >= 0 is the number of an earlier entry; one below 0 is the kind of a scalar operand, whose value is in
+a list beside the entries. Entries are tuples of small numbers, so that whole tapes are compared and hashed
+quickly.
+"""
 
 from __future__ import annotations
 
@@ -29,44 +35,47 @@ from jitla.tracing import frames
 from jitla.tracing.frames import Places, place_of
 
 
-class Same(frozenset[np.dtype]):
-    """A set of dtypes; what has metadata or is of another C type is equal to one, but not the same."""
+class TracedDtypes(frozenset[np.dtype]):
+    """A set of dtypes that compares by identity or C type.
+
+    A dtype with metadata, or of another C type of the same size, compares equal to a member but is none.
+    """
 
     def __contains__(self, dtype: Any) -> bool:
         return id(dtype) in _TRACED_IDS or (
             super().__contains__(dtype) and dtype.char in _TRACED_CHARS and dtype.metadata is None)
 
 
-# The dtypes that are traced; everything else stays with NumPy.
-TRACED = Same(np.dtype(t) for t in (
+# The dtypes that are traced; NumPy computes all others.
+TRACED = TracedDtypes(np.dtype(t) for t in (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "f4", "f8",
     "c8", "c16"))
 _TRACED_IDS = frozenset(map(id, TRACED))
 _BOOL = np.dtype(bool)
 _TRACED_CHARS = frozenset(dtype.char for dtype in TRACED)
 INTEGRAL = frozenset("biu")
-# What an entry of the tape that is an array in memory begins with.
+# First element of the entry of a leaf: an array in memory.
 LEAF_OP = 0
-# What holds the memory of arrays that NumPy makes of strides: windows.
-_HELD = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
+# Type of the base of arrays made by `as_strided`: sliding windows.
+_STRIDED_BASE = type(np.lib.stride_tricks.as_strided(np.empty(1)).base)
 
 
-def is_traced(shape: Shape, dtype: np.dtype) -> bool:
-    """Tell whether arrays like this may be proxies.
+def is_traceable(shape: Shape, dtype: np.dtype) -> bool:
+    """Return whether arrays of this shape and dtype may be represented by proxies.
 
-    Empty masks may not: as an index of an array that is none, NumPy takes empty objects for integers.
+    Empty masks may not: NumPy takes an empty object that is no array, used as an index, for integers.
     """
     return dtype in TRACED and (dtype is not _BOOL or 0 not in shape)
 
 
 def owns_memory(array: np.ndarray) -> bool:
-    """Say whether the memory belongs to an ndarray, so that it cannot disappear under the tracer.
+    """Return whether the memory belongs to an ndarray, so that it stays allocated while a proxy refers to it.
 
-    Windows that are written to may overlap themselves: these are left to NumPy.
+    Writeable windows may overlap themselves: NumPy handles these.
     """
     base = array.base
     while base is not None:
-        if type(base) is _HELD and not array.flags.writeable:
+        if type(base) is _STRIDED_BASE and not array.flags.writeable:
             base = base.base
         if type(base) is not np.ndarray:
             return False
@@ -75,7 +84,11 @@ def owns_memory(array: np.ndarray) -> bool:
 
 
 class Layout(NamedTuple):
-    """One exact memory layout: its meta id, shape, strides, byte extent, size-free class, and entry."""
+    """One exact memory layout of an array.
+
+    `low` and `high` bound the bytes around the first element; `group` is the layout class, which is
+    independent of sizes; `entry` is the tape entry of a leaf of this layout, shared by all of them.
+    """
 
     meta: int
     shape: Shape
@@ -86,9 +99,9 @@ class Layout(NamedTuple):
     entry: tuple[int, int]
 
 
-# Interned; `forget` empties all when sizes keep changing and no session is open.
+# Interned values by id; `forget` empties these tables when sizes keep changing and no session is open.
 METAS: list[Meta] = []
-NBYTES: list[int] = []  # of each meta: every turn of every loop asks
+NBYTES: list[int] = []  # of each meta: a list, because every loop iteration reads it
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
@@ -98,50 +111,50 @@ _INTERNING = relock()
 def meta_id(shape: Shape, dtype: np.dtype) -> int:
     """Return the id of (`shape`, `dtype`); index into `METAS`."""
     key = (shape, dtype)
-    found = _META_ID.get(key)
-    if found is None:
+    index = _META_ID.get(key)
+    if index is None:
         meta = Meta(shape, dtype)
         with _INTERNING:
-            found = _META_ID.get(key)
-            if found is None:
-                found = len(METAS)
+            index = _META_ID.get(key)
+            if index is None:
+                index = len(METAS)
                 NBYTES.append(meta.nbytes)
                 METAS.append(meta)
-                _META_ID[key] = found
-    return found
+                _META_ID[key] = index
+    return index
 
 
 def layout_id(array: np.ndarray) -> int:
     """Return the id of the array's dtype, shape and strides; index into `LAYOUTS`."""
     key = (array.dtype, array.shape, array.strides)
-    found = LAYOUT_ID.get(key)
-    if found is None:
+    index = LAYOUT_ID.get(key)
+    if index is None:
         dtype, shape, strides = key
-        reach = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 1]
-        low = sum(r for r in reach if r < 0)
-        high = sum(r for r in reach if r > 0) + dtype.itemsize if 0 not in shape else low
-        group = _group(shape, strides, dtype.itemsize)
+        extents = [(n - 1) * s for n, s in zip(shape, strides, strict=True) if n > 1]
+        low = sum(r for r in extents if r < 0)
+        high = sum(r for r in extents if r > 0) + dtype.itemsize if 0 not in shape else low
+        group = _layout_class(shape, strides, dtype.itemsize)
         meta = meta_id(shape, dtype)
         with _INTERNING:
-            found = LAYOUT_ID.get(key)
-            if found is None:
-                found = len(LAYOUTS)
-                LAYOUTS.append(Layout(meta, shape, strides, low, high, group, (LEAF_OP, found)))
-                LAYOUT_ID[key] = found
-    return found
+            index = LAYOUT_ID.get(key)
+            if index is None:
+                index = len(LAYOUTS)
+                LAYOUTS.append(Layout(meta, shape, strides, low, high, group, (LEAF_OP, index)))
+                LAYOUT_ID[key] = index
+    return index
 
 
-def _group(shape: Shape, strides: tuple[int, ...], itemsize: int) -> tuple:
-    """The part of a layout a plan may depend on: C or Fortran order, else axis order and repeats."""
-    if _packed(shape, strides, itemsize):
+def _layout_class(shape: Shape, strides: tuple[int, ...], itemsize: int) -> tuple:
+    """Return the layout class, on which plans may depend: C, Fortran, or order of axes and broadcast axes."""
+    if _is_contiguous(shape, strides, itemsize):
         return ("C",)
-    if _packed(shape[::-1], strides[::-1], itemsize):
+    if _is_contiguous(shape[::-1], strides[::-1], itemsize):
         return ("F",)
     order = tuple(sorted(range(len(shape)), key=lambda i: (-abs(strides[i]), i)))
     return ("N", order, tuple(s == 0 for s in strides))
 
 
-def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
+def _is_contiguous(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
     expected = itemsize
     for n, s in zip(reversed(shape), reversed(strides), strict=True):
         if n == 0:
@@ -153,26 +166,26 @@ def _packed(shape: Shape, strides: tuple[int, ...], itemsize: int) -> bool:
     return True
 
 
-class Sight:
-    """Recognises the layouts of arrays that own their memory; natively, once that is installed.
+class LayoutCache:
+    """A cache from arrays that own their memory to (layout id, meta id), native once that is installed.
 
-    `find(array)` returns (layout id, meta id), or None: then `see` looks with Python and remembers.
+    `find(array)` returns the pair, or None on a miss; `add` then computes it in Python and caches it.
     """
 
     def __init__(self) -> None:
-        self.find: Callable[[np.ndarray], tuple[int, int] | None] = _nothing_found
+        self.find: Callable[[np.ndarray], tuple[int, int] | None] = _find_nothing
         self._remember: Callable[..., None] | None = None
-        self._forget: Callable[[], None] = _nothing_to_do
-        self._held: list[Any] = []
-        # Ids given out before the last `reset` mean nothing any more.
-        self.generation = 0
+        self._forget: Callable[[], None] = _do_nothing
+        self._references: list[Any] = []
+        self.generation = 0  # number of resets: each invalidates all ids
         self.resetting = False
         self.lock = relock()
 
     def reset(self, keep: int, in_use: Callable[[], bool]) -> None:
-        """Forget all ids of layouts and metas but the first `keep`, unless they are in use.
+        """Drop all ids of layouts and metas but the first `keep`, unless they are in use.
 
-        Whoever begins to use ids says so first and then, if `resetting`, waits for `lock`.
+        A thread that begins to use ids first registers itself with `in_use` and then, while `resetting`,
+        waits for `lock`.
         """
         with self.lock:
             self.resetting = True
@@ -183,44 +196,44 @@ class Sight:
             finally:
                 self.resetting = False
 
-    def use(self, find: Any, remember: Any, forget: Any) -> None:
-        """Use a native table."""
+    def install(self, find: Any, remember: Any, forget: Any) -> None:
+        """Use a native hash table from now on."""
         self.find, self._remember, self._forget = find, remember, forget
 
-    def see(self, array: np.ndarray) -> int:
-        """Return the layout id of a traceable array."""
+    def add(self, array: np.ndarray) -> int:
+        """Return the layout id of a traceable array, and cache it."""
         layout = layout_id(array)
         if self._remember is not None and len(array.shape) in range(1, 5):
-            if len(self._held) >= 2 * _SEEN:
+            if len(self._references) >= 2 * MAX_CACHED_LAYOUTS:
                 self.forget()
-            found = (layout, LAYOUTS[layout].meta)
-            self._held += (found, array.dtype)
-            self._remember(array, found)
+            entry = (layout, LAYOUTS[layout].meta)
+            self._references += (entry, array.dtype)
+            self._remember(array, entry)
         return layout
 
     def forget(self) -> None:
-        """Recognise nothing."""
+        """Empty the cache."""
         self._forget()
-        self._held.clear()
+        self._references.clear()
 
 
-_SEEN = 2048  # half of the native table's slots
+MAX_CACHED_LAYOUTS = 2048  # half of the native table's slots, so that probe sequences stay short
 
 
-def _nothing_found(array: np.ndarray) -> None:
+def _find_nothing(array: np.ndarray) -> None:
     return None
 
 
-def _nothing_to_do() -> None:
+def _do_nothing() -> None:
     return None
 
 
-SIGHT = Sight()
+LAYOUT_CACHE = LayoutCache()
 
 
 def forget(keep: int) -> None:
-    """Drop all layouts and all metas but the first `keep`; ids given out before mean nothing any more."""
-    SIGHT.forget()
+    """Drop all layouts, and all metas but the first `keep`; this invalidates their ids."""
+    LAYOUT_CACHE.forget()
     for key in [k for k, i in _META_ID.items() if i >= keep]:
         del _META_ID[key]
     del METAS[keep:], NBYTES[keep:]
@@ -243,14 +256,14 @@ class Symbols:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The sizes seen, by symbol."""
+        """The sizes, by symbol."""
         return tuple(self.number)
 
 
 LEAF = LEAF_OP
 SCALAR = 1
 
-# Entries of the op table that are made later follow.
+# Names of operators by op id; operators that are registered later are appended.
 OPS: list[str] = ["<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind is not Kind.LEAF)]
 # For each op: whether it is element-wise.
 CELLS: list[bool] = [
@@ -258,7 +271,7 @@ CELLS: list[bool] = [
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
 _lock = relock()
 
-# Operand codes of scalars: Python kinds are weak, NumPy kinds have their dtype.
+# Kinds of scalars by operand code: Python's are weak (NEP 50), NumPy's have a dtype.
 WEAK: tuple[type, ...] = (float, int, bool, complex)
 STRONG: tuple[type, ...] = tuple(
     np.dtype(c).type for c in "?bhilBHILfdFD"
@@ -268,25 +281,28 @@ CODE_KIND: tuple[type, ...] = (*WEAK, *STRONG)
 # Operand code of a strong scalar -> its meta id.
 SCALAR_META = {KIND_CODE[t]: meta_id((), np.dtype(t)) for t in STRONG}
 
-# The ids above belong to the process; those of sizes that users bring may be forgotten.
+# Metas of scalar kinds, which stay for the life of the process; later ones may be dropped by `forget`.
 OWN_METAS = len(METAS)
 
 Entry = tuple[Any, ...]
 
 
 class Block(NamedTuple):
-    """A closed stretch of tape: entries, the meta of each, leaf arrays and scalars in slot order."""
+    """The entries recorded between two materialisation points.
+
+    `metas` has the meta id of each; `leaves` and `scalars` are the arrays and scalars by slot.
+    """
 
     entries: tuple[Entry, ...]
     metas: tuple[int, ...]
     leaves: list[np.ndarray]
     scalars: list[Any]
     lines: dict[int, Any]
-    # Where entries come from in this call, if it was noted.
+    # Places in user code that the entries come from, if they were recorded in this call.
     places: Places = Places()
-    # The hops of the entries, once they were asked for; a block that is kept keeps none.
+    # Memo of `hops_of`; None: no memo, for blocks that stay in memory.
     hops: list[Hop] | None = None
-    # Scalars, by number, whose values are part of the plan.
+    # Values of scalars, by number, that are literals of the plan.
     fixed: dict[int, Any] = {}
 
 
@@ -294,47 +310,47 @@ def hops_of(block: Block) -> list[Hop]:
     """Return the hop of every entry of `block`, in tape order."""
     if block.hops:
         return block.hops
-    made: list[Hop] = []
+    result: list[Hop] = []
     array_slot = 0
     scalar_slot = len(block.leaves)
     for index, entry in enumerate(block.entries):
         line = block.lines.get(index)
         op = entry[0]
         if op == LEAF:
-            made.append(leaf(array_slot, METAS[LAYOUTS[entry[1]].meta], "array", line))
+            result.append(leaf(array_slot, METAS[LAYOUTS[entry[1]].meta], "array", line))
             array_slot += 1
         elif op == SCALAR:
             dtype = np.dtype(CODE_KIND[-1 - entry[1]])
-            known = len(entry) == 3
-            made.append(const(entry[2], dtype, line) if known
+            is_literal = len(entry) == 3
+            result.append(const(entry[2], dtype, line) if is_literal
                         else leaf(scalar_slot, Meta((), dtype), "scalar", line))
             scalar_slot += 1
         else:
-            refs, attrs = split(entry)
+            refs, attrs = split_entry(entry)
             operands: list[Hop | WeakScalar] = []
             for ref in refs:
                 if ref >= 0:
-                    operands.append(made[ref])
+                    operands.append(result[ref])
                 else:
                     value = block.fixed.get(scalar_slot - len(block.leaves))
                     operands.append(scalar_operand(ref, scalar_slot, line, value))
                     scalar_slot += 1
-            made.append(apply(OPS[op], *operands, line=line, **{k: v for k, v in attrs if k != "within"}))
+            result.append(apply(OPS[op], *operands, line=line, **{k: v for k, v in attrs if k != "within"}))
     if block.hops is not None:
-        block.hops.extend(made)
-    return made
+        block.hops.extend(result)
+    return result
 
 
 def scalar_operand(code: int, slot: int, line: Any = None, value: Any = None) -> Hop | WeakScalar:
-    """Return the operand for a scalar of operand code `code` at leaf position `slot`, of a value if known."""
+    """Return the operand for a scalar of kind `code` at leaf position `slot`; `value` if it is a literal."""
     kind = CODE_KIND[-1 - code]
     if kind in WEAK:
         return WeakScalar(slot, kind, value)
     return leaf(slot, Meta((), np.dtype(kind)), "scalar", line)
 
 
-def enroll(op: OpSpec) -> int:
-    """Return the number of an element-wise operator, which may be new in the op table."""
+def register_op(op: OpSpec) -> int:
+    """Return the op id of an element-wise operator; one that is new in the op table gets the next id."""
     with _lock:
         if op.name not in OP_ID:
             CELLS.append(True)
@@ -343,7 +359,7 @@ def enroll(op: OpSpec) -> int:
         return OP_ID[op.name]
 
 
-def split(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
+def split_entry(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
     """Return operand codes and attributes of an operator entry."""
     if type(entry[-1]) is tuple:
         return entry[1:-1], entry[-1]
@@ -351,13 +367,13 @@ def split(entry: Entry) -> tuple[tuple[int, ...], tuple[tuple[str, Any], ...]]:
 
 
 def scalars_of(entries: list[Entry]) -> int:
-    """Return how many scalars entries have."""
-    return sum(1 if e[0] == SCALAR else sum(r < 0 for r in split(e)[0]) if e[0] > SCALAR else 0
+    """Return the number of scalars that belong to `entries`."""
+    return sum(1 if e[0] == SCALAR else sum(r < 0 for r in split_entry(e)[0]) if e[0] > SCALAR else 0
                for e in entries)
 
 
-def readers(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
-    """Say for each entry whether its value depends on a leaf array in `slots`."""
+def depends_on_slots(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
+    """Return for each entry whether its value depends on a leaf array in `slots`."""
     result: list[bool] = []
     slot = 0
     for entry in entries:
@@ -367,110 +383,111 @@ def readers(entries: tuple[Entry, ...], slots: set[int]) -> list[bool]:
         elif entry[0] == SCALAR:
             result.append(False)
         else:
-            result.append(any(r >= 0 and result[r] for r in split(entry)[0]))
+            result.append(any(r >= 0 and result[r] for r in split_entry(entry)[0]))
     return result
 
 
-def excerpt(block: Block, index: int) -> tuple[Block, tuple[int, ...], tuple[int, ...]]:
-    """Return the block of entry `index`, its last, and what that reads; which leaves and scalars it has."""
-    wanted = set(cone(block.entries, index))
-    moved: dict[int, int] = {}
+def extract_subblock(block: Block, index: int) -> tuple[Block, tuple[int, ...], tuple[int, ...]]:
+    """Return the backward slice of entry `index` as a block, and the numbers of its leaves and scalars."""
+    wanted = set(backward_slice(block.entries, index))
+    renumbered: dict[int, int] = {}
     entries: list[Entry] = []
     leaves: list[int] = []
     scalars: list[int] = []
     leaf = scalar = 0
     for i, entry in enumerate(block.entries):
-        refs, attrs = split(entry) if entry[0] > SCALAR else ((), ())
+        refs, attrs = split_entry(entry) if entry[0] > SCALAR else ((), ())
         count = 1 if entry[0] == SCALAR else sum(r < 0 for r in refs)
         if i in wanted:
-            moved[i] = len(entries)
+            renumbered[i] = len(entries)
             if entry[0] > SCALAR:
-                entry = (entry[0], *(moved.get(r, r) for r in refs), *((attrs,) if attrs else ()))
+                entry = (entry[0], *(renumbered.get(r, r) for r in refs), *((attrs,) if attrs else ()))
             entries.append(entry)
             leaves += [leaf] if entry[0] == LEAF else []
             scalars += range(scalar, scalar + count)
         leaf += entry[0] == LEAF
         scalar += count
-    lines = {new: block.lines[old] for old, new in moved.items() if old in block.lines}
-    made = Block(
-        tuple(entries), tuple(block.metas[i] for i in moved), [block.leaves[k] for k in leaves],
+    lines = {new: block.lines[old] for old, new in renumbered.items() if old in block.lines}
+    subblock = Block(
+        tuple(entries), tuple(block.metas[i] for i in renumbered), [block.leaves[k] for k in leaves],
         [block.scalars[k] for k in scalars], lines)
-    return made, tuple(leaves), tuple(scalars)
+    return subblock, tuple(leaves), tuple(scalars)
 
 
-def class_key(block: Block, *rest: Any) -> tuple[tuple, tuple[int, ...]]:
-    """Return the size-free key of `block` plus `rest`, and the sizes of its symbols.
+def class_key(block: Block, *extra: Any) -> tuple[tuple, tuple[int, ...]]:
+    """Return the size-independent key of `block`, extended by `extra`, and the sizes of its symbols.
 
-    Two blocks with one key differ only in sizes that are neither 0 nor 1 and in strides within one
-    layout class; equal sizes in one are equal in the other.
+    Two blocks with one key differ only in sizes other than 0 and 1, and in strides within one layout class;
+    sizes that are equal in one are equal in the other.
     """
     symbols = Symbols()
-    keyed: list[Any] = []
+    key: list[Any] = []
     for entry, meta in zip(block.entries, block.metas, strict=True):
         shape = symbols.of(METAS[meta].shape)
         if entry[0] == LEAF:
             layout = LAYOUTS[entry[1]]
-            keyed.append((LEAF, METAS[meta].dtype.char, shape, layout.group))
+            key.append((LEAF, METAS[meta].dtype.char, shape, layout.group))
         elif type(entry[-1]) is tuple and entry[-1] and entry[-1][0][0] == "shape":
-            # A whole shape as attribute is derived from sizes: the node's own shape stands for it.
-            keyed.append((*entry[:-1], shape))
+            # An attribute that is a whole shape consists of sizes: the entry's symbolic shape replaces it.
+            key.append((*entry[:-1], shape))
         else:
-            keyed.append((entry, shape))
-    keyed += [(number, repr(value)) for number, value in block.fixed.items()]
-    return (tuple(keyed), *rest), symbols.sizes
+            key.append((entry, shape))
+    key += [(number, repr(value)) for number, value in block.fixed.items()]
+    return (tuple(key), *extra), symbols.sizes
 
 
-class Recipe(NamedTuple):
-    """How to compute values of a closed block that were not written to memory."""
 
-    block: Block
-
-
-def cone(entries: tuple[Entry, ...], index: int) -> list[int]:
-    """Return the indices of the entries that entry `index` depends on, itself included, ascending."""
+def backward_slice(entries: tuple[Entry, ...], index: int) -> list[int]:
+    """Return the indices, ascending, of entry `index` and the entries that it depends on."""
     wanted = {index}
     for i in range(index, -1, -1):
         if i in wanted and entries[i][0] > SCALAR:
-            wanted.update(r for r in split(entries[i])[0] if r >= 0)
+            wanted.update(r for r in split_entry(entries[i])[0] if r >= 0)
     return sorted(wanted)
 
 
-# With what an operation changes nothing, not even the sign of a zero.
+# Right identity of each operation, which preserves the sign of zeros too.
 _NEUTRAL = {"add": -0.0, "subtract": 0.0, "multiply": 1.0, "divide": 1.0}
 
 Attrs = tuple[tuple[str, Any], ...]
 
 
-def conversion(ufunc: Any, made: np.dtype, known: np.dtype) -> Attrs | None:
-    """Return the attributes of the cast that stores what `ufunc` made; None if that is NumPy's business."""
-    if made is known or np.can_cast(made, known, "safe" if made.kind in "fc" else "same_kind"):
-        return (("dtype", known),)
-    if ufunc.__name__ in _NEUTRAL and made == np.float64 and known == np.float32:
-        return (("dtype", known), ("within", ufunc.__name__))
+def store_cast(ufunc: Any, computed: np.dtype, target: np.dtype) -> Attrs | None:
+    """Return the attributes of the cast that stores a result of `ufunc`; None: NumPy has to do it.
+
+    A float64 result stored into float32 is cast by the ufunc itself: attribute "within" names it.
+    """
+    if computed is target or np.can_cast(computed, target, "safe" if computed.kind in "fc" else "same_kind"):
+        return (("dtype", target),)
+    if ufunc.__name__ in _NEUTRAL and computed == np.float64 and target == np.float32:
+        return (("dtype", target), ("within", ufunc.__name__))
     return None
 
 
-def within(attrs: Attrs) -> str | None:
-    """Return the operation that a cast is part of."""
+def casting_operation(attrs: Attrs) -> str | None:
+    """Return the ufunc that a cast is part of, if any."""
     return next((value for name, value in attrs if name == "within"), None)
 
 
-def stored(operation: str, made: Any, dtype: np.dtype) -> tuple[Any, list[Any], dict[str, Any]]:
-    """Return the call that casts what `operation` made as that does when it stores it."""
-    out = np.empty_like(made, dtype=dtype)
-    return getattr(np, operation), [made, _NEUTRAL[operation]], {"out": out, "casting": "same_kind"}
+def ufunc_cast_call(operation: str, computed: Any, dtype: np.dtype) -> tuple[Any, list[Any], dict[str, Any]]:
+    """Return a call of ufunc `operation` that casts `computed` as the ufunc does when it stores a result.
+
+    The other operand is the identity of the operation: only the cast has an effect, or gives a warning.
+    """
+    out = np.empty_like(computed, dtype=dtype)
+    return getattr(np, operation), [computed, _NEUTRAL[operation]], {"out": out, "casting": "same_kind"}
 
 
-def narrowed(x: Any, dtype: np.dtype, within: str) -> Any:
-    """Cast as the operation does that stores what it made."""
-    function, args, options = stored(within, x, dtype)
+def cast_as_ufunc(x: Any, dtype: np.dtype, within: str) -> Any:
+    """Cast `x` as ufunc `within` does when it stores a result."""
+    function, args, options = ufunc_cast_call(within, x, dtype)
     return function(*args, **options)
 
 
-#: In place of a value that nobody has any more.
-LOST: Any = type("Lost", (), {})()
+#: Stands for a value that was overwritten or freed.
+UNAVAILABLE: Any = type("Unavailable", (), {})()
 
-# Operators whose form on scalars and arrays differs from the ufunc.
+# Python's operator for each ufunc: on scalars it behaves differently from the ufunc.
 OPERATORS = {
     np.add: operator.add, np.subtract: operator.sub, np.multiply: operator.mul,
     np.divide: operator.truediv, np.floor_divide: operator.floordiv, np.remainder: operator.mod,
@@ -480,22 +497,21 @@ OPERATORS = {
     np.greater: operator.gt, np.greater_equal: operator.ge, np.negative: operator.neg,
     np.positive: operator.pos, np.absolute: operator.abs, np.invert: operator.invert,
 }
-# The address follows an array object's header.
-_number_at, _HEADER = ctypes.c_size_t.from_address, object.__basicsize__
+# The data pointer follows the object header of an ndarray.
+_word_at, _HEADER = ctypes.c_size_t.from_address, object.__basicsize__
 METHODS = frozenset({"sum", "prod", "min", "max", "any", "all", "mean", "var", "std", "cumsum", "cumprod"})
 
-#: What is handed a call: the entry's index, the callable, its arguments.
+#: Performs the call of an entry: (index of the entry, callable, arguments, keyword arguments) -> value.
 Run = Callable[[int, Any, list[Any], dict[str, Any]], Any]
 
 
-def enact(
+def evaluate_entries(
     entries: list[Entry] | tuple[Entry, ...], leaves: list[Any], scalars: list[Any],
     wanted: Container[int], called: Mapping[int, Any], run: Run,
 ) -> dict[int, Any]:
-    """Return the values of the entries in `wanted`, each from ``run(entry, callable, args, kwargs)``.
+    """Return the values of the entries in `wanted`, each computed by ``run(entry, callable, args, kwargs)``.
 
-    `called` holds the NumPy callables that the user's code named; other entries are operators and
-    methods.
+    `called` has the NumPy callables that user code called by name; other entries are operators and methods.
     """
     values: dict[int, Any] = {}
     leaf, scalar = iter(leaves), iter(scalars)
@@ -503,27 +519,27 @@ def enact(
         if entry[0] == LEAF or entry[0] == SCALAR:
             values[i] = next(leaf if entry[0] == LEAF else scalar)
             continue
-        refs, attrs = split(entry)
+        refs, attrs = split_entry(entry)
         args = [values.get(r) if r >= 0 else next(scalar) for r in refs]
         if i in wanted:
-            part = within(attrs)
-            if part and args[0] is not LOST:
-                values[i] = run(i, *stored(part, args[0], dict(attrs)["dtype"]))
+            operation = casting_operation(attrs)
+            if operation and args[0] is not UNAVAILABLE:
+                values[i] = run(i, *ufunc_cast_call(operation, args[0], dict(attrs)["dtype"]))
                 continue
-            function, rest = spelled(OPS[entry[0]], args, called.get(i))
-            values[i] = run(i, function, rest, dict(attrs))
+            function, arguments = numpy_call_of(OPS[entry[0]], args, called.get(i))
+            values[i] = run(i, function, arguments, dict(attrs))
     return values
 
 
-def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
-    """Return how the user's code called operator `name`: the callable, and its arguments.
+def numpy_call_of(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
+    """Return the callable by which user code performed operator `name`, and its arguments.
 
-    The callable is C code or NumPy's, so that the caller's line is the one NumPy finds; None if an
-    argument that it would be a method of is lost. `called` may stand for more than this entry, or for
-    what made a value of an earlier block pending again.
+    The callable is C code or NumPy's, so that NumPy attributes warnings to the caller's line; None if it
+    would be a method of an argument that is unavailable. `called` may belong to several entries, or to the
+    operation that rematerialised a value of an earlier block.
     """
-    meant = by_numpy(called) if called is not None else None
-    if meant is None or meant.name != name:
+    op_spec = by_numpy(called) if called is not None else None
+    if op_spec is None or op_spec.name != name:
         called = None
     if name in METHODS:
         return (called, args) if called is not None else (getattr(args[0], name, None), args[1:])
@@ -538,21 +554,21 @@ def spelled(name: str, args: list[Any], called: Any) -> tuple[Any, list[Any]]:
     return ufunc, args
 
 
-def same_view(a: np.ndarray, b: np.ndarray) -> bool:
-    """Say whether two arrays are the same elements in the same order."""
+def is_same_view(a: np.ndarray, b: np.ndarray) -> bool:
+    """Return whether two arrays have the same elements in memory in the same order."""
     return (
         a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
-        and address(a) == address(b)
+        and data_address(a) == data_address(b)
     )
 
 
-def address(array: np.ndarray) -> int:
-    """Return where the array's first element lies: what NumPy says with a dictionary, thirty times faster."""
-    return _number_at(id(array) + _HEADER).value
+def data_address(array: np.ndarray) -> int:
+    """Return the address of the array's first element; `__array_interface__` takes thirty times as long."""
+    return _word_at(id(array) + _HEADER).value
 
 
-class Learning(list[tuple]):
-    """A tape that also notes the user's line of each entry, until a site's plans are known."""
+class AnnotatedTape(list[tuple]):
+    """A tape that also records the user's line of each entry; used until the plans of a site are known."""
 
     def __init__(self, lines: dict[int, Any]) -> None:
         super().__init__()
@@ -561,8 +577,8 @@ class Learning(list[tuple]):
         self.places = Places(straight=True)
         self.codes: dict[int, CodeType] = {}
 
-    def note(self) -> None:
-        """Note where the entry that is appended next comes from."""
+    def note_origin(self) -> None:
+        """Record the place in user code of the entry that is appended next."""
         n = len(self)
         places = self.places
         frame, called = frames.origin()

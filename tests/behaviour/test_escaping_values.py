@@ -15,7 +15,7 @@ import jitla
 from jitla.introspection.callables import is_decorated
 from jitla.tracing.force import (
     NODES,
-    Closing,
+    BlockCloser,
 )
 from jitla.tracing.lazy import LAZY
 
@@ -164,7 +164,7 @@ def test_a_wrapper_of_a_decorated_function_can_be_decorated() -> None:
 
 
 def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatch) -> None:
-    real = Closing._deliver
+    real = BlockCloser._deliver
 
     def deliver(self, parts, closed, key, outs):
         real(self, parts, closed, key, outs)
@@ -176,7 +176,7 @@ def test_a_value_that_a_block_did_not_deliver_is_computed_and_counted(monkeypatc
         s = float((x * 2).sum())
         return s
 
-    monkeypatch.setattr(Closing, "_deliver", deliver)
+    monkeypatch.setattr(BlockCloser, "_deliver", deliver)
     assert f(np.ones(8)) == 16.0
     assert f.stats()["failures"] == 1
 

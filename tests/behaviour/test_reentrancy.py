@@ -17,7 +17,7 @@ import pytest
 
 import jitla
 from jitla.tracing import force as closing
-from jitla.tracing.force import Closing
+from jitla.tracing.force import BlockCloser
 from jitla.tracing.lazy import LAZY
 
 MODES = ("sync", "background", "auto")
@@ -52,15 +52,15 @@ def points(function: Any) -> Iterator[int]:
     yield from sorted({line for _, _, line in function.__code__.co_lines() if line and line <= atomic})
 
 
-PLACES = [(name, line) for name in ("close", "detach", "_outputs", "_deliver", "value")
-          for line in points(getattr(Closing, name))]
+PLACES = [(name, line) for name in ("close", "detach", "_run_program", "_deliver", "value")
+          for line in points(getattr(BlockCloser, name))]
 
 
 def interrupted(
     run: Callable[[], Any], name: str, line: int, handler: Callable[[], None], nth: int = 0,
 ) -> Any:
     """Call `run`; `handler` runs once, as one of a signal would, the `nth` time before the given line."""
-    wanted = getattr(Closing, name).__code__
+    wanted = getattr(BlockCloser, name).__code__
     left = [handler] + nth * [lambda: None]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -126,8 +126,8 @@ def test_a_handler_at_any_line_of_the_closing_of_a_block(name: str, line: int) -
             assert each in (12.0, 56.0, float(wanted[2]))
 
 
-_RECORDING = ("perform", "put", "append", "enter", "forget", "leave", "reset", "attend")
-ONE_BY_ONE = [(name, line) for name in _RECORDING for line in points(getattr(Closing, name))]
+_RECORDING = ("perform_now", "put", "append", "enter", "forget", "leave", "reset", "update_error_state")
+ONE_BY_ONE = [(name, line) for name in _RECORDING for line in points(getattr(BlockCloser, name))]
 
 
 @pytest.mark.parametrize("nth", [0, 1, 5])
@@ -401,7 +401,7 @@ def test_another_thread_reads_a_stored_value_while_the_call_goes_on() -> None:
     end.set()
     thread.join()
     assert found and all(0 <= each < 200 and each == int(each) for each in found)
-    assert not f.stats()["failures"] and closing.LOST
+    assert not f.stats()["failures"] and closing.LOST_VALUE
 
 
 class _Integer:

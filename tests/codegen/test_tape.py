@@ -19,14 +19,14 @@ from jitla.tracing.lazy import (
     LazyScalar,
 )
 from jitla.tracing.session import (
-    CROWD,
+    MIN_RELEASE_COUNT,
     Session,
 )
 from jitla.tracing.site import Site
 from jitla.tracing.tape import (
+    LAYOUT_CACHE,
     LAYOUTS,
     OP_ID,
-    SIGHT,
     layout_id,
     meta_id,
 )
@@ -53,7 +53,7 @@ def session() -> Session:
 def known(*arrays: np.ndarray) -> tuple[np.ndarray, ...]:
     """The arrays, whose layouts have been seen."""
     for a in arrays:
-        SIGHT.see(a)
+        LAYOUT_CACHE.add(a)
     return arrays
 
 
@@ -64,7 +64,7 @@ def test_the_native_methods_are_in_use():
     assert all(NATIVE[name].__doc__ == PYTHON[name].__doc__ for name in NAMES)
 
 
-@pytest.mark.parametrize("unusual", ["", "lines", "views", "tables", "attentive", "more", "list"])
+@pytest.mark.parametrize("unusual", ["", "lines", "views", "tables", "immediate", "more", "list"])
 def test_detaches_as_python_does(unusual):
     a, b = known(np.zeros((3, 4)), np.zeros((3, 4)))
     found = []
@@ -80,7 +80,7 @@ def test_detaches_as_python_does(unusual):
             mine.views[3] = (made, "copy", ())
         if unusual == "tables":
             mine.tables[0] = x
-        mine.attentive = unusual == "attentive"
+        mine.immediate = unusual == "immediate"
         alive = [2, 3] if unusual == "list" else (2, 3)
         before = mine.ops, mine.nodes, mine.leaves, mine.scalars
         parts = how["detach"](mine, 3 if unusual == "more" else 4, alive[:1] if unusual == "more" else alive)
@@ -143,7 +143,7 @@ def described(made: tuple, mine: Session, given: tuple) -> list:
     return found
 
 
-@pytest.mark.parametrize("count", [0, 1, CROWD, CROWD + 1, 30])
+@pytest.mark.parametrize("count", [0, 1, MIN_RELEASE_COUNT, MIN_RELEASE_COUNT + 1, 30])
 def test_takes_in_as_python_does(count):
     more = known(*(np.zeros(n + 1) for n in range(count)))
     for given in (more, (*kinds(), *more), (*more, *kinds())):
@@ -152,7 +152,7 @@ def test_takes_in_as_python_does(count):
         assert type(native) is type(python) is tuple
         assert described(native, one, given) == described(python, other, given)
         assert [*one.foreigners] == [*other.foreigners]
-        assert one.crowd == other.crowd
+        assert one.release_count == other.release_count
 
 
 def test_the_same_array_is_the_same_proxy():
@@ -291,7 +291,7 @@ def traced(mine: Session, given: tuple, meta: int) -> None:
 
 def failing(mine: Session, given: tuple, meta: int) -> None:
     """One call's worth of failure: `argument` raises for the last array, which is a view."""
-    mine.crowd = "none"
+    mine.release_count = "none"
     try:
         mine.arguments(given)
     except TypeError:
@@ -307,8 +307,8 @@ def test_references_and_memory_are_as_before(work):
     given = (a, b, a, "text", view)
     work(mine, given, meta)
     layout = LAYOUTS[layout_id(b)]
-    watched = [a, b, view, given, mine, LazyArray, LazyScalar, layout, layout.entry, SIGHT.find(a),
-               SIGHT.find(b), LAYOUTS, mine.hole, meta, None, -1, True, False]
+    watched = [a, b, view, given, mine, LazyArray, LazyScalar, layout, layout.entry, LAYOUT_CACHE.find(a),
+               LAYOUT_CACHE.find(b), LAYOUTS, mine.hole, meta, None, -1, True, False]
     least = None
     for _ in range(4):  # the interpreter itself may keep a few things at first
         gc.collect()

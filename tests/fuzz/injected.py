@@ -29,7 +29,7 @@ from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
 from jitla.tracing.force import (
     SCALARS,
-    Closing,
+    BlockCloser,
 )
 from tests.fuzz import layers, load
 from tests.fuzz.generate import generate
@@ -80,7 +80,7 @@ def missed_alias() -> None:
 
         return settle
 
-    for name in ("before_write", "settle_ghosts"):
+    for name in ("before_write", "settle_rematerialisable"):
         setattr(memory.Memory, name, blinded(getattr(memory.Memory, name)))
 
 
@@ -111,13 +111,13 @@ def dropped_flag() -> None:
 
 def stale_leaf() -> None:
     """A block met again runs with the numbers of the first time."""
-    real, kept = Closing._outputs, dict[Any, list[Any]]()
+    real, kept = BlockCloser._run_program, dict[Any, list[Any]]()
 
     def first(self: Any, parts: Any, closed: Any) -> Any:
         held = list(kept.setdefault(closed, parts[SCALARS]))
         return real(self, (*parts[:SCALARS], held, *parts[SCALARS + 1:]), closed)
 
-    Closing._outputs = first  # type: ignore[method-assign]
+    BlockCloser._run_program = first  # type: ignore[method-assign]
 
 
 def wrong_tail() -> None:

@@ -94,7 +94,7 @@ def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatc
     rooms = {name: room for name, room in ENGINE.rooms.items() if name != "tracing"}
     monkeypatch.setattr(ENGINE, "rooms", rooms)
     asked = []
-    monkeypatch.setattr(ENGINE.behind, "ask", lambda job, **how: asked.append(job))
+    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, **how: asked.append(job))
     monkeypatch.setattr(state, "Brief", lambda *given: brief.append(Brief(*given)) or brief[-1])
     brief = []
     fast = jitla.jit(added, compile="auto")

@@ -299,7 +299,7 @@ def test_s8_no_spurious_warnings_and_no_slow_path(
     if nans and cpu and "avx" not in level_target(cpu).features:
         pytest.skip("comparisons of these processors raise a flag for NaN, and NumPy looks")
     told = []
-    monkeypatch.setattr("jitla.tracing.force.Closing._tell", lambda *a: told.append(a))
+    monkeypatch.setattr("jitla.tracing.force.BlockCloser._give_warnings", lambda *a: told.append(a))
     source = f"""
 @jit
 def f(x):

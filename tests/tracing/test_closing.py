@@ -9,21 +9,22 @@ import numpy as np
 import jitla
 from jitla.tracing.mutation import Memory
 from jitla.tracing.tape import (
-    address,
-    same_view,
+    data_address,
+    is_same_view,
 )
 from tests.tracing.sameness import proxies_alive, same
 
 
 def test_same_view() -> None:
     x = np.arange(6.0)
-    assert same_view(x[1:], x[1:]) and not same_view(x[1:], x[:-1]) and not same_view(x, x.view("i8"))
+    assert is_same_view(x[1:], x[1:]) and not is_same_view(x[1:], x[:-1])
+    assert not is_same_view(x, x.view("i8"))
 
 
 def test_address() -> None:
     x = np.arange(6.0)
     for view in (x, x[1:], x[::-1], x[2:2], x.reshape(2, 3).T):
-        assert address(view) == view.__array_interface__["data"][0]
+        assert data_address(view) == view.__array_interface__["data"][0]
 
 
 def test_results_own_their_memory() -> None:
@@ -106,6 +107,6 @@ def test_what_is_dead_is_looked_at_once_when_its_memory_is_written(monkeypatch) 
     looked: list[int] = []
     before = Memory._proven_dead
     monkeypatch.setattr(
-        Memory, "_proven_dead", lambda self, ghosts: looked.append(len(ghosts)) or before(self, ghosts))
+        Memory, "_proven_dead", lambda self, proxies: looked.append(len(proxies)) or before(self, proxies))
     jitted(x, [p.copy() for p in parts])
     assert 0 < len(looked) <= 3, looked  # once in a turn, not for each part

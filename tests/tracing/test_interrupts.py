@@ -31,7 +31,7 @@ def expected() -> tuple[np.ndarray, np.ndarray]:
 
 def test_an_interrupt_before_values_are_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jitla.jit(program)
-    real = closing.Closing._deliver
+    real = closing.BlockCloser._deliver
     interrupts = [KeyboardInterrupt]
 
     def deliver(self, *args):
@@ -39,7 +39,7 @@ def test_an_interrupt_before_values_are_delivered(monkeypatch: pytest.MonkeyPatc
             raise interrupts.pop()
         real(self, *args)
 
-    monkeypatch.setattr(closing.Closing, "_deliver", deliver)
+    monkeypatch.setattr(closing.BlockCloser, "_deliver", deliver)
     x, w = arrays()
     for found, wanted in zip(f(x, w), expected(), strict=True):
         np.testing.assert_array_equal(found, wanted)
@@ -65,13 +65,13 @@ def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPat
 
 def test_values_lost_in_a_program_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jitla.jit(program)
-    real = closing.Closing._outputs
+    real = closing.BlockCloser._run_program
 
     def outputs(self, parts, closed):
-        monkeypatch.setattr(closing.Closing, "_outputs", real)
+        monkeypatch.setattr(closing.BlockCloser, "_run_program", real)
         closed.bound.run(parts[closing.LEAVES] + parts[closing.SCALARS])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(closing.Closing, "_outputs", outputs)
+    monkeypatch.setattr(closing.BlockCloser, "_run_program", outputs)
     with pytest.raises(InternalError, match="interrupted"):
         f(*arrays())

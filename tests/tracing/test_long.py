@@ -25,7 +25,7 @@ LINES = ("z = x * 0.5 - y", "x = x * 0.9999 - z", "y = y * 0.5 + z")
 @pytest.fixture(autouse=True)
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are long when they have two dozen operations: plans of hundreds take seconds."""
-    monkeypatch.setattr(hooks, "MOST_PENDING", MOST)
+    monkeypatch.setattr(hooks, "MAX_PENDING_OPERATIONS", MOST)
     monkeypatch.setattr(stretch, "LONG", MOST // 4)
 
 
@@ -88,8 +88,8 @@ def test_short_functions_are_not_cut(tmp_path: Path) -> None:
 
 
 def test_arrays_for_one_block_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "LARGE", 0)
-    monkeypatch.setattr(dispatch, "MOST_HELD", 4 * 64 * 8)
+    monkeypatch.setattr(dispatch, "MIN_COUNTED_BYTES", 0)
+    monkeypatch.setattr(dispatch, "MAX_ENTERED_BYTES", 4 * 64 * 8)
     lines = ["x = x * np.sort(y)", "x = x + np.ones(x.shape)"] * 8
     plain = function(tmp_path, "held", lines)
     decorated = jitla.jit(plain, compile="sync")

@@ -13,7 +13,7 @@ import pytest
 import jitla
 from jitla.runtime import watch_arrays
 from jitla.tracing import Kind
-from jitla.tracing.lazy import forget_metas
+from jitla.tracing.lazy import clear_operator_caches
 from jitla.tracing.sparse import (
     zero_skipping as forms,
 )
@@ -33,12 +33,12 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(forms, "is_alone", lambda: True)  # test runners have threads
     monkeypatch.setattr(nonzeros, "MIN_DENSE_ELEMENTS", 0)
     monkeypatch.setattr(nonzeros, "LOOP_START_NS", 0.0)
-    forget_metas()
+    clear_operator_caches()
     forms.clear_forms()
     with jitla.config.options(invariants="all", compile="sync"):
         yield
     forms.clear_forms()
-    forget_metas()
+    clear_operator_caches()
 
 
 def drawn(dtype: str = "f8", order: Any = "C", share: float = 0.02) -> np.ndarray:

@@ -33,8 +33,8 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
 
     clock = [0.0]
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "run", call("t", traced))
-    monkeypatch.setattr(onset, "untraced", call("p", plain))
+    monkeypatch.setattr(onset, "run_traced", call("t", traced))
+    monkeypatch.setattr(onset, "run_untraced", call("p", plain))
     kind = onset.Rising(10, pytest.fail)
     site = SimpleNamespace(standbys=[Block()], hurry=pytest.fail)
     for _ in range(7):
@@ -45,19 +45,19 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
 def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
 
-    def untraced(*given: Any) -> None:
+    def run_untraced(*given: Any) -> None:
         clock[0] += onset.UNSEEN / 10.5
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "untraced", untraced)
-    monkeypatch.setattr(onset, "run", untraced)
+    monkeypatch.setattr(onset, "run_untraced", run_untraced)
+    monkeypatch.setattr(onset, "run_traced", run_untraced)
     site = SimpleNamespace(standbys=[Block()], hurry=lambda again: None, calls=0)
     kind = onset.Rising(10, pytest.fail)
     kind.weigh(site, len, len, (), {})
     assert kind.bypassed and kind.skip == kind.granted == 10
     kind.skip -= 7  # calls that went by
     kind.bypass(site, len, (), {})
-    assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `untraced` counts its own
+    assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `run_untraced` counts its own
     assert kind._spent == pytest.approx(9 * onset.UNSEEN / 10.5)
     site.standbys.clear()
     kind.bypass(site, len, (), {})
@@ -74,7 +74,7 @@ def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
         block.count += 10
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "run", traced)
+    monkeypatch.setattr(onset, "run_traced", traced)
     site, found = SimpleNamespace(standbys={block}, hurry=pytest.fail, calls=0, awaited=0), Kind(10)
     kind = onset.Rising(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
     kind.weigh(site, len, len, (), {})
@@ -89,14 +89,14 @@ def test_time_that_no_program_saves_asks_for_none(
     """Of a call that soon went on plain only the beginning tells what part programs save."""
     clock, hurried = [0.0], []
 
-    def untraced(*given: Any) -> None:
+    def run_untraced(*given: Any) -> None:
         clock[0] += 1e-2
         if isinstance(given[-1], Allowance):
             given[-1].traced = ended
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(onset, "untraced", untraced)
-    monkeypatch.setattr(onset, "run", untraced)
+    monkeypatch.setattr(onset, "run_untraced", run_untraced)
+    monkeypatch.setattr(onset, "run_traced", run_untraced)
     blocks = Block(due=0.05, spent=1e-3)  # a tenth of a call
     site = SimpleNamespace(standbys=[blocks], hurry=lambda again: hurried.append(round(clock[0], 6)))
     kind = onset.Rising(10, pytest.fail)

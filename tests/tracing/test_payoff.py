@@ -30,7 +30,7 @@ from jitla.profiling.call_classes import (
 )
 from jitla.profiling.loop_detector import runs_once
 from jitla.tracing import profile as payoff
-from jitla.tracing.force import Closed
+from jitla.tracing.force import ClosedBlock
 from jitla.tracing.profile import (
     HOPELESS,
     PATIENCE,
@@ -76,7 +76,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock of which traced calls take ten microseconds, plain ones two."""
     made = Clock(1e-5, 2e-6)
-    run = payoff.run
+    run = payoff.run_traced
 
     def traced(*given: Any) -> Any:
         outer, made.tracing = made.tracing, True
@@ -86,7 +86,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
             made.tracing = outer
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
-    monkeypatch.setattr(payoff, "run", traced)
+    monkeypatch.setattr(payoff, "run_traced", traced)
     monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: Kind(bits))
     monkeypatch.setattr(payoff, "PAYOFF_GRANT", 0)
     monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
@@ -292,7 +292,7 @@ def test_calls_that_meet_new_blocks_wait_for_their_programs_if_they_take_longer(
     def run(*given: Any) -> None:
         clock.now += traced
 
-    monkeypatch.setattr(payoff, "run", run)
+    monkeypatch.setattr(payoff, "run_traced", run)
     kind = Kind(4, 0.0, (lambda: waited.append("waits")) if returns else None)
     kind.best, kind.left = (1e-6, 2e-6), 100
     site = SimpleNamespace(standbys=set())
@@ -531,8 +531,8 @@ def test_programs_are_the_same_whichever_way_calls_go(name: str) -> None:
 
 
 def test_what_numpy_took_for_a_block_is_what_it_is_foreseen_to_take() -> None:
-    made = Closed(None, (), (), (), {})
-    made.foresee(inf)  # it has not run
-    assert made.foreseen == 0.0
-    made.foresee(0.25)
-    assert made.foreseen == 0.25
+    made = ClosedBlock(None, (), (), (), {})
+    made.set_numpy_seconds(inf)  # it has not run
+    assert made.numpy_seconds == 0.0
+    made.set_numpy_seconds(0.25)
+    assert made.numpy_seconds == 0.25

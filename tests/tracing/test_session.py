@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.session import CROWD
+from jitla.tracing.session import MIN_RELEASE_COUNT
 from jitla.tracing.thread_state import LOCAL
 from tests.fuzz.arrays import Box
 from tests.tracing.sameness import same
@@ -411,7 +411,7 @@ def test_arrays_from_outside_are_let_go() -> None:
 
     w = np.ones(1000)
     assert train(Batches(100), w) == train.__wrapped__(Batches(100), w)
-    assert max(seen) <= 2 * CROWD
+    assert max(seen) <= 2 * MIN_RELEASE_COUNT
 
 
 def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
@@ -435,7 +435,7 @@ def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
     step(x, False)
     for session in [site.idle.pop() for site in sites]:
         held = (session.ops, session.nodes, session.leaves, session.scalars, session.entered,
-                session.ghosts, session.views, session.foreigners, session.slots)
+                session.rematerialisable, session.views, session.foreigners, session.slots)
         assert not any(held)
 
 

@@ -11,7 +11,7 @@ from jitla.tracing.fallback import (
     Replay,
     Request,
 )
-from jitla.tracing.force import Closed
+from jitla.tracing.force import ClosedBlock
 from jitla.tracing.site import Site
 
 A = np.arange(5.0)
@@ -67,7 +67,7 @@ def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep(((i,),), Closed(None, (), (), (), {}))
+        site.keep(((i,),), ClosedBlock(None, (), (), (), {}))
         assert ((i,),) in site.exact and ((i - 1,),) in site.exact or not i
     assert len(site.exact) <= 4
 
@@ -76,14 +76,14 @@ def test_exact_blocks_are_bounded_by_their_operations(monkeypatch: pytest.Monkey
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT_ENTRIES", 10)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep(((i, 0, 0),), Closed(None, (), (), (), {}))
+        site.keep(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
     assert sum(len(key[0]) for key in site.exact) <= 12
-    site.keep((tuple(range(50)),), Closed(None, (), (), (), {}))
-    site.keep(((1,),), Closed(None, (), (), (), {}))
+    site.keep((tuple(range(50)),), ClosedBlock(None, (), (), (), {}))
+    site.keep(((1,),), ClosedBlock(None, (), (), (), {}))
     assert ((1,),) in site.exact
     site.retire(list(site.exact))
     for i in range(3):
-        site.keep(((i, 0, 0),), Closed(None, (), (), (), {}))
+        site.keep(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
     assert len(site.exact) == 3
 
 

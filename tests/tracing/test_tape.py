@@ -9,12 +9,12 @@ from jitla.tracing.tape import (
     LEAF,
     OP_ID,
     Block,
+    backward_slice,
     class_key,
-    cone,
+    depends_on_slots,
     hops_of,
     layout_id,
     meta_id,
-    readers,
 )
 
 ADD, MUL, NEG = OP_ID["add"], OP_ID["multiply"], OP_ID["negative"]
@@ -43,6 +43,6 @@ def test_blocks_that_differ_in_sizes_share_a_key() -> None:
 
 def test_cone_and_readers() -> None:
     entries = block(5).entries
-    assert cone(entries, 3) == [0, 1, 2, 3]
-    assert cone(entries, 4) == [0, 4]
-    assert readers(entries, {1}) == [False, True, True, True, False]
+    assert backward_slice(entries, 3) == [0, 1, 2, 3]
+    assert backward_slice(entries, 4) == [0, 4]
+    assert depends_on_slots(entries, {1}) == [False, True, True, True, False]

@@ -239,11 +239,11 @@ def known_ir(names: dict[str, str]) -> str:
 METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats")
 _PYTHON = (*METHODS, "argument")
 _OBJECTS = ("array", "scalar", "layouts", "minus")
-_NUMBERS = ("entry", "crowd", "held")
+_NUMBERS = ("entry", "min_release_count", "list_references")
 #: Slots of proxies, then of sessions.
 _PLACES = ("_s", "_n", "_m", "_v", "_l", "_r", "ops", "nodes", "leaves", "scalars", "entered", "hole",
-           "foreigners", "crowd", "lines", "attentive", "views", "past", "positions", "tables", "extremes",
-           "running")
+           "foreigners", "release_count", "lines", "immediate", "views", "past", "positions", "tables",
+           "extremes", "running")
 
 #: What the table says, in the order of its entries: Python's methods (`py_`), the types of proxies and
 #: other objects, numbers, and where the slots are (`at_`).
@@ -395,7 +395,7 @@ define internal i1 @tape.crowded(ptr %self, ptr %foreigners) {
 entry:
   %count = load ptr, ptr $PyDict_Size
   %size = call i64 %count(ptr %foreigners)
-  %usual = load i64, ptr $crowd
+  %usual = load i64, ptr $min_release_count
   %many = icmp sgt i64 %size, %usual
   br i1 %many, label %raise, label %fine
 raise:
@@ -406,7 +406,7 @@ raise:
   %able = icmp ne ptr %crowd, null
   br i1 %able, label %set, label %failed
 set:
-  call void @tape.set(ptr %self, ptr $at_crowd, ptr %crowd)
+  call void @tape.set(ptr %self, ptr $at_release_count, ptr %crowd)
   br label %fine
 fine:
   ret i1 1
@@ -564,7 +564,7 @@ parts:
   %e3 = icmp eq i64 %n, %n3
   %e12 = and i1 %e1, %e2
   %long = and i1 %e12, %e3
-  %held = load i64, ptr $held
+  %held = load i64, ptr $list_references
   br i1 %long, label %each, label %no
 each:
   %i = phi i64 [ 0, %parts ], [ %i1, %next ]
@@ -699,7 +699,7 @@ look:
   %scalars = list %self, at_scalars
   %entered = list %self, at_entered
   %lines = slot %self, at_lines
-  %attentive = slot %self, at_attentive
+  %attentive = slot %self, at_immediate
   %views = slot %self, at_views
   %past = slot %self, at_past
   %positions = slot %self, at_positions

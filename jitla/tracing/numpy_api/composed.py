@@ -98,13 +98,14 @@ def _cov_of_two(session: Session, x: Any, y: Any) -> Any:
     if other is None or other.dtype != x.dtype or x.ndim != 1 or other.shape != x.shape or x.size < 2:
         return NotImplemented
     u, v = x - np.mean(x), other - np.mean(other)
-    uu, uv, vv = evaluate(session, *(session.product("vdot", *pair) for pair in ((u, u), (u, v), (v, v))))
+    uu, uv, vv = evaluate(session, *(
+        session.record_product("vdot", *pair) for pair in ((u, u), (u, v), (v, v))))
     covariances = np.array([[uu, uv], [uv, vv]])
     if not np.isfinite(covariances).all():
         rows = np.array(evaluate(session, x, other))
         with np.errstate(all="ignore"):  # these operations have already warned
             rows -= np.average(rows, axis=1)[:, None]
-        covariances = session.called(np.dot, rows, rows.T)
+        covariances = session.call_at_user_line(np.dot, rows, rows.T)
     return session.wrap(covariances * np.true_divide(1, x.size - 1))
 
 
@@ -224,7 +225,7 @@ def _vdot(session: Session, a: Any, b: Any, /) -> Any:
     x, y = plain_float_array(session, a), plain_float_array(session, b)
     if x is None or y is None or x.ndim != 1 or x.shape != y.shape or x.dtype != y.dtype:
         return NotImplemented
-    return session.product("vdot", x, y)
+    return session.record_product("vdot", x, y)
 
 
 def _cross(session: Session, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,

@@ -12,7 +12,14 @@ import numpy as np
 
 from jitla.tracing.frames import call_here
 from jitla.tracing.gather import GATHERS
-from jitla.tracing.lazy import LAZY, SUMS, LazyArray, LazyScalar, is_cut, pending
+from jitla.tracing.lazy import (
+    LAZY,
+    ORDERED_REDUCTIONS,
+    LazyArray,
+    LazyScalar,
+    append_entry,
+    is_chunked,
+)
 from jitla.tracing.mutation import LEAST_LATER
 from jitla.tracing.numpy_api.composed import COMPOSITIONS, NAN_FUNCTIONS
 from jitla.tracing.numpy_api.linalg import ARRAY_FUNCTIONS, CONTRACTIONS, axes_of
@@ -151,7 +158,7 @@ def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> 
     if bounds[1] >= minlength and labels is not x._v:
         return NotImplemented  # the number of bins depends on which labels are read
     shape = (max(bounds[1] + 1, minlength),)
-    result = session.traced("bincount", operands, (("shape", shape),))
+    result = session.try_record("bincount", operands, (("shape", shape),))
     if result is not NotImplemented:
         session.extremes[id(labels)] = bounds  # bounds of an array that the tape reads
     return result
@@ -239,9 +246,9 @@ def reduction(
     plain = plain and type(axis) in _AXIS_TYPES and type(a) is LazyArray and a._s is session
     key = (name, a._m, axis, keepdims, ddof) if plain else None
     entry_memo = _reduction_memo.get(key)
-    if entry_memo is not None and not (name in SUMS and is_cut(a)):
+    if entry_memo is not None and not (name in ORDERED_REDUCTIONS and is_chunked(a)):
         op, attrs, meta = entry_memo
-        return pending(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
+        return append_entry(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
     result = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
     if plain and result is not NotImplemented and result._v is None:
         entry = session.ops[result._n]
@@ -258,7 +265,7 @@ def _checked_reduction(
     if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
         return NotImplemented
     array = session.operand(a)
-    if type(array) is not LazyArray or array.ndim == 0 or name in SUMS and is_cut(array):
+    if type(array) is not LazyArray or array.ndim == 0 or name in ORDERED_REDUCTIONS and is_chunked(array):
         return NotImplemented
     axes = axes_of(axis, array.ndim)
     if axes is None:
@@ -276,7 +283,7 @@ def _checked_reduction(
         if ddof >= count:
             return NotImplemented
         attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep_dims))
-    return session.traced(name, (array,), attrs)
+    return session.try_record(name, (array,), attrs)
 
 
 def _sum_like(name: str) -> Callable[..., Any]:
@@ -308,7 +315,7 @@ def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any 
     if array._v is not None and axis is not None and 0 in array._v.strides:
         return NotImplemented  # the boolean copy of a repeated axis has another layout
     if array.dtype.kind != "b":
-        array = session.traced("not_equal", (array, 0))
+        array = session.try_record("not_equal", (array, 0))
     elif array._v is not None:
         return NotImplemented  # NumPy counts booleans in memory as fast as it reads them
     if array is NotImplemented:
@@ -339,7 +346,7 @@ def _arg_like(name: str) -> Callable[..., Any]:
         if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
             return NotImplemented
         normal = axis if axis is None else axis % array.ndim
-        return session.traced(name, (array,), (("axis", normal), ("keepdims", keep_dims)))
+        return session.try_record(name, (array,), (("axis", normal), ("keepdims", keep_dims)))
     return handler
 
 
@@ -351,18 +358,18 @@ def _array_result(result: Any) -> Any:
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return _array_result(session.traced("where", (condition, x, y)))
+    return _array_result(session.try_record("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
     if a_min is None or a_max is None or out is not None or any(map(_has_repeated_axis, (a, a_min, a_max))):
         return NotImplemented
-    result = session.traced("clip", (a, a_min, a_max))
+    result = session.try_record("clip", (a, a_min, a_max))
     if type(result) is LazyArray and result.dtype.kind == "f" and any(
             _is_elementwise_bound(session.operand(bound), result) for bound in (a_min, a_max)):
         # Of equal zeros the bound's sign wins here. Without casts each pair would be promoted alone.
         x, low, high = (_cast_like(session, each, result) for each in (a, a_min, a_max))
-        return session.traced("minimum", (session.traced("maximum", (x, low)), high))
+        return session.try_record("minimum", (session.try_record("maximum", (x, low)), high))
     return result
 
 
@@ -371,7 +378,7 @@ def _cast_like(session: Session, x: Any, result: LazyArray) -> Any:
     operand = session.operand(x)
     if type(operand) not in LAZY or operand.dtype == result.dtype:
         return x
-    return session.traced("cast", (x,), (("dtype", result.dtype),))
+    return session.try_record("cast", (x,), (("dtype", result.dtype),))
 
 
 def _has_repeated_axis(x: Any) -> bool:
@@ -386,7 +393,7 @@ def _is_elementwise_bound(bound: Any, result: LazyArray) -> bool:
 
 
 def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
-    return NotImplemented if out is not None else session.product("dot", a, b)
+    return NotImplemented if out is not None else session.record_product("dot", a, b)
 
 
 def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = None) -> Any:
@@ -398,7 +405,7 @@ def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = Non
     ndim = operands[0].ndim
     if any(a.ndim != ndim for a in operands) or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.traced("concatenate", tuple(operands), (("axis", axis % ndim),))
+    return session.try_record("concatenate", tuple(operands), (("axis", axis % ndim),))
 
 
 def _transpose(session: Session, a: Any, axes: Any = None, *more: Any) -> Any:
@@ -426,13 +433,13 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
         return NotImplemented  # NumPy warns about the discarded imaginary part, at the user's line
     if array._v is not None and 0 in array._v.strides:
         return NotImplemented  # a copy of a repeated axis has another layout than a ufunc's result
-    return _array_result(session.traced("cast", (array,), (("dtype", wanted),)))
+    return _array_result(session.try_record("cast", (array,), (("dtype", wanted),)))
 
 
 def _part(name: str) -> Callable[..., Any]:
     def handler(session: Session, val: Any) -> Any:
         array = session.operand(val)
-        return session.part(array, name) if type(array) is LazyArray else NotImplemented
+        return session.complex_part(array, name) if type(array) is LazyArray else NotImplemented
     return handler
 
 
@@ -447,7 +454,7 @@ def _angle(session: Session, z: Any, deg: Any = False) -> Any:
     array = session.operand(z)
     if deg is not False or type(array) is not LazyArray or array.dtype.kind != "c":
         return NotImplemented
-    return np.arctan2(session.part(array, "imag"), session.part(array, "real"))
+    return np.arctan2(session.complex_part(array, "imag"), session.complex_part(array, "real"))
 
 
 def _is_complex(wanted: bool) -> Callable[..., Any]:

@@ -63,7 +63,7 @@ def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims:
     if ord not in (None, 1, math.inf) or ord is not None and (axis_count != 1 or not array.size):
         return NotImplemented
     attrs = (("axis", axes), ("keepdims", keepdims), ("order", None if ord is None else float(ord)))
-    return session.traced("norm", (array,), attrs)
+    return session.try_record("norm", (array,), attrs)
 
 
 def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
@@ -82,7 +82,7 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
         if len(set(labels[0])) != len(labels[0]) or len(labels[0]) != arrays[0].ndim:
             return NotImplemented
         return session.view(arrays[0], "transpose", (tuple(map(labels[0].index, result)),))
-    return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
+    return session.try_record("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
 @lru_cache(maxsize=256)
@@ -119,7 +119,7 @@ def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) 
         result = session.site.at_once("running", array.size, session.value(array))
         if result is not None:
             return session.wrap(result)
-    return session.traced(name, (array,), (("axis", normal),))
+    return session.try_record(name, (array,), (("axis", normal),))
 
 
 def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
@@ -201,7 +201,7 @@ def _inner(session: Session, a: Any, b: Any, /) -> Any:
     x, y = float_array(session, a), float_array(session, b)
     if x is None or y is None or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
-    return session.product("dot", x, y)
+    return session.record_product("dot", x, y)
 
 
 def _ravel(session: Session, a: Any, order: Any = "C") -> Any:
@@ -215,7 +215,7 @@ def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
     x, y = session.operand(a), session.operand(b)
     if out is not None or type(x) is not LazyArray or type(y) is not LazyArray or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
-    return session.traced("multiply", (x[:, None], y[None, :]))
+    return session.try_record("multiply", (x[:, None], y[None, :]))
 
 
 def _diagonal_operand(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
@@ -230,7 +230,7 @@ def _trace(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any
     matrix = _diagonal_operand(session, a, offset, axis1, axis2)
     if matrix is None or dtype is not None or out is not None:
         return NotImplemented
-    return session.traced("trace", (matrix,))
+    return session.try_record("trace", (matrix,))
 
 
 def _diagonal(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
@@ -241,7 +241,7 @@ def _diagonal(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: 
 def _diag(session: Session, v: Any, k: Any = 0) -> Any:
     array = session.operand(v)
     if type(array) is LazyArray and array.ndim == 1 and type(k) is int and k == 0:
-        return session.traced("diag", (array,))
+        return session.try_record("diag", (array,))
     return _diagonal(session, v, k)
 
 
@@ -251,9 +251,9 @@ def _column_stack(session: Session, tup: Any) -> Any:
     if arrays is None or any(a.ndim > 2 for a in arrays):
         return NotImplemented
     if all(a.ndim == 1 for a in arrays):
-        return session.traced("stack", tuple(arrays), (("axis", 1),))
+        return session.try_record("stack", tuple(arrays), (("axis", 1),))
     columns = tuple([a[:, None] if a.ndim == 1 else a for a in arrays])
-    return session.traced("concatenate", columns, (("axis", 1),))
+    return session.try_record("concatenate", columns, (("axis", 1),))
 
 
 def _dstack(session: Session, tup: Any) -> Any:
@@ -262,7 +262,7 @@ def _dstack(session: Session, tup: Any) -> Any:
     if arrays is None:
         return NotImplemented
     layers = tuple([a[None, :, None] if a.ndim == 1 else a[:, :, None] if a.ndim == 2 else a for a in arrays])
-    return session.traced("concatenate", layers, (("axis", 2),))
+    return session.try_record("concatenate", layers, (("axis", 2),))
 
 
 def _triangle(upper: bool) -> Callable[..., Any]:
@@ -286,7 +286,7 @@ def _concatenation(across: int) -> Callable[..., Any]:
         if across == 0:
             arrays = [a[None] if a.ndim == 1 else a for a in arrays]
         axis = across if arrays[0].ndim > 1 else 0
-        return session.traced("concatenate", tuple(arrays), (("axis", axis),))
+        return session.try_record("concatenate", tuple(arrays), (("axis", axis),))
     return handler
 
 
@@ -298,7 +298,7 @@ def _stack(session: Session, arrays: Any, axis: Any = 0, out: Any = None, *, dty
     ndim = operands[0].ndim + 1
     if type(axis) is not int or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.traced("stack", tuple(operands), (("axis", axis % ndim),))
+    return session.try_record("stack", tuple(operands), (("axis", axis % ndim),))
 
 
 def _array_sequence(session: Session, sequence: Any) -> list[Any] | None:
@@ -324,7 +324,7 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
         return NotImplemented
     if mode != "constant":
         return padded(session, operand, widths, mode)
-    return session.traced("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
+    return session.try_record("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 
 def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
@@ -345,7 +345,7 @@ def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
             return NotImplemented
         arguments = tuple(map(int, shifts)), tuple(map(int, axes))
     attrs = _roll_attributes(*arguments, len(shape))
-    return NotImplemented if attrs is None else session.traced("roll", (array,), attrs)
+    return NotImplemented if attrs is None else session.try_record("roll", (array,), attrs)
 
 
 @lru_cache(maxsize=1024)
@@ -380,7 +380,7 @@ _SLIDING = np.lib.stride_tricks.sliding_window_view
 
 
 def _einsum(session: Session, *args: Any, optimize: Any = False, **options: Any) -> Any:
-    if session.site.unrolls and optimize is False and len(args) == 3:
+    if session.site.unroll_limit and optimize is False and len(args) == 3:
         result = _integer_einsum(session, *args, **options)
         if result is not NotImplemented:
             return result
@@ -404,7 +404,7 @@ def _integer_einsum(session: Session, subscripts: Any, x: Any, y: Any, out: Any 
     if any(type(a) is not LazyArray or len(axis_labels) != a.ndim or len(set(axis_labels)) < len(axis_labels)
            for a, axis_labels in zip(arrays, labels, strict=True)) or arrays[0].dtype != arrays[1].dtype:
         return NotImplemented
-    return session.traced("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
+    return session.try_record("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
 def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
@@ -429,7 +429,7 @@ def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
     inner = math.prod(x.shape[i] for i in over[0])
     left = np.transpose(x, (*rows, *over[0])).reshape((x.size // inner, inner))
     right = np.transpose(y, (*over[1], *columns)).reshape((inner, y.size // inner))
-    return session.product("dot", left, right).reshape(shape)
+    return session.record_product("dot", left, right).reshape(shape)
 
 
 def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, subok: Any = False,
@@ -458,7 +458,7 @@ def zeros(session: Session, shape: Any = None, dtype: Any = float, order: Any = 
     element_type = np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else None
     if element_type is None or element_type.kind not in "if" or not sizes:
         return NotImplemented
-    return session.recorded("full", (element_type.type(0),), (("shape", sizes),))
+    return session.try_record_operands("full", (element_type.type(0),), (("shape", sizes),))
 
 
 CONTRACTIONS: dict[Any, Callable[..., Any]] = {

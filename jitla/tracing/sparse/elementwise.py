@@ -83,7 +83,7 @@ def entries_of(session: Session, x: Any) -> Entries | None:
             lazy = x if x._pattern.format == "coo" else None
             return Entries(x._pattern, x._values, x._stored_mask, None, lazy)
         x = scipy_matrix(x)
-    memo = session.known.get(id(x))
+    memo = session.memory_facts.get(id(x))
     if memo is not None and memo.matches(x) and session.foreigners.get(id(memo.data)) is memo.values:
         return Entries(memo.pattern, memo.values, None, x)
     if type(x) not in kinds(sys.modules["scipy.sparse"]):
@@ -93,7 +93,7 @@ def entries_of(session: Session, x: Any) -> Entries | None:
     if pattern is None or type(values) is not LazyArray:
         return None
     if pattern.indptr is not None:
-        key, memos = id(x), session.known
+        key, memos = id(x), session.memory_facts
         reference = ref(x, lambda _: memos.pop(key, None))
         memos[key] = MatrixMemo(reference, values._v, pattern, values)
     return Entries(pattern, values, None, x)
@@ -345,7 +345,7 @@ _INT = np.dtype(np.int32)
 
 
 def _stored_operator(name: str) -> Operation:
-    return lambda session, x, y: session.traced(name, (x, y))
+    return lambda session, x, y: session.try_record(name, (x, y))
 
 
 def _maximum(session: Session, x: Any, y: Any) -> Any:
@@ -425,4 +425,4 @@ def _gather_entries(session: Session, table: np.ndarray, at: tuple[np.ndarray, n
     if source is None:
         source = session.tables[id(table)] = lazy_array(session, table)
     indices, here = (lazy_array(session, x) for x in at)
-    return np.where(here, session.traced("take", (source, indices)), table.dtype.type(0))
+    return np.where(here, session.try_record("take", (source, indices)), table.dtype.type(0))

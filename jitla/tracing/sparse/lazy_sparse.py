@@ -404,7 +404,7 @@ def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable
     def method(self: LazySparse, *args: Any) -> Any:
         operands = (*args, self) if reflected else (self, *args)
         result = _record(self, function, operands, {})
-        return self._session.outside(function, operands, {}) if result is NotImplemented else result
+        return self._session.call_opaque(function, operands, {}) if result is NotImplemented else result
 
     return method
 
@@ -412,7 +412,7 @@ def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable
 def _method(name: str) -> Callable[..., Any]:
     def method(self: LazySparse, *args: Any, **kwargs: Any) -> Any:
         result = _record(self, name, (self, *args), kwargs)
-        return self._session.outside(getattr(scipy_matrix(self), name), args, kwargs) \
+        return self._session.call_opaque(getattr(scipy_matrix(self), name), args, kwargs) \
             if result is NotImplemented else result
 
     method.__name__ = name

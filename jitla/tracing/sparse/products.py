@@ -77,14 +77,14 @@ def dense_at_positions(session: Session, pattern: Pattern, dense: LazyArray) -> 
     indptr, indices = proxies
     shape, by_columns = dense.shape, bool(pattern.axis)
     if shape == pattern.shape:
-        return session.traced("sampled", (dense.T if by_columns else dense, indptr, indices))
+        return session.try_record("sampled", (dense.T if by_columns else dense, indptr, indices))
     if shape not in ((pattern.shape[1],), (1, pattern.shape[1]), (pattern.shape[0], 1)):
         return NotImplemented
     is_column = shape[-1] == 1  # one element per row
-    line = dense if dense.ndim == 1 else session.traced("reshape", (dense,), (("shape", (dense.size,)),))
+    line = dense if dense.ndim == 1 else session.try_record("reshape", (dense,), (("shape", (dense.size,)),))
     if is_column == by_columns:
-        return session.traced("by_column", (line, indices))
-    return session.traced("by_row", (line, indptr, indices))
+        return session.try_record("by_column", (line, indices))
+    return session.try_record("by_row", (line, indptr, indices))
 
 
 def multiply_entries(session: Session, x: Any, y: Any) -> Any:
@@ -149,12 +149,12 @@ def _sum_along(session: Session, operand: Entries, axis: int, as_product: bool =
     if session.site.bitwise and not reduced:
         return NotImplemented  # compiled loops add in another order
     if reduced:
-        sums = session.traced("csr_row_sums", (values, indptr))
+        sums = session.try_record("csr_row_sums", (values, indptr))
     else:
         ones = session.argument(np.ones(pattern.shape[axis], values.dtype))
         width = () if along_lines else (("width", pattern.shape[1 - axis]),)
         name = "csr_vector" if along_lines else "csr_transposed_vector"
-        sums = session.traced(name, (values, indices, indptr, ones), width)
+        sums = session.try_record(name, (values, indices, indptr, ones), width)
     if type(sums) is not LazyArray or pattern.is_array:
         return sums
     return _as_matrix(session.value(sums), axis, reduced)
@@ -291,8 +291,8 @@ def _record_product(session: Session, operand: Entries, values: Any, dense: Any)
     operands = values, indices, indptr, dense
     if axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
-        return session.traced(name, operands, (("width", pattern.shape[0]),))
-    return session.traced("csr_vector" if dense.ndim == 1 else "csr_product", operands)
+        return session.try_record(name, operands, (("width", pattern.shape[0]),))
+    return session.try_record("csr_vector" if dense.ndim == 1 else "csr_product", operands)
 
 
 MIN_RECORDED_ELEMENTS = MIN_ELEMENTS

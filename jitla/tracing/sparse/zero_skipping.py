@@ -25,7 +25,7 @@ from jitla.tracing.hoisting import owner_of
 from jitla.tracing.lazy import LazyArray
 from jitla.tracing.site import Site
 from jitla.tracing.sparse.lazy_sparse import Pattern
-from jitla.tracing.tape import address
+from jitla.tracing.tape import data_address
 
 Rows = Any  # a csr_array or csc_array of SciPy
 Factor = tuple[Rows, float]  # and the maximum magnitude of its elements
@@ -241,7 +241,7 @@ def form_of(site: Site, arrays: Arrays, candidates: list[FormCandidate]) -> Form
     """Return the form of `arrays` that saves most, made now if it is due; None if there is none."""
     if site.keeper is None or not candidates:
         return None
-    key = tuple([(address(x), x.shape, x.strides, x.dtype.char) for x in arrays])
+    key = tuple([(data_address(x), x.shape, x.strides, x.dtype.char) for x in arrays])
     with _lock:
         history = _histories.get(key)
         if history is None:
@@ -380,9 +380,9 @@ def record_zero_skipping_product(session: Any, x: LazyArray, y: LazyArray) -> An
     data, indices, indptr = map(session.argument, form[:3])
     operands = data, indices, indptr, other
     if matrix.flags.c_contiguous:
-        return session.traced("csr_vector" if other.ndim == 1 else "csr_product", operands)
+        return session.try_record("csr_vector" if other.ndim == 1 else "csr_product", operands)
     name = "csr_transposed_vector" if other.ndim == 1 else "csr_transposed_product"
-    return session.traced(name, operands, (("width", matrix.shape[0]),))
+    return session.try_record(name, operands, (("width", matrix.shape[0]),))
 
 
 def _compressed_form(site: Any, matrix: np.ndarray, columns: int) -> tuple[Any, ...] | None:
@@ -409,7 +409,7 @@ def _nonzero_share(matrix: np.ndarray) -> float:
 
     It is sampled again whenever the number of uses has doubled.
     """
-    key, owner = (address(matrix), matrix.shape, matrix.strides, matrix.dtype.char), owner_of(matrix)
+    key, owner = (data_address(matrix), matrix.shape, matrix.strides, matrix.dtype.char), owner_of(matrix)
     reference, uses, density = _density_memo.get(key, (None, 0, 1.0))
     if reference is None or reference() is not owner:
         if reference is None and len(_density_memo) >= MAX_MATRICES:
