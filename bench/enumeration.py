@@ -21,8 +21,8 @@ from jitla.fusion import CostModel, Layout, all_layouts, plan
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
     BUDGET,
-    Found,
     Search,
+    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import partitions
@@ -147,7 +147,7 @@ def traced(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
     return [(p.plan.outputs, dict(p.stages[-1].draft.layouts)) for p in ENGINE.compiler(current()).programs()]
 
 
-def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any) -> list[Found]:
+def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any) -> list[SearchResult]:
     """Search the partitions of a block."""
     facts = Facts(supports, all_layouts(roots, layouts))
     memo = Memo(roots, facts)
@@ -199,10 +199,10 @@ def main() -> None:
         points = [len(f.partition.points) for f in found]
         row = {
             "hops": hops, "all": 1 << sum(points), "parts": sum(1 << n for n in points),
-            "costed": sum(f.costed for f in found), "partially": sum(f.partially for f in found),
+            "costed": sum(f.costed for f in found), "partially": sum(f.costed_partially for f in found),
             "kernels": sum(len(f.kernels) for f in found),
             "median": float(np.median(taken)), "worst": max(taken),
-            "known": float(np.median(hit)), "spent": any(f.spent for f in found)}
+            "known": float(np.median(hit)), "spent": any(f.budget_exhausted for f in found)}
         rows[name] = row
         print(f"{name:20}{hops:6}{row['all']:12}{row['parts']:10}{row['costed']:8}{row['partially']:10}"
               f"{row['kernels']:9}{row['median']:8.1f}{row['worst']:8.1f}{row['known']:8.2f}"

@@ -79,14 +79,14 @@ class Case:
             ENGINE.bind = bind  # type: ignore[method-assign]
         for bound, run, leaves in noted:
             self.runs.append(lambda run=run, leaves=leaves: run(leaves))
-            self.costs += self.price(bound.program, leaves, machine)
+            self.costs += self.evaluate(bound.program, leaves, machine)
 
-    def price(self, program: Any, leaves: Sequence[Any], machine: Machine) -> list[Cost]:
+    def evaluate(self, program: Any, leaves: Sequence[Any], machine: Machine) -> list[Cost]:
         """Predict every step of a program."""
         places = {
             k: Layout(x.shape, x.strides) for k, x in enumerate(leaves) if isinstance(x, Array)}
-        prices = CostModel(machine, all_layouts(program.plan.outputs, places), self.threads)
-        return [prices.step(step) for step in program.plan.steps]
+        cost_model = CostModel(machine, all_layouts(program.plan.outputs, places), self.threads)
+        return [cost_model.step(step) for step in program.plan.steps]
 
     def measure(self) -> None:
         """Run all blocks once more, with what they read in the caches as far as it fits."""

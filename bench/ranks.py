@@ -25,8 +25,8 @@ from jitla.fusion import (
 )
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
-    Found,
     Search,
+    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import Partition
@@ -140,15 +140,15 @@ class Plans:
     def _search(
         self, parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float,
         recall: PartitionCache | None,
-    ) -> list[Found]:
-        if kernels.near:
+    ) -> list[SearchResult]:
+        if kernels.in_cache:
             return search_all(parts, memo, kernels, budget)
         self.searches = [Search(p, memo, kernels) for p in parts]
         if self.wanted is None:
             found = [s.run() for s in self.searches]
             self.chosen = [f.chosen for f in found]
             return found
-        return [Found(s.partition, *_kept(s, kept))
+        return [SearchResult(s.partition, *_kept(s, kept))
                 for s, kept in zip(self.searches, self.wanted, strict=True)]
 
 

@@ -181,8 +181,8 @@ def _separation(hop: Any, step: Any, readers: list[Any], verdict: Any, outputs: 
         call = calls[0]
         why = call.reason or "NumPy does it"
         return f"{call.hop.op.name} is a call of NumPy: {why}"
-    if hop in verdict.open:
-        more = verdict.open[hop]
+    if hop in verdict.flip_costs:
+        more = verdict.flip_costs[hop]
         if isnan(more):
             return "one loop may do both, but too many plans would have to be compared to say for how much"
         if isfinite(more):
@@ -220,7 +220,7 @@ def _cost(program: Any, peak: int, found: Any) -> CostRecord:
     return CostRecord(
         program.fusion, found.costs, tuple(found.rules.items()), found.bound, found.kernels,
         found.partitions, found.points, found.costed, found.by_cost, found.by_structure, found.spent,
-        rival, peak, program.limit, found.free)
+        rival, peak, program.limit, found.unlimited)
 
 
 def _value(hop: Any) -> str:

@@ -1,4 +1,4 @@
-"""Lower bounds on the cost of plans, and the check that kernels do not wait for each other in a cycle."""
+"""Lower bounds on the cost of plans, and detection of cyclic dependencies between kernels."""
 
 from __future__ import annotations
 
@@ -11,242 +11,256 @@ from jitla.fusion.candidates import CALL, Candidate, Candidates
 from jitla.fusion.memo import members
 
 
-def closes(groups: Sequence[Candidate], at: int, wider: Candidate, kernels: Candidates) -> bool:
-    """Tell whether a group would wait for itself by way of others if it were `wider`."""
-    needs = kernels.waits(wider.body)
+def creates_cycle(groups: Sequence[Candidate], at: int, wider: Candidate, kernels: Candidates) -> bool:
+    """Return whether replacing group `at` by `wider` makes it depend on itself by way of other groups."""
+    needs = kernels.prerequisites(wider.body)
     left = [g for k, g in enumerate(groups) if k != at and g.results & g.results - 1]
     while near := [g for g in left if g.results & needs]:
         left = [g for g in left if not g.results & needs]
         for g in near:
-            needs |= kernels.waits(g.body)
+            needs |= kernels.prerequisites(g.body)
     return bool(needs & wider.results)
 
 
-def cyclic(groups: Sequence[Candidate], kernels: Candidates) -> bool:
-    """Tell whether kernels with several results wait for each other."""
-    return bool(_waiting(groups, kernels))
+def has_cycle(groups: Sequence[Candidate], kernels: Candidates) -> bool:
+    """Return whether kernels with several results depend on each other in a cycle."""
+    return bool(_cycle_members(groups, kernels))
 
 
-def _waiting(groups: Sequence[Candidate], kernels: Candidates) -> list[Candidate]:
-    """Return the kernels with several results that some others in a circle wait for, or that are in it."""
+def _cycle_members(groups: Sequence[Candidate], kernels: Candidates) -> list[Candidate]:
+    """Return the kernels with several results that are in a cycle or depend on one; none without.
+
+    Kernels that need no result of a pending one are removed until nothing changes.
+    """
     left = [g for g in groups if g.results & g.results - 1]
     while len(left) > 1:
         pending = 0
         for g in left:
             pending |= g.results
-        still = [g for g in left if kernels.waits(g.body) & pending]
+        still = [g for g in left if kernels.prerequisites(g.body) & pending]
         if len(still) == len(left):
             return left
         left = still
     return []
 
 
-def untangled(
-    groups: Sequence[Candidate], kernels: Candidates, memory: int, most: float,
+def break_cycles(
+    groups: Sequence[Candidate], kernels: Candidates, memory: int, limit: float,
 ) -> tuple[float, tuple[Candidate, ...]] | None:
-    """Return the cheapest kernels for the same results that no order is impossible of, below `most`.
+    """Return the cheapest acyclic kernels for the same results that cost less than `limit`, or None.
 
-    Of those in a circle, one has to compute what it would read of another, or of what waits for that.
+    Of two kernels in a cycle, one has to recompute the values it would read from the other, or from kernels
+    that depend on it. All choices are tried by branch and bound.
     """
     best: tuple[float, tuple[Candidate, ...]] | None = None
 
-    def part(some: tuple[Candidate, ...], readable: tuple[int, ...]) -> None:
+    def search(kernels_now: tuple[Candidate, ...], readable: tuple[int, ...]) -> None:
         nonlocal best
-        seconds = sum([g.seconds for g in some])
-        if seconds >= (most if best is None else best[0]):
+        seconds = sum([g.seconds for g in kernels_now])
+        if seconds >= (limit if best is None else best[0]):
             return
-        circle = _waiting(some, kernels)
-        if not circle:
-            best = seconds, some
-        for first, second in permutations(circle, 2):
-            behind = sum([1 << i for i in members(kernels.inputs(first.body))
-                          if kernels.below(1 << i) & second.results])
-            if behind and first in some:
-                at = some.index(first)
-                less = readable[at] & ~behind
-                anew = kernels.best(first.results, less)
-                if anew.seconds < inf:
-                    part((*some[:at], anew, *some[at + 1:]), (*readable[:at], less, *readable[at + 1:]))
+        cycle = _cycle_members(kernels_now, kernels)
+        if not cycle:
+            best = seconds, kernels_now
+        for first, second in permutations(cycle, 2):
+            blocked = sum([1 << i for i in members(kernels.inputs(first.body))
+                          if kernels.with_ancestors(1 << i) & second.results])
+            if blocked and first in kernels_now:
+                at = kernels_now.index(first)
+                allowed = readable[at] & ~blocked
+                replacement = kernels.best(first.results, allowed)
+                if replacement.seconds < inf:
+                    search((*kernels_now[:at], replacement, *kernels_now[at + 1:]),
+                           (*readable[:at], allowed, *readable[at + 1:]))
 
-    part(tuple(groups), (memory,) * len(groups))
+    search(tuple(groups), (memory,) * len(groups))
     return best
 
 
-class Duty(NamedTuple):
-    """What any kernel that makes `value` has to do, with what lies in memory settled.
+class Requirement(NamedTuple):
+    """The work of any kernel that computes `value`, once the set of values in memory is fixed.
 
-    `needs` are the arrays it reads, by their numbers, `body` what it computes; `alone` what its own kernel
-    takes beside reading, writing and computing; `lost` is lost at the ends of rows and blocks. Where a call
-    may make it, computing it takes `least`.
+    `needs` are the arrays it reads, as memory numbers; `body` are the values it computes; `own_kernel` are
+    the seconds of a kernel of its own beside reading, writing and computing; `overhead` are those lost at the
+    ends of rows and blocks. Where a call may produce it, computing it takes at least `min_work`, else
+    `min_work` is 0.
     """
 
     value: int
     needs: int
     body: int
-    least: float
-    alone: float
+    min_work: float
+    own_kernel: float
     write: float
-    lost: float
+    overhead: float
 
 
-class Chain(NamedTuple):
-    """An array, or a value, that at least so many kernels read, or compute, in `seconds` each."""
+class SharedCost(NamedTuple):
+    """An array or a value that at least `kernels` kernels read or compute, at `seconds` each."""
 
     number: int
-    times: int
+    kernels: int
     seconds: float
 
 
-class Floors:
-    """The least that results take together, each found once."""
+class LowerBounds:
+    """Lower bounds on the seconds of sets of results, memoised."""
 
     def __init__(self, kernels: Candidates, values: int = 0) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
-        #: What some kernel computes, whatever lies in memory, and what that reads which is there anyway.
-        self.every = values & ~self.memo.views
-        self._there = kernels.in_memory(0) & self.memo.arrays & ~values
-        self._rest: dict[int, tuple[int, float]] = {}
-        self._around = kernels.cones.around
-        self._duties: list[dict[int, Duty]] = [{} for _ in self._around]
-        self._by_body: list[dict[tuple[int, int], Duty]] = [{} for _ in self._around]
-        self._least: dict[tuple[int, int], float] = {}
+        #: The values that kernels compute, whichever are in memory, and the arrays stored in any case.
+        self.computed_values = values & ~self.memo.views
+        self._stored_arrays = kernels.in_memory(0) & self.memo.arrays & ~values
+        self._outside_costs: dict[int, tuple[int, float]] = {}
+        self._reachable_from = kernels.closures.reachable_from
+        self._requirements: list[dict[int, Requirement]] = [{} for _ in self._reachable_from]
+        self._by_body: list[dict[tuple[int, int], Requirement]] = [{} for _ in self._reachable_from]
+        self._lower_bounds: dict[tuple[int, int], float] = {}
         self._calls: dict[int, float | None] = {}
 
-    def duty(self, value: int, memory: int) -> Duty:
-        """Return what there is to do for `value`."""
-        known, there = self._duties[value], memory & self._around[value]
-        found = known.get(there)
-        if found is None:
-            found = known[there] = self._duty(value, memory)
-        return found
+    def requirement(self, value: int, memory: int) -> Requirement:
+        """Return the work that `value` requires if `memory` can be read."""
+        memo, readable = self._requirements[value], memory & self._reachable_from[value]
+        requirement = memo.get(readable)
+        if requirement is None:
+            requirement = memo[readable] = self._requirement(value, memory)
+        return requirement
 
-    def _duty(self, value: int, memory: int) -> Duty:
-        body, optional = self.kernels.grow(1 << value, memory)
-        known = self._by_body[value]
+    def _requirement(self, value: int, memory: int) -> Requirement:
+        body, optional = self.kernels.closure(1 << value, memory)
+        memo = self._by_body[value]
         key = body, optional & self.kernels.inputs(body)
-        found = known.get(key)
-        if found is None:
-            found = known[key] = self._priced(value, *key)
-        return found
+        requirement = memo.get(key)
+        if requirement is None:
+            requirement = memo[key] = self._compute_requirement(value, *key)
+        return requirement
 
-    def _priced(self, value: int, body: int, optional: int) -> Duty:
-        """Say what it takes to compute `body`, if the kernel need not read what is `optional`."""
+    def _compute_requirement(self, value: int, body: int, optional: int) -> Requirement:
+        """Return the work of computing `body`, for a kernel that need not read the `optional` values."""
         kernels = self.kernels
         needs = kernels.inputs(body) & self.memo.arrays & ~optional
-        read, work, write = kernels.reading(needs), kernels.working(body), kernels.write[value]
-        lost = kernels.losing(body) + kernels.least_beginning(value, body, needs)
-        least, alone = 0.0, kernels.launch + kernels.slack(write + max(read, work + lost))
-        needs = self.memo.shared(needs)
-        called = self._call(value) if body == 1 << value else None
-        if called is not None:
-            room = max(called - write - kernels.least_launch, 0.0)
-            least = min(work, room)
-            needs, read = (needs, read) if read <= room else (0, 0.0)
-            body, lost = body if least else 0, 0.0
-            alone = min(alone, max(called - write - max(least, read), 0.0))
-        return Duty(value, needs, body, least, alone, write, lost)
+        read, work, write = kernels.read_seconds(needs), kernels.work_seconds(body), kernels.write[value]
+        overhead = kernels.row_end_seconds(body) + kernels.min_start_seconds(value, body, needs)
+        min_work, own_kernel = 0.0, kernels.launch + kernels.idle_seconds(write + max(read, work + overhead))
+        needs = self.memo.source_set(needs)
+        call_seconds = self._call_seconds(value) if body == 1 << value else None
+        if call_seconds is not None:
+            budget = max(call_seconds - write - kernels.min_launch, 0.0)
+            min_work = min(work, budget)
+            needs, read = (needs, read) if read <= budget else (0, 0.0)
+            body, overhead = body if min_work else 0, 0.0
+            own_kernel = min(own_kernel, max(call_seconds - write - max(min_work, read), 0.0))
+        return Requirement(value, needs, body, min_work, own_kernel, write, overhead)
 
-    def _call(self, value: int) -> float | None:
-        """Return the seconds of a call that makes `value`; None if its own kernel is legal, and better."""
+    def _call_seconds(self, value: int) -> float | None:
+        """Return the seconds of a call that produces `value`; None if its own kernel is legal and cheaper."""
         if value not in self._calls:
-            alone = self.kernels.price(1 << value, 1 << value, -1)
-            self._calls[value] = alone.seconds if alone.form == CALL else None
+            own_kernel = self.kernels.evaluate(1 << value, 1 << value, -1)
+            self._calls[value] = own_kernel.seconds if own_kernel.form == CALL else None
         return self._calls[value]
 
-    def _elsewhere(self, rest: int) -> tuple[int, float]:
-        """Return the arrays that are there anyway and read for `rest`, and the seconds to compute it once."""
-        found = self._rest.get(rest)
-        if found is None:
+    def _outside_cost(self, values: int) -> tuple[int, float]:
+        """Return the stored arrays read for `values`, and the seconds to compute each of these once."""
+        cost = self._outside_costs.get(values)
+        if cost is None:
             memo = self.memo
             needs, work = 0, 0.0
-            for i in members(rest):
+            for i in members(values):
                 needs |= memo.operands[i]
-                work += self.working(i)
-            found = self._rest[rest] = memo.shared(needs & self._there), work
-        return found
+                work += self.min_work_seconds(i)
+            cost = self._outside_costs[values] = memo.source_set(needs & self._stored_arrays), work
+        return cost
 
-    def written(self, value: int) -> float:
-        """Return the seconds for writing a value; of a product that may be a call, the least that takes."""
+    def min_write_seconds(self, value: int) -> float:
+        """Return the least seconds for writing a value, as part of a kernel or of a call."""
         memo, kernels = self.memo, self.kernels
-        if memo.loop[value] is not None:
+        if memo.loop_operands[value] is not None:
             return kernels.write[value]
-        called = kernels.prices.call(memo.values[value]) - kernels.reading(memo.operands[value])
-        return min(kernels.write[value], max(called - kernels.least_launch, 0.0))
+        call_seconds = kernels.cost_model.call(memo.values[value])
+        call_seconds -= kernels.read_seconds(memo.operands[value])
+        return min(kernels.write[value], max(call_seconds - kernels.min_launch, 0.0))
 
-    def working(self, value: int) -> float:
-        """Return the seconds for computing a value; of a product that may be a call, the least that takes."""
+    def min_work_seconds(self, value: int) -> float:
+        """Return the least seconds for computing a value, in a kernel or in a call."""
         memo, kernels = self.memo, self.kernels
-        if memo.loop[value] is not None:
+        if memo.loop_operands[value] is not None:
             return kernels.work[value]
-        called = kernels.prices.call(memo.values[value]) - self.written(value) - kernels.least_launch
-        return min(kernels.work[value], max(called, 0.0))
+        call_seconds = kernels.cost_model.call(memo.values[value])
+        call_seconds = call_seconds - self.min_write_seconds(value) - kernels.min_launch
+        return min(kernels.work[value], max(call_seconds, 0.0))
 
-    def arrays(self, duties: Sequence[Duty]) -> list[Chain]:
-        """Return the arrays that several kernels read, whatever they share."""
-        several = self._several([(1 << d.value, d.needs) for d in duties])
-        return [Chain(x, n, self.kernels.source_read[x]) for n, some in several for x in members(some)]
+    def reread_arrays(self, requirements: Sequence[Requirement]) -> list[SharedCost]:
+        """Return the arrays that several kernels must read, however results are grouped."""
+        several = self._needed_by_several([(1 << d.value, d.needs) for d in requirements])
+        seconds = self.kernels.seconds_per_source
+        return [SharedCost(x, n, seconds[x]) for n, some in several for x in members(some)]
 
-    def values(self, duties: Sequence[Duty]) -> list[Chain]:
-        """Return the values that several kernels compute, whatever they share."""
-        several = self._several([(1 << d.value, d.body) for d in duties])
-        return [Chain(x, n, self.kernels.work[x]) for n, some in several for x in members(some)]
+    def recomputed_values(self, requirements: Sequence[Requirement]) -> list[SharedCost]:
+        """Return the values that several kernels must compute, however results are grouped."""
+        several = self._needed_by_several([(1 << d.value, d.body) for d in requirements])
+        return [SharedCost(x, n, self.kernels.work[x]) for n, some in several for x in members(some)]
 
-    def _several(self, wanted: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return what is wanted for several values that no kernel makes together, by how many it takes."""
+    def _needed_by_several(self, needs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Return pairs of a number of kernels, at least two, and the set of what that many kernels must need.
+
+        `needs` are pairs of a result and the set it needs; results that no kernel can share are in different
+        kernels.
+        """
         several = once = 0
-        for _, some in wanted:
+        for _, some in needs:
             several |= some & once
             once |= some
-        found = []
+        shared = []
         while several:
             bit = several & -several
             values, same = 0, several
-            for value, some in wanted:
+            for value, some in needs:
                 if some & bit:
                     values |= value
                     same &= some
                 else:
                     same &= ~some
             several ^= same
-            n = self.kernels.mates.count(values)
+            n = self.kernels.compatibility.min_kernels(values)
             if n > 1:
-                found.append((n, same))
-        return found
+                shared.append((n, same))
+        return shared
 
-    def together(self, results: int, memory: int) -> float:
-        """Return what no kernels for `results` go below, if not more than `memory` can be read.
+    def lower_bound(self, results: int, memory: int) -> float:
+        """Return a lower bound on the seconds of kernels for `results` that read at most `memory`.
 
-        Whatever of that is not a result is made by other kernels, once at least.
+        Every value of the partition that is not a result is computed by other kernels, at least once.
         """
-        found = self._least.get((results, memory))
-        if found is None:
-            found = self._least[results, memory] = self._together(results, memory)
-        return found
+        bound = self._lower_bounds.get((results, memory))
+        if bound is None:
+            bound = self._lower_bounds[results, memory] = self._lower_bound(results, memory)
+        return bound
 
-    def _together(self, results: int, memory: int) -> float:
-        kernels, mates = self.kernels, self.kernels.mates
-        duties = [self.duty(i, memory) for i in members(results)]
+    def _lower_bound(self, results: int, memory: int) -> float:
+        kernels, compatibility = self.kernels, self.kernels.compatibility
+        requirements = [self.requirement(i, memory) for i in members(results)]
         needs = body = 0
         write = work = 0.0
-        for _, needed, computed, least, _, written, _ in duties:
+        for _, needed, computed, min_work, _, written, _ in requirements:
             needs |= needed
             write += written
-            if least:
-                work += least
+            if min_work:
+                work += min_work
             else:
                 body |= computed
-        outside, more = self._elsewhere(self.every & ~(results | body))
+        outside, more = self._outside_cost(self.computed_values & ~(results | body))
         needs |= outside
         work += more
-        read = kernels.reading_sources(needs)
-        work += kernels.working(body)
-        if mates.count(results) == 1:
-            work += max([d.lost for d in duties])
-            return write + max(read, work) + max([d.alone for d in duties])
-        for n, some in self._several([(1 << d.value, d.needs) for d in duties]):
-            read += (n - 1) * kernels.reading_sources(some)
-        for n, some in self._several([(1 << d.value, d.body) for d in duties]):
-            work += (n - 1) * kernels.working(some)
-        work += mates.clique([(d.value, d.lost) for d in duties if d.lost])
-        return write + max(read, work) + mates.clique([(d.value, d.alone) for d in duties])
+        read = kernels.source_read_seconds(needs)
+        work += kernels.work_seconds(body)
+        if compatibility.min_kernels(results) == 1:
+            work += max([d.overhead for d in requirements])
+            return write + max(read, work) + max([d.own_kernel for d in requirements])
+        for n, some in self._needed_by_several([(1 << d.value, d.needs) for d in requirements]):
+            read += (n - 1) * kernels.source_read_seconds(some)
+        for n, some in self._needed_by_several([(1 << d.value, d.body) for d in requirements]):
+            work += (n - 1) * kernels.work_seconds(some)
+        work += compatibility.heaviest_clique([(d.value, d.overhead) for d in requirements if d.overhead])
+        own_kernels = compatibility.heaviest_clique([(d.value, d.own_kernel) for d in requirements])
+        return write + max(read, work) + own_kernels

@@ -1,4 +1,4 @@
-"""Legal kernels for a set of results, their stages, and their cost."""
+"""Legal kernels for a set of results, the stages of row kernels, and their cost."""
 
 from __future__ import annotations
 
@@ -10,155 +10,159 @@ from typing import NamedTuple
 from jitla.concurrency import rest
 from jitla.fusion.cost_model import Cost, CostModel
 from jitla.fusion.iteration import ended, ends_rows, iteration
-from jitla.fusion.kernel import LEAST_HEIGHT, Kernel
-from jitla.fusion.memo import Cones, Links, Mates, Memo, members
+from jitla.fusion.kernel import MIN_BLOCK_ROWS, Kernel
+from jitla.fusion.memo import Closures, Compatibility, Memo, RowAccess, members
 from jitla.fusion.templates import CELL, MAGG, TALLY
 from jitla.hops import Hop, Kind, Shape
 
 
-class Passed(NamedTuple):
-    """Seconds for reading anew, and for leaving in the cache, what the stages of a row kernel share.
+class StageTraffic(NamedTuple):
+    """Traffic between the stages of a row kernel: seconds for rereading and for leaving values in the cache.
 
-    `nbytes` are those of what is left there, `given` of arrays read by rows; how many `stages`, about.
+    `spilled_bytes` are those of the values left there, `input_bytes` those of arrays read row by row.
+    `stages` is the number of stages, approximately.
     """
 
-    again: float
-    passed: float
-    nbytes: int
-    given: int
+    reread_seconds: float
+    spill_seconds: float
+    spilled_bytes: int
+    input_bytes: int
     stages: int
 
 
-class Stages:
-    """What the stages of row kernels take beside what every one of them reads, writes and computes."""
+class StageCosts:
+    """Cost of running stages on blocks of rows, beyond what each stage reads, writes and computes."""
 
-    def __init__(self, memo: Memo, prices: CostModel, mates: Mates) -> None:
-        self._memo, self._prices, self._mates = memo, prices, mates
-        self.wide = memo.set(h for h in memo.values if memo.row[memo.number[h]] is not None
-                              and memo.is_wide(memo.number[h])) if mates.by_rows else 0
-        self._shared: dict[int, Passed] = {}
+    def __init__(self, memo: Memo, cost_model: CostModel, compatibility: Compatibility) -> None:
+        self._memo, self._cost_model, self._compatibility = memo, cost_model, compatibility
+        self.wide = memo.set(h for h in memo.values if memo.row_operands[memo.number[h]] is not None
+                              and memo.is_wide_product(memo.number[h])) if compatibility.with_rows else 0
+        self._traffic_memo: dict[int, StageTraffic] = {}
         self._depths: dict[int, int] = {}
         self._nbytes = [h.meta.nbytes for h in memo.values]
-        #: The values that lie by so many rows, and those that have them along any axis.
-        self._lying: dict[int, tuple[int, int]] = {}
+        #: By number of rows: the values with it along axis 0, and those with it along any axis.
+        self._rows_to_values: dict[int, tuple[int, int]] = {}
 
-    def beginning(self, results: int, body: int) -> float:
-        """Return the seconds for beginning the stages of a row kernel at every block of rows."""
-        passed, rows = self.passed(body), self._memo.rows[results.bit_length() - 1]
-        nbytes = passed.given + passed.nbytes + self._by_rows(results, rows)
-        return self._prices.begins(
-            passed.stages, rows, nbytes, bool(body & self.wide), bool(results & self._mates.turns))
+    def start_seconds(self, results: int, body: int) -> float:
+        """Return the seconds for starting the stages of a row kernel at every block of rows."""
+        traffic, rows = self.traffic(body), self._memo.row_counts[results.bit_length() - 1]
+        nbytes = traffic.input_bytes + traffic.spilled_bytes + self._row_bytes(results, rows)
+        return self._cost_model.begins(
+            traffic.stages, rows, nbytes, bool(body & self.wide), bool(results & self._compatibility.ordered))
 
-    def _by_rows(self, values: int, rows: int) -> int:
-        """Return the bytes of the values that lie by so many rows."""
-        return sum([self._nbytes[i] for i in members(values & self._lies(rows)[0])])
+    def _row_bytes(self, values: int, rows: int) -> int:
+        """Return the bytes of the values among `values` that have `rows` rows along axis 0."""
+        return sum([self._nbytes[i] for i in members(values & self._values_with_rows(rows)[0])])
 
-    def _lies(self, rows: int) -> tuple[int, int]:
-        found = self._lying.get(rows)
-        if found is None:
+    def _values_with_rows(self, rows: int) -> tuple[int, int]:
+        """Return the values of length `rows` along axis 0, and those of that length along any axis."""
+        masks = self._rows_to_values.get(rows)
+        if masks is None:
             shapes = [h.meta.shape for h in self._memo.values]
-            found = self._lying[rows] = (sum([1 << i for i, s in enumerate(shapes) if s[:1] == (rows,)]),
-                                         sum([1 << i for i, s in enumerate(shapes) if rows in s]))
-        return found
+            masks = self._rows_to_values[rows] = (
+                sum([1 << i for i, s in enumerate(shapes) if s[:1] == (rows,)]),
+                sum([1 << i for i, s in enumerate(shapes) if rows in s]))
+        return masks
 
-    def least(self, value: int, body: int, needs: int) -> float:
-        """Return the least that beginning takes in a row kernel for `value`, whatever else it makes.
+    def min_start_seconds(self, value: int, body: int, needs: int) -> float:
+        """Return the least seconds for starting the stages of any row kernel with `value` as a result.
 
-        It computes `body` and reads `needs` in any case.
+        It computes at least `body` and reads at least `needs`.
         """
         memo = self._memo
-        rows = memo.rows[value]
-        nbytes = self._by_rows(1 << value, rows) + sum(
-            [self._nbytes[i] for i in members(needs & self._lies(rows)[1])])
-        depth = self._depth(body)
-        return min([self._prices.begins(depth, rows, nbytes, wide, turns)
-                    for wide, turns in self._heights(1 << value, body)])
+        rows = memo.row_counts[value]
+        nbytes = self._row_bytes(1 << value, rows) + sum(
+            [self._nbytes[i] for i in members(needs & self._values_with_rows(rows)[1])])
+        depth = self._min_depth(body)
+        return min([self._cost_model.begins(depth, rows, nbytes, wide, ordered)
+                    for wide, ordered in self._height_classes(1 << value, body)])
 
-    def _depth(self, body: int) -> int:
-        """Return how many stages at least follow on each other in a row kernel that computes `body`."""
-        found = self._depths.get(body)
-        if found is None:
+    def _min_depth(self, body: int) -> int:
+        """Return the least number of dependent stages in a row kernel that computes `body`."""
+        depth = self._depths.get(body)
+        if depth is None:
             memo, stage = self._memo, dict[int, int]()
             for i in members(body):
-                loop = memo.loop[i] or 0
+                loop = memo.loop_operands[i] or 0
                 stage[i] = max([stage[o] + (not loop >> o & 1) for o in members(memo.operands[i] & body)],
                                default=0)
-            found = self._depths[body] = max(stage.values()) + 1
-        return found
+            depth = self._depths[body] = max(stage.values()) + 1
+        return depth
 
-    def is_settled(self, results: int, body: int) -> bool:
-        """Tell whether no other result of a row kernel makes its blocks higher."""
-        return len(self._heights(results, body)) == 1
+    def has_fixed_height(self, results: int, body: int) -> bool:
+        """Return whether no other result of a row kernel makes its blocks higher."""
+        return len(self._height_classes(results, body)) == 1
 
-    def _heights(self, results: int, body: int) -> list[tuple[bool, bool]]:
-        """Return what may decide how high the blocks of a kernel are that makes `results`, and maybe more."""
-        wide, turns = self.wide, self._mates.turns
-        if body & wide or results & turns:
-            return [(bool(body & wide), bool(results & turns))]
-        same = self._mates.rows[self._memo.rows[results.bit_length() - 1]]
-        found = [(False, False)]
+    def _height_classes(self, results: int, body: int) -> list[tuple[bool, bool]]:
+        """Return the possible (wide, ordered) arguments of `block_height` for kernels with `results` or more.
+        """
+        wide, ordered = self.wide, self._compatibility.ordered
+        if body & wide or results & ordered:
+            return [(bool(body & wide), bool(results & ordered))]
+        same = self._compatibility.row_values[self._memo.row_counts[results.bit_length() - 1]]
+        classes = [(False, False)]
         if same & wide:
-            found.append((True, False))
-        if same & turns and not body & self._mates.sums:
-            found.append((False, True))
-        return found
+            classes.append((True, False))
+        if same & ordered and not body & self._compatibility.partial_sums:
+            classes.append((False, True))
+        return classes
 
-    def passed(self, body: int) -> Passed:
-        """Return what the stages of a row kernel over `body` share."""
-        found = self._shared.get(body)
-        if found is None:
-            found = self._shared[body] = self._pass(body)
-        return found
+    def traffic(self, body: int) -> StageTraffic:
+        """Return the traffic between the stages of a row kernel over `body`."""
+        traffic = self._traffic_memo.get(body)
+        if traffic is None:
+            traffic = self._traffic_memo[body] = self._compute_traffic(body)
+        return traffic
 
-    def _pass(self, body: int) -> Passed:
+    def _compute_traffic(self, body: int) -> StageTraffic:
         memo = self._memo
-        again, passes = self._prices.again, self._prices.passes
+        again, passes = self._cost_model.again, self._cost_model.passes
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for i in members(body):
-            at, loop, operands = 0, memo.loop[i] or 0, memo.operands[i]
+            at, loop, operands = 0, memo.loop_operands[i] or 0, memo.operands[i]
             for o in members(operands & body):
                 after = stage[o] if loop >> o & 1 else stage[o] + 1
                 if after > at:
                     at = after
             stage[i] = at
             for o in members(operands & memo.arrays):
-                known = last.get(o)
-                if known is None:
+                latest = last.get(o)
+                if latest is None:
                     first[o] = last[o] = at
-                elif at > known:
+                elif at > latest:
                     last[o] = at
                 elif at < first[o]:
                     first[o] = at
-        read, write, nbytes, given = 0.0, 0.0, 0, 0
-        lies = self._lies(memo.rows[body.bit_length() - 1])[1]
+        read, write, nbytes, input_bytes = 0.0, 0.0, 0, 0
+        with_rows = self._values_with_rows(memo.row_counts[body.bit_length() - 1])[1]
         for o, at in last.items():
-            if o not in stage and lies >> o & 1:
-                given += self._nbytes[o]
+            if o not in stage and with_rows >> o & 1:
+                input_bytes += self._nbytes[o]
             if at > (stage[o] if o in stage else first[o]):
                 read += again(memo.values[o])
                 if o in stage:
                     write += passes(memo.values[o])
                     nbytes += self._nbytes[o]
-        left = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
-        apart = [i for i in members(body & self._mates.aggregates) if memo.operands[i] & left]
-        return Passed(read, write, nbytes, given, max(stage.values()) + 1 + len(apart))
+        spilled = sum([1 << o for o, at in last.items() if at > stage.get(o, at)])
+        separate = [i for i in members(body & self._compatibility.aggregates) if memo.operands[i] & spilled]
+        return StageTraffic(read, write, nbytes, input_bytes, max(stage.values()) + 1 + len(separate))
 
 
 MAX_ARRAYS = 24  # distinct arrays one loop reads: beyond, pointers spill and streams compete
 MAX_BODY = 2_000  # operations in one loop: bounds the time that LLVM takes
-MAX_ROOM = 1 << 20  # bytes per thread between the stages of a row kernel: more do not stay in its cache
-WIDE_ROOM = 16 << 20  # the same if they meet a wide matrix: better in the last cache than in memory
-MAX_CHOICES = 5  # values in memory that a kernel may compute anew: all subsets of so many are tried
+MAX_STAGE_BYTES = 1 << 20  # per thread, between the stages of a row kernel: more do not stay in its cache
+MAX_WIDE_STAGE_BYTES = 16 << 20  # the same with a wide matrix: better in the last-level cache than in memory
+MAX_RECOMPUTE_CHOICES = 5  # values in memory that a kernel may recompute; up to that, all subsets are tried
 LOOP, ROW, CALL = "loop", "row", "call"
 
 
 class Candidate(NamedTuple):
-    """A kernel or a call that makes `results`; `form` is LOOP, ROW or CALL.
+    """A kernel or a call that produces `results`; `form` is LOOP, ROW or CALL.
 
-    `cost` is None and `seconds` infinite if it is not legal. `read` and `work` are the seconds that all
-    threads together read and compute, and lose at ends of rows and blocks, of a call none.
+    An illegal one has no `cost` and infinite `seconds`. `read` and `work` are the seconds that all threads
+    together spend reading and computing, including losses at ends of rows and blocks; 0 for a call.
     """
 
     results: int
@@ -171,49 +175,52 @@ class Candidate(NamedTuple):
 
 
 class Candidates:
-    """The cheapest kernel for every set of results asked for, each found once.
+    """The cheapest kernel for any set of results, memoised.
 
-    `near`: they are stages of a row kernel, whose values are passed on in the cache.
+    `in_cache`: kernels are stages of a row kernel, whose values stay in the cache.
     """
 
-    def __init__(self, memo: Memo, prices: CostModel, rows: bool = True, near: bool = False) -> None:
+    def __init__(
+        self, memo: Memo, cost_model: CostModel, with_rows: bool = True, in_cache: bool = False,
+    ) -> None:
         self.memo = memo
-        self.prices = prices
-        self.rows = rows
-        self.near = near
-        self.priced = 0
-        self.limit = inf  # so many priced, everything that is in memory is read
+        self.cost_model = cost_model
+        self.with_rows = with_rows
+        self.in_cache = in_cache
+        self.evaluated = 0
+        self.limit = inf  # kernels evaluated, after which values in memory are never recomputed
         self._best: dict[tuple[int, int], Candidate] = {}
-        self._priced: dict[tuple[int, int], Candidate] = {}
-        self._forbidden: set[tuple[int, int]] = set()
+        self._evaluated: dict[tuple[int, int], Candidate] = {}
+        self._excluded: set[tuple[int, int]] = set()
         self._inputs: dict[int, int] = {}
-        self._waits: dict[int, int] = {}
-        self._lost: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
-        self._ends = self._ended()
-        self._sums: tuple[dict[int, float], ...] = {}, {}, {}
-        self._by_source: dict[int, float] = {}
-        self._touches: dict[int, tuple[int, int]] = {}
-        self._walks: dict[Hashable, bool] = {}
+        self._prerequisites: dict[int, int] = {}
+        self._row_end_seconds: tuple[dict[int, float], dict[int, float]] = {0: 0.0}, {0: 0.0}
+        self._row_ends = self._row_end_groups()
+        self._seconds: tuple[dict[int, float], ...] = {}, {}, {}
+        self._source_seconds: dict[int, float] = {}
+        self._touched_sources: dict[int, tuple[int, int]] = {}
+        self._numpy_order: dict[Hashable, bool] = {}
         values = memo.values
-        self.cones = Cones(memo, rows)
-        self.take, self.grow, self.below = self.cones.take, self.cones.grow, self.cones.below
-        self.reach = self.cones.reach
-        self.work = [prices.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.read, self.write = self._moves(prices.again, prices.passes) if near else \
-            self._moves(prices.reads, prices.writes)
-        self.launch = 0.0 if near else prices.machine.launch
-        self.least_launch = 0.0 if near else min(self.launch, prices.machine.call)
-        self.mates = Mates(memo, rows)
-        self._links = Links(memo)
-        self.stages = Stages(memo, prices, self.mates)
-        #: The seconds for reading every array, by its number, once.
-        self.source_read = [inf] * len(values)
-        for i in members(memo.arrays):  # a view may be nearer than what it is of
-            at = memo.shared(1 << i).bit_length() - 1
-            self.source_read[at] = min(self.source_read[at], self.read[i])
+        self.closures = Closures(memo, with_rows)
+        closures = self.closures
+        self.fusable_operands, self.closure = closures.fusable_operands, closures.closure
+        self.with_ancestors, self.reachable = closures.with_ancestors, closures.reachable
+        self.work = [cost_model.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
+        self.read, self.write = self._transfer_seconds(cost_model.again, cost_model.passes) if in_cache else \
+            self._transfer_seconds(cost_model.reads, cost_model.writes)
+        self.launch = 0.0 if in_cache else cost_model.machine.launch
+        self.min_launch = 0.0 if in_cache else min(self.launch, cost_model.machine.call)
+        self.compatibility = Compatibility(memo, with_rows)
+        self._row_access = RowAccess(memo)
+        self.stages = StageCosts(memo, cost_model, self.compatibility)
+        #: The seconds for reading every array once, by its memory number.
+        self.seconds_per_source = [inf] * len(values)
+        for i in members(memo.arrays):  # reading a view may be cheaper than reading its base
+            at = memo.source_set(1 << i).bit_length() - 1
+            self.seconds_per_source[at] = min(self.seconds_per_source[at], self.read[i])
 
-    def _ended(self) -> list[tuple[int, int]]:
-        """For every space return the values of its loops, and those that end them behind every row."""
+    def _row_end_groups(self) -> list[tuple[int, int]]:
+        """Return, by iteration space, its values and those whose loops end at every row."""
         spaces: dict[Shape, int] = {}
         ends = self.memo.set(h for h in self.memo.values if ends_rows(h))
         for i, hop in enumerate(self.memo.values):
@@ -222,336 +229,350 @@ class Candidates:
                 spaces[space] = spaces.get(space, 0) | 1 << i
         return [(values, values & ends) for values in spaces.values()]
 
-    def _moves(self, *prices: Callable[[Hop], float]) -> tuple[list[float], ...]:
-        """For every value, ask what reading it costs, and what writing it costs."""
+    def _transfer_seconds(self, *costs: Callable[[Hop], float]) -> tuple[list[float], ...]:
+        """Return the seconds that each of `costs` gives for moving every array."""
         memo = self.memo
         return tuple(
-            [p(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(memo.values)] for p in prices)
+            [p(h) if memo.arrays >> i & 1 else 0.0 for i, h in enumerate(memo.values)] for p in costs)
 
-    def forbid(self, candidates: Iterable[Candidate]) -> None:
-        """Rule out kernels that turned out not to be made of loops over blocks of rows."""
+    def exclude(self, candidates: Iterable[Candidate]) -> None:
+        """Rule out kernels that cannot be divided into loops over blocks of rows."""
         for c in candidates:
-            self._forbidden.add((c.results, c.body))
-            self._priced.pop((c.results, c.body), None)
+            self._excluded.add((c.results, c.body))
+            self._evaluated.pop((c.results, c.body), None)
         self._best.clear()
 
     def in_memory(self, chosen: int) -> int:
-        """Return all values that lie in memory if the `chosen` ones do: views come with their operands."""
+        """Return all values that are in memory if the `chosen` ones are: views come with their operands."""
         memo = self.memo
-        found = chosen | memo.forced | ~memo.computed & (1 << len(memo.values)) - 1
+        memory = chosen | memo.forced | ~memo.computed & (1 << len(memo.values)) - 1
         for i in members(memo.views):
-            if memo.operands[i] & ~found == 0:
-                found |= 1 << i
-        return found
+            if memo.operands[i] & ~memory == 0:
+                memory |= 1 << i
+        return memory
 
     def best(self, results: int, memory: int) -> Candidate:
-        """Return the cheapest kernel that makes `results`, with `memory` to read from."""
-        key = results, memory & self.reach(results)
-        found = self._best.get(key)
-        if found is None:
-            found = self._best[key] = self._cheapest(results, memory, *self.grow(results, memory))
-        return found
+        """Return the cheapest kernel that computes `results` and may read `memory`."""
+        key = results, memory & self.reachable(results)
+        candidate = self._best.get(key)
+        if candidate is None:
+            candidate = self._best[key] = self._cheapest(results, memory, *self.closure(results, memory))
+        return candidate
 
-    def gains(self, results: int, memory: int, seconds: float) -> Candidate | None:
-        """Return `best` if that is legal and takes less than so long, None if it does not."""
-        key = results, memory & self.reach(results)
-        found = self._best.get(key)
-        if found is None:
-            body, optional = self.grow(results, memory)
-            read = self.reading(self.inputs(body) & ~(optional & self.memo.arrays))
-            if self._floor(results, body, read) >= seconds:
+    def best_below(self, results: int, memory: int, seconds: float) -> Candidate | None:
+        """Return `best` if it is legal and takes less than `seconds`, else None."""
+        key = results, memory & self.reachable(results)
+        candidate = self._best.get(key)
+        if candidate is None:
+            body, optional = self.closure(results, memory)
+            read = self.read_seconds(self.inputs(body) & ~(optional & self.memo.arrays))
+            if self._lower_bound(results, body, read) >= seconds:
                 return None
-            found = self._best[key] = self._cheapest(results, memory, body, optional)
-        return found if found.seconds < seconds else None
+            candidate = self._best[key] = self._cheapest(results, memory, body, optional)
+        return candidate if candidate.seconds < seconds else None
 
     def _cheapest(self, results: int, memory: int, body: int, optional: int) -> Candidate:
-        """Compute `body`, which must be computed; then also what is `optional`, where that may be cheaper."""
-        best = self.price(results, body, memory)
+        """Return the cheapest kernel that computes `body` and reads or recomputes the `optional` values."""
+        best = self.evaluate(results, body, memory)
         optional &= self.memo.arrays
-        if not optional or self.priced > self.limit:
+        if not optional or self.evaluated > self.limit:
             return best
-        least = self.reading(self.inputs(body) & ~optional)
-        if self._floor(results, body, least) >= best.seconds:
+        least = self.read_seconds(self.inputs(body) & ~optional)
+        if self._lower_bound(results, body, least) >= best.seconds:
             return best
         choices = [i for i in members(optional)
-                   if self._floor(results, body | self.grow(1 << i, memory)[0], least) < best.seconds]
-        if len(choices) > MAX_CHOICES:
-            return self._improved(best, choices, memory)
+                   if self._lower_bound(
+                       results, body | self.closure(1 << i, memory)[0], least) < best.seconds]
+        if len(choices) > MAX_RECOMPUTE_CHOICES:
+            return self._extend_greedily(best, choices, memory)
         for some in chain.from_iterable(combinations(choices, n) for n in range(1, len(choices) + 1)):
             extra = sum(1 << i for i in some)
-            wider, _ = self.grow(results | extra, memory & ~extra)
-            if self._floor(results, wider, self.reading(self.inputs(wider))) < best.seconds:
-                found = self.price(results, wider, memory)
-                if found.seconds < best.seconds:
-                    best = found
+            wider, _ = self.closure(results | extra, memory & ~extra)
+            if self._lower_bound(results, wider, self.read_seconds(self.inputs(wider))) < best.seconds:
+                candidate = self.evaluate(results, wider, memory)
+                if candidate.seconds < best.seconds:
+                    best = candidate
         return best
 
-    def _floor(self, results: int, body: int, read: float) -> float:
-        """Return what a kernel that computes at least `body` and reads at least so long does not go below."""
-        return self.prices.kernel(read, self.writing(results), self.working(body), 0 if self.near else 1)
+    def _lower_bound(self, results: int, body: int, read: float) -> float:
+        """Return a lower bound on the seconds of a kernel that computes `body` and reads for `read` seconds.
+        """
+        return self.cost_model.kernel(
+            read, self.write_seconds(results), self.work_seconds(body), 0 if self.in_cache else 1)
 
-    def _improved(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
-        """Take in one value after the other as long as that helps."""
+    def _extend_greedily(self, best: Candidate, choices: list[int], memory: int) -> Candidate:
+        """Add the values to recompute one by one, as long as the kernel gets cheaper."""
         extra = 0
         for i in reversed(choices):
-            wider, _ = self.grow(best.results | extra | 1 << i, memory & ~(extra | 1 << i))
-            found = self.price(best.results, wider, memory)
-            if found.seconds < best.seconds:
-                best, extra = found, extra | 1 << i
+            wider, _ = self.closure(best.results | extra | 1 << i, memory & ~(extra | 1 << i))
+            candidate = self.evaluate(best.results, wider, memory)
+            if candidate.seconds < best.seconds:
+                best, extra = candidate, extra | 1 << i
         return best
 
-    def groups(self, value: int) -> list[tuple[str, int]]:
-        """Return what the other results of a kernel that makes `value` have in common with it."""
+    def kernel_keys(self, value: int) -> list[tuple[str, int]]:
+        """Return the kinds of kernel that can compute `value`, each with the space or row count it is over.
+        """
         memo = self.memo
-        found = [] if memo.loop[value] is None else [(LOOP, memo.spaces[value])]
-        return [*found, (ROW, memo.rows[value])] if self.rows and memo.row[value] is not None else found
+        keys = [] if memo.loop_operands[value] is None else [(LOOP, memo.spaces[value])]
+        with_row = self.with_rows and memo.row_operands[value] is not None
+        return [*keys, (ROW, memo.row_counts[value])] if with_row else keys
 
-    def waits(self, body: int) -> int:
-        """Return everything that has to be there before `body` is computed."""
-        found = self._waits.get(body)
-        if found is None:
-            found = self._waits[body] = self.below(self.inputs(body))
-        return found
+    def prerequisites(self, body: int) -> int:
+        """Return all values that must be computed before `body`."""
+        values = self._prerequisites.get(body)
+        if values is None:
+            values = self._prerequisites[body] = self.with_ancestors(self.inputs(body))
+        return values
 
-    # ------------------------------------------------------------------ prices
+    # ------------------------------------------------------------------ cost
 
     def inputs(self, body: int) -> int:
-        """Return what a kernel over `body` reads."""
-        found = self._inputs.get(body)
-        if found is None:
-            found = 0
+        """Return the values that a kernel over `body` reads."""
+        operands = self._inputs.get(body)
+        if operands is None:
+            operands = 0
             for i in members(body):
-                found |= self.memo.operands[i]
-            found = self._inputs[body] = found & ~body
-        return found
+                operands |= self.memo.operands[i]
+            operands = self._inputs[body] = operands & ~body
+        return operands
 
-    def price(self, results: int, body: int, memory: int) -> Candidate:
-        """Return the cheapest form of the kernel over `body`; one that is not legal costs infinitely much."""
+    def evaluate(self, results: int, body: int, memory: int) -> Candidate:
+        """Return the cheapest form of the kernel over `body`; an illegal one costs infinitely much."""
         key = results, body
-        found = self._priced.get(key)
-        if found is None:
-            self.priced += 1
-            found = self._priced[key] = self._price(results, body)
-        if found.cost is not None and self.inputs(body) & ~memory:
-            return Candidate(results, body, found.form, None)
-        return found
+        candidate = self._evaluated.get(key)
+        if candidate is None:
+            self.evaluated += 1
+            candidate = self._evaluated[key] = self._evaluate(results, body)
+        if candidate.cost is not None and self.inputs(body) & ~memory:
+            return Candidate(results, body, candidate.form, None)
+        return candidate
 
-    def _price(self, results: int, body: int) -> Candidate:
+    def _evaluate(self, results: int, body: int) -> Candidate:
         rest()
         inputs = self.inputs(body)
-        if self.waits(body) & results:
+        if self.prerequisites(body) & results:
             return Candidate(results, body, LOOP, None)
         form, terms = LOOP, None
-        if self.is_loop(results, body, inputs):
+        if self.is_legal_loop(results, body, inputs):
             terms = self.terms(results, body, LOOP)
-        elif self.rows and (results, body) not in self._forbidden and self.is_row(results, body, inputs):
+        elif self.with_rows and (results, body) not in self._excluded and \
+                self.is_legal_row(results, body, inputs):
             form, terms = ROW, self.terms(results, body, ROW)
-        more = 0.0 if terms is None else self.lost(results, body, form)
-        cost = None if terms is None else self._cost(terms, more)
+        overhead = 0.0 if terms is None else self.overhead_seconds(results, body, form)
+        cost = None if terms is None else self._cost(terms, overhead)
         if body == results and results & (results - 1) == 0:
             at = results.bit_length() - 1
-            if self.memo.loop[at] is None or cost is None:
-                seconds = self.prices.call(self.memo.values[at])
+            if self.memo.loop_operands[at] is None or cost is None:
+                seconds = self.cost_model.call(self.memo.values[at])
                 if cost is None or seconds <= cost.total:
                     called = Cost(0.0, 0.0, 0.0, seconds, seconds)
                     return Candidate(results, results, CALL, called, seconds)
         if terms is None or cost is None:
             return Candidate(results, body, form, None)
-        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2] + more)
+        return Candidate(results, body, form, cost, cost.total, terms[0], terms[2] + overhead)
 
     def cost(self, terms: tuple[float, float, float], results: int, body: int, form: str) -> Cost:
-        """Price a kernel that reads, writes and computes so long; add what ends of rows and blocks cost."""
-        return self._cost(terms, self.lost(results, body, form))
+        """Return the cost of a kernel with these read, write and compute `terms`, with its overhead."""
+        return self._cost(terms, self.overhead_seconds(results, body, form))
 
-    def _cost(self, terms: tuple[float, float, float], lost: float) -> Cost:
-        return self.prices.terms(terms[0], terms[1], terms[2] + lost, 0 if self.near else 1)
+    def _cost(self, terms: tuple[float, float, float], overhead: float) -> Cost:
+        return self.cost_model.terms(terms[0], terms[1], terms[2] + overhead, 0 if self.in_cache else 1)
 
-    def lost(self, results: int, body: int, form: str) -> float:
-        """Return the seconds that a kernel loses at ends of rows, and of a row kernel of blocks."""
-        lost = self.losing(body, form)
-        return lost + self.stages.beginning(results, body) if form == ROW else lost
-
-    def least_beginning(self, value: int, body: int, needs: int) -> float:
-        """Return the least seconds for beginning the stages of a kernel for `value`, whatever else it makes.
-
-        It computes `body` and reads `needs` in any case. A loop has no stages.
+    def overhead_seconds(self, results: int, body: int, form: str) -> float:
+        """Return the seconds that a kernel loses at the ends of rows, and, as a row kernel, at every block.
         """
-        is_row = self.memo.rows[value] and not self.is_one_space(body)
-        return self.stages.least(value, body, needs) if is_row else 0.0
+        row_ends = self.row_end_seconds(body, form)
+        return row_ends + self.stages.start_seconds(results, body) if form == ROW else row_ends
 
-    def higher(self, kernel: Candidate) -> float:
-        """Return the seconds that a row kernel may spare in higher blocks, as other results may make them."""
+    def min_start_seconds(self, value: int, body: int, needs: int) -> float:
+        """Return the least seconds for starting the stages of any kernel with `value` as a result.
+
+        It computes at least `body` and reads at least `needs`. A loop has no stages.
+        """
+        is_row = self.memo.row_counts[value] and not self.has_one_space(body)
+        return self.stages.min_start_seconds(value, body, needs) if is_row else 0.0
+
+    def max_height_gain(self, kernel: Candidate) -> float:
+        """Return the most seconds that further results could save a row kernel by making its blocks higher.
+        """
         results, body = kernel.results, kernel.body
-        if self.stages.is_settled(results, body):
+        if self.stages.has_fixed_height(results, body):
             return 0.0
-        busy = self.writing(results) + self.stages.passed(body).passed + max(kernel.read, kernel.work)
-        spared = min(self.stages.beginning(results, body), busy)
-        return spared + self.slack(busy) - self.slack(busy - spared)
+        busy = self.write_seconds(results) + self.stages.traffic(body).spill_seconds
+        busy += max(kernel.read, kernel.work)
+        saved = min(self.stages.start_seconds(results, body), busy)
+        return saved + self.idle_seconds(busy) - self.idle_seconds(busy - saved)
 
-    def losing(self, body: int, form: str = ROW) -> float:
+    def row_end_seconds(self, body: int, form: str = ROW) -> float:
         """Return the seconds that a kernel over `body` loses at the ends of rows.
 
-        Kernels over more lose no less than stages of rows do.
+        For a row kernel this is a lower bound: loops over more values lose no less than separate stages do.
         """
-        apart = form == ROW
-        known = self._lost[apart]
-        found = known.get(body)
-        if found is None:
-            some = 0  # what loses nothing does not matter
-            for values, ends in self._ends:
+        as_stages = form == ROW
+        cache = self._row_end_seconds[as_stages]
+        seconds = cache.get(body)
+        if seconds is None:
+            relevant = 0  # without the values that lose nothing
+            for values, ends in self._row_ends:
                 if body & ends:
-                    some |= body & values
-            found = known.get(some)
-            if found is None:
-                found = known[some] = self.prices.ends(self.memo.hops(some), apart)
-            known[body] = found
-        return found
+                    relevant |= body & values
+            seconds = cache.get(relevant)
+            if seconds is None:
+                seconds = cache[relevant] = self.cost_model.ends(self.memo.hops(relevant), as_stages)
+            cache[body] = seconds
+        return seconds
 
-    def in_rows(self, loop: Candidate) -> float:
-        """Return the seconds of a loop without what it loses more at the ends of rows than stages do."""
-        lost = self.losing(loop.body, LOOP)
-        spared = lost - self.losing(loop.body)
-        if not spared or isinf(loop.seconds):
+    def seconds_as_stage(self, loop: Candidate) -> float:
+        """Return the seconds of a loop, with the losses at the ends of rows that it would have as stages."""
+        overhead_seconds = self.row_end_seconds(loop.body, LOOP)
+        saved = overhead_seconds - self.row_end_seconds(loop.body)
+        if not saved or isinf(loop.seconds):
             return loop.seconds
-        busy = self.writing(loop.results) + max(loop.read, loop.work)
-        return loop.seconds - spared - self.slack(busy) + self.slack(busy - spared)
+        busy = self.write_seconds(loop.results) + max(loop.read, loop.work)
+        return loop.seconds - saved - self.idle_seconds(busy) + self.idle_seconds(busy - saved)
 
     def terms(self, results: int, body: int, form: str) -> tuple[float, float, float] | None:
-        """Return how long a legal kernel reads, writes and computes, but for the ends of rows.
+        """Return the read, write and compute seconds of a legal kernel, without overhead.
 
-        Stages of a row kernel read again, and pass on, in the cache; None if they pass on too much.
+        Row kernels also reread and leave values in the cache between stages; None if these do not fit there.
         """
-        again, passed, nbytes, *_ = self.stages.passed(body) if form == ROW else (0.0, 0.0, 0)
-        most = WIDE_ROOM if body & self.stages.wide else MAX_ROOM
-        if nbytes and LEAST_HEIGHT * nbytes > most * self.memo.rows[results.bit_length() - 1]:
+        reread, spill, nbytes, *_ = self.stages.traffic(body) if form == ROW else (0.0, 0.0, 0)
+        most = MAX_WIDE_STAGE_BYTES if body & self.stages.wide else MAX_STAGE_BYTES
+        if nbytes and MIN_BLOCK_ROWS * nbytes > most * self.memo.row_counts[results.bit_length() - 1]:
             return None
-        write = self.writing(results) + passed
-        return self.reading(self.inputs(body)) + again, write, self.working(body)
+        write = self.write_seconds(results) + spill
+        return self.read_seconds(self.inputs(body)) + reread, write, self.work_seconds(body)
 
-    def reading(self, inputs: int) -> float:
+    def read_seconds(self, inputs: int) -> float:
         """Return the seconds for reading the arrays among `inputs` once."""
-        known = self._sums[0]
-        found = known.get(inputs)
-        if found is None:
-            found = known[inputs] = sum([self.read[i] for i in self.memo.sources(inputs)])
-        return found
+        cache = self._seconds[0]
+        seconds = cache.get(inputs)
+        if seconds is None:
+            seconds = cache[inputs] = sum([self.read[i] for i in self.memo.distinct_arrays(inputs)])
+        return seconds
 
-    def writing(self, results: int) -> float:
+    def write_seconds(self, results: int) -> float:
         """Return the seconds for writing `results` once."""
-        known = self._sums[2]
-        found = known.get(results)
-        if found is None:
-            found = known[results] = sum([self.write[i] for i in members(results)])
-        return found
+        cache = self._seconds[2]
+        seconds = cache.get(results)
+        if seconds is None:
+            seconds = cache[results] = sum([self.write[i] for i in members(results)])
+        return seconds
 
-    def reading_sources(self, sources: int) -> float:
-        """Return the seconds for reading a set of arrays, by their numbers, once."""
-        found = self._by_source.get(sources)
-        if found is None:
-            found = self._by_source[sources] = sum([self.source_read[x] for x in members(sources)])
-        return found
+    def source_read_seconds(self, sources: int) -> float:
+        """Return the seconds for reading a set of arrays, given by their memory numbers, once."""
+        seconds = self._source_seconds.get(sources)
+        if seconds is None:
+            seconds = self._source_seconds[sources] = sum(
+                [self.seconds_per_source[x] for x in members(sources)])
+        return seconds
 
-    def touches(self, body: int) -> tuple[int, int]:
-        """Return the numbers of the arrays that a kernel over `body` reads, and `body`."""
-        found = self._touches.get(body)
-        if found is None:
-            found = self._touches[body] = self.memo.shared(self.inputs(body)), body
-        return found
+    def touched_sources(self, body: int) -> tuple[int, int]:
+        """Return the memory numbers of the arrays that a kernel over `body` reads, and `body` itself."""
+        touched = self._touched_sources.get(body)
+        if touched is None:
+            touched = self._touched_sources[body] = self.memo.source_set(self.inputs(body)), body
+        return touched
 
-    def slack(self, busy: float) -> float:
-        """Return how much longer a kernel takes than its threads are all busy."""
-        return 0.0 if self.near else self.prices.busy(busy) - busy
+    def idle_seconds(self, busy: float) -> float:
+        """Return the elapsed time of a kernel beyond the time all its threads are busy."""
+        return 0.0 if self.in_cache else self.cost_model.busy(busy) - busy
 
-    def working(self, body: int) -> float:
+    def work_seconds(self, body: int) -> float:
         """Return the seconds for computing `body` once."""
-        known = self._sums[1]
-        found = known.get(body)
-        if found is None:
-            found = known[body] = sum([self.work[i] for i in members(body)])
-        return found
+        cache = self._seconds[1]
+        seconds = cache.get(body)
+        if seconds is None:
+            seconds = cache[body] = sum([self.work[i] for i in members(body)])
+        return seconds
 
     # ------------------------------------------------------------------ legality
 
-    def is_loop(self, results: int, body: int, inputs: int) -> bool:
-        """Tell whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
+    def is_legal_loop(self, results: int, body: int, inputs: int) -> bool:
+        """Return whether one loop computes `body`: one space, one kind of reduction, NumPy's summation order.
+        """
         memo = self.memo
-        if not self.is_one_space(body):
+        if not self.has_one_space(body):
             return False
         if (inputs & memo.arrays).bit_count() > MAX_ARRAYS or body.bit_count() > MAX_BODY:
             return False
-        if body & self.mates.tallies:
-            return self._is_tally(results, body)
-        if not body & self.mates.aggregates:
+        if body & self.compatibility.tallies:
+            return self._is_legal_tally(results, body)
+        if not body & self.compatibility.aggregates:
             return True
-        reductions = memo.hops(body & self.mates.aggregates)
+        reductions = memo.hops(body & self.compatibility.aggregates)
         if any(not MAGG.merge(reductions[0], other) for other in reductions[1:]):
             return False
         if any(not MAGG.merge(a, b) for a, b in combinations(reductions[1:], 2)):
             return False
-        return self._is_walked(results, body, inputs, memo.spaces[body.bit_length() - 1])
+        return self._has_numpy_order(results, body, inputs, memo.spaces[body.bit_length() - 1])
 
-    def _is_tally(self, results: int, body: int) -> bool:
-        """Tell whether a loop makes nothing but sums by the same labels, of which there are all in a run."""
-        memo, tallies = self.memo, body & self.mates.tallies
-        if results != tallies or body & self.mates.aggregates:
+    def _is_legal_tally(self, results: int, body: int) -> bool:
+        """Return whether a loop computes only sums by the same labels, over contiguous operands."""
+        memo, tallies = self.memo, body & self.compatibility.tallies
+        if results != tallies or body & self.compatibility.aggregates:
             return False
         first, *rest = memo.hops(tallies)
         return all(TALLY.merge(first, other) for other in rest) and \
-            TALLY.walk(self.kernel(results, body), memo.facts.layouts) is not None
+            TALLY.walk(self.loop_kernel(results, body), memo.facts.layouts) is not None
 
-    def is_one_space(self, body: int) -> bool:
-        """Tell whether `body` is of one space, no border in it: if it is not, nothing with more is."""
+    def has_one_space(self, body: int) -> bool:
+        """Return whether `body` has one iteration space and no barrier; if not, no superset has."""
         memo = self.memo
-        if body & ~self.mates.loops.get(memo.spaces[body.bit_length() - 1], 0):
+        if body & ~self.compatibility.loop_values.get(memo.spaces[body.bit_length() - 1], 0):
             return False
-        for i in members(body & self.mates.borders):
-            if memo.operands[i] & body & ~(memo.loop[i] or 0):
+        for i in members(body & self.compatibility.barriers):
+            if memo.operands[i] & body & ~(memo.loop_operands[i] or 0):
                 return False
         return True
 
-    def _is_walked(self, results: int, body: int, inputs: int, space: int) -> bool:
-        """Tell whether the loop adds up in NumPy's order; that depends on the layouts that there are."""
+    def _has_numpy_order(self, results: int, body: int, inputs: int, space: int) -> bool:
+        """Return whether the loop adds up in NumPy's order, which depends only on the layouts of its arrays.
+        """
         memo = self.memo
-        key = space, *(frozenset([memo.lies[i] for i in members(some & memo.arrays)]) for some in (
-            inputs, results & ~self.mates.aggregates)), frozenset([
-                (memo.lies[i], memo.lies[memo.operands[i].bit_length() - 1], memo.values[i].attrs)
-                for i in members(results & self.mates.aggregates)])
-        found = self._walks.get(key)
-        if found is None:
-            kernel = self.kernel(results, body)
-            found = self._walks[key] = MAGG.walk(kernel, memo.facts.layouts) is not None
-        return found
+        key = space, *(frozenset([memo.layout_numbers[i] for i in members(some & memo.arrays)]) for some in (
+            inputs, results & ~self.compatibility.aggregates)), frozenset([
+                (memo.layout_numbers[i], memo.layout_numbers[memo.operands[i].bit_length() - 1],
+                 memo.values[i].attrs)
+                for i in members(results & self.compatibility.aggregates)])
+        is_numpy_order = self._numpy_order.get(key)
+        if is_numpy_order is None:
+            kernel = self.loop_kernel(results, body)
+            is_numpy_order = self._numpy_order[key] = MAGG.walk(kernel, memo.facts.layouts) is not None
+        return is_numpy_order
 
-    def is_row(self, results: int, body: int, inputs: int) -> bool:
-        """Tell whether `body` is computed row by row; what is read by rows must not be read whole."""
+    def is_legal_row(self, results: int, body: int, inputs: int) -> bool:
+        """Return whether a row kernel computes `body`: no operand read by rows may also be read whole."""
         memo = self.memo
-        if results & memo.views or body & ~self.mates.rows.get(memo.rows[body.bit_length() - 1], 0):
+        rows = memo.row_counts[body.bit_length() - 1]
+        if results & memo.views or body & ~self.compatibility.row_values.get(rows, 0):
             return False
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
-        if body & self.mates.turns and body & self.mates.sums:
-            return False  # blocks that take turns are small, sums of several are begun anew
-        if results == body and body & body - 1 == 0 and memo.is_better_alone(body.bit_length() - 1):
-            return False  # a product alone is for BLAS, a copy alone for NumPy
-        for i in members(body & self._links.borders):
-            if memo.operands[i] & body & ~(memo.row[i] or 0):
+        if body & self.compatibility.ordered and body & self.compatibility.partial_sums:
+            return False  # ordered reductions need small blocks, partial sums few units
+        if results == body and body & body - 1 == 0 and memo.is_better_unfused(body.bit_length() - 1):
+            return False  # BLAS is faster for one product alone, NumPy for one copy
+        for i in members(body & self._row_access.barriers):
+            if memo.operands[i] & body & ~(memo.row_operands[i] or 0):
                 return False
         across = whole = 0
-        for i in members(body & self._links.others):
-            across |= self._links.across[i]
-            whole |= self._links.whole[i]
+        for i in members(body & self._row_access.others):
+            across |= self._row_access.across[i]
+            whole |= self._row_access.whole[i]
         others = across | whole
         if across & whole or others & body:
             return False
-        return not any([self._links.along[o] & body for o in members(others)]) if others else True
+        return not any([self._row_access.along[o] & body for o in members(others)]) if others else True
 
-    def kernel(self, results: int, body: int) -> Kernel:
-        """Write a loop down."""
+    def loop_kernel(self, results: int, body: int) -> Kernel:
+        """Return the loop over `body` as a `Kernel`."""
         memo = self.memo
         hops = memo.hops(body)
         inside = set(hops)
         inputs = dict.fromkeys(i for h in hops for i in h.inputs if i not in inside)
         outputs = tuple(memo.hops(results))
         last = next((h for kind in (Kind.AGG, Kind.TALLY) for h in outputs if h.op.kind is kind), outputs[0])
-        name = memo.loops[memo.number[last]] or CELL.name
+        name = memo.loop_templates[memo.number[last]] or CELL.name
         return Kernel(name, iteration(hops[0]), tuple(inputs), tuple(hops), outputs)

@@ -86,27 +86,28 @@ def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> i
     if not is_packed_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
-    height = block_height(each, rows, bool(wide), bool(step.in_turn), packed, step.columnwise)
+    height = block_height(each, rows, bool(wide), bool(step.ordered_outputs), packed, step.columnwise)
     sums = {s.hop for s in step.stages if isinstance(s, Product) and s.form == "sum"}
     seen = {*step.inputs, *step.outputs, *sums}
     inner = sum(_row(h, 0, resize) for s in step.stages for h in s.outputs if h not in seen)
     part = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in sums)
     blocks = -(-rows // height)
-    units = blocks if step.in_turn else -(-blocks // blocks_per_unit(blocks, each * height, part))
+    units = blocks if step.ordered_outputs else -(-blocks // blocks_per_unit(blocks, each * height, part))
     return (units - 1) * part + min(threads, units) * inner * height + panels
 
 
 def _windows(step: WindowKernel, threads: int, resize: Resize) -> int:
     """Return the bytes of what all threads keep between the stages of a window that slides."""
-    rows, ahead, rate = resize(step.shape)[0], step.ahead(resize), step.rate
-    each = sum(rate[h] * _row(h, 0, resize) for h in step.inner)
+    rows, ahead, rate = resize(step.shape)[0], step.lookahead_rows(resize), step.rows_per_result
+    each = sum(rate[h] * _row(h, 0, resize) for h in step.intermediates)
     return threads * each * (window_height(window_row_bytes(step, resize), rows, ahead) + ahead)
 
 
 def window_row_bytes(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
     """Return the bytes of all that one row of the results is computed from, through and to."""
-    given, rate = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0), kernel.rate
-    return sum(rate[h] * _row(h, 0, resize) for h in (*given, *kernel.inner, *kernel.outputs))
+    given = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0)
+    rate = kernel.rows_per_result
+    return sum(rate[h] * _row(h, 0, resize) for h in (*given, *kernel.intermediates, *kernel.outputs))
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
@@ -325,15 +326,15 @@ class CostModel:
 
     def _windows(self, kernel: WindowKernel) -> Cost:
         """Stages one after the other on blocks of rows, which begin with the last rows of another."""
-        ahead = kernel.ahead()
+        ahead = kernel.lookahead_rows()
         height = window_height(window_row_bytes(kernel), kernel.rows, ahead)
-        inside = {*kernel.views, *kernel.inner}
+        inside = {*kernel.views, *kernel.intermediates}
         read = sum(self.reads(h) for h in kernel.inputs)
         read += sum(self.again(h) for s in kernel.stages for h in s.inputs if h in inside)
         write = sum(map(self.writes, kernel.outputs))
-        write += sum(self.passes(h) * (1.0 + 2.0 * ahead / height) for h in kernel.inner)
+        write += sum(self.passes(h) * (1.0 + 2.0 * ahead / height) for h in kernel.intermediates)
         work = sum(sum(map(self.work, s.body)) + self.ends(s.body) for s in kernel.stages)
-        stages = len(kernel.stages) + len(kernel.inner)
+        stages = len(kernel.stages) + len(kernel.intermediates)
         work += STAGE * self._unit * stages * -(-kernel.rows // height)
         return self.terms(read, write, work)
 
@@ -351,7 +352,7 @@ class CostModel:
             by_rows.update(h for h in stage.outputs if h.meta.shape[:1] == (kernel.rows,))
         work += self.begins(
             len(kernel.stages), kernel.rows, sum(h.meta.nbytes for h in by_rows),
-            kernel.template == "Outer", bool(kernel.in_turn))
+            kernel.template == "Outer", bool(kernel.ordered_outputs))
         return self.terms(read, write, work)
 
     def call(self, hop: Hop) -> float:

@@ -1,7 +1,10 @@
 """Branch-and-bound enumeration of fusion plans within a partition.
 
-See Boehm et al., "On Optimizing Operator Fusion Plans for Large-Scale Machine Learning in SystemML",
-PVLDB 11(12), 2018.
+See Boehm et al., "On Optimizing Operator Fusion Plans for Large-Scale Machine Learning in SystemML", PVLDB
+11(12), 2018.
+
+Two nested searches: `Search` chooses which points (values) are stored in memory, `GroupingSearch` which of
+the stored values are results of the same kernel.
 """
 
 from __future__ import annotations
@@ -13,414 +16,444 @@ from typing import NamedTuple
 
 from jitla.classes import dataclass
 from jitla.concurrency import rest
-from jitla.fusion.bounds import Chain, Duty, Floors, closes, cyclic, untangled
+from jitla.fusion.bounds import (
+    LowerBounds,
+    Requirement,
+    SharedCost,
+    break_cycles,
+    creates_cycle,
+    has_cycle,
+)
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.memo import Memo, members
 from jitla.fusion.partitions import Partition
 
-STEPS = 6  # divisions looked at for every kernel that may be priced,
-SHARE = 18  # and of these, for one set of results, this part at most
-EXACT = 1.0 - 1e-12  # what is cheaper by rounding is not cheaper
+STEPS_PER_KERNEL = 6  # partial groupings examined for every kernel in the budget,
+DIVISIONS_PER_BUDGET = 18  # at most one part in that many of them for one set of results
+ROUNDING_MARGIN = 1.0 - 1e-12  # a plan that is cheaper only by rounding is not cheaper
 
-Grouped = tuple[float, tuple[Candidate, ...]]
-
-
-class Spent(Exception):
-    """The budget has run out."""
+Grouping = tuple[float, tuple[Candidate, ...]]
 
 
-class Purse:
-    """What a search may spend: so many kernels priced, and divisions looked at for each.
+class BudgetExhausted(Exception):
+    """The search budget is exhausted."""
 
-    `spent` tells whether it ran out, so that results may not be divided best. Once something is found,
-    `hurried` is set; then `Spent` is raised when it runs out.
+
+class SearchBudget:
+    """The budget of a search: kernels that may be evaluated, and steps of `GroupingSearch` for each of them.
+
+    `was_exhausted`: the budget ran out, so a grouping may not be the cheapest. Once a plan exists,
+    `may_abort` is set; from then on `BudgetExhausted` is raised when it runs out.
     """
 
     def __init__(self, kernels: Candidates, budget: float) -> None:
         self.kernels = kernels
-        self.budget = kernels.limit = budget
-        self.most = STEPS * budget
+        self.max_kernels = kernels.limit = budget
+        self.max_steps = STEPS_PER_KERNEL * budget
         self.steps = 0
-        self.spent = False
-        self.hurried = False
+        self.was_exhausted = False
+        self.may_abort = False
 
-    def exhausted(self) -> bool:
-        """Tell whether nothing is left."""
-        return self.kernels.priced > self.budget or self.steps > self.most
+    def is_exhausted(self) -> bool:
+        """Return whether nothing is left."""
+        return self.kernels.evaluated > self.max_kernels or self.steps > self.max_steps
 
-    def half(self) -> bool:
-        """Tell whether half is spent."""
-        return self.kernels.priced > self.budget / 2 or self.steps > self.most / 2
+    def is_half_spent(self) -> bool:
+        """Return whether more than half is spent."""
+        return self.kernels.evaluated > self.max_kernels / 2 or self.steps > self.max_steps / 2
 
     def step(self) -> None:
         """Spend a step."""
         rest()
         self.steps += 1
-        self.hurry()
+        self.check()
 
-    def hurry(self) -> None:
-        """Raise `Spent` if nothing is left, and something was found."""
-        if self.hurried and self.exhausted():
-            raise Spent
+    def check(self) -> None:
+        """Raise `BudgetExhausted` if nothing is left and a plan exists."""
+        if self.may_abort and self.is_exhausted():
+            raise BudgetExhausted
 
 
 class _Group(NamedTuple):
-    """Results of one kernel: what it does not read or compute, what all its results need, and its time.
+    """Results of one kernel, in a partial grouping.
 
-    `work` is with what is `lost` at the ends of rows and blocks.
+    `not_read` and `not_computed` are the complements of the arrays the kernel reads and the values it
+    computes; `needs`, `body` and `overhead` are the joint requirements of its results. `work` includes
+    `overhead`.
     """
 
     kernel: Candidate
     results: int
-    unread: int
-    uncomputed: int
+    not_read: int
+    not_computed: int
     needs: int
     body: int
-    lost: float
+    overhead: float
     read: float
     work: float
     busy: float
-    spared: float  # seconds that a kernel with more results may do without
+    avoidable: float  # seconds that a kernel with more results may save
 
 
-def _repeated(chains: Sequence[Chain], without: Sequence[int]) -> float:
-    """Return what is left of `chains` where each of `without` tells what a kernel does not do."""
-    more = 0.0
-    for x, times, seconds in chains:
-        times -= sum([not lacks >> x & 1 for lacks in without])
-        if times > 0:
-            more += times * seconds
-    return more
+def _repeated_seconds(chains: Sequence[SharedCost], excluded: Sequence[int]) -> float:
+    """Return the cost of `chains` after removing the kernels that cannot be among those counted.
+
+    Each mask in `excluded` has the arrays or values that one kernel does not read or compute.
+    """
+    total = 0.0
+    for x, kernels, seconds in chains:
+        kernels -= sum([not mask >> x & 1 for mask in excluded])
+        if kernels > 0:
+            total += kernels * seconds
+    return total
 
 
-class Division:
-    """The divisions of results, by their duties, into kernels that do not wait for each other."""
+class GroupingSearch:
+    """Branch-and-bound search for the cheapest acyclic grouping of results into kernels.
 
-    def __init__(self, floors: Floors, purse: Purse, items: Sequence[Duty], memory: int) -> None:
-        self.floors = floors
-        self.kernels = kernels = floors.kernels
-        self.purse = purse
+    Results are placed one by one, each into one of the groups or into a new one.
+    """
+
+    def __init__(
+        self, bounds: LowerBounds, budget: SearchBudget, items: Sequence[Requirement], memory: int,
+    ) -> None:
+        self.bounds = bounds
+        self.kernels = kernels = bounds.kernels
+        self.budget = budget
         self.items = items
         self.memory = memory
-        self.found: Grouped = inf, ()
-        self.last = inf
-        apart = kernels.mates.apart
-        self.apart = [(*apart[i.value], i) for i in items]
-        self.rest = [self.apart[at:] for at in range(len(items) + 1)]
+        self.best: Grouping = inf, ()
+        self.step_limit = inf
+        apart = kernels.compatibility.incompatible
+        self.incompatible = [(*apart[i.value], i) for i in items]
+        self.remaining = [self.incompatible[at:] for at in range(len(items) + 1)]
         self.write = [0.0] * (len(items) + 1)
         for at in range(len(items) - 1, -1, -1):
             self.write[at] = self.write[at + 1] + items[at].write
-        self._chains: list[tuple[list[Chain], list[Chain]] | None] = [None] * (len(items) + 1)
-        self.floor = self._bound(0, (), 0.0, 0.0, 0.0, 0.0)
+        self._shared_costs: list[tuple[list[SharedCost], list[SharedCost]] | None] = [None] * (len(items) + 1)
+        self.lower_bound = self._bound(0, (), 0.0, 0.0, 0.0, 0.0)
 
-    def run(self, found: Grouped) -> Grouped:
-        """Return the cheapest division, `found` if nothing is cheaper."""
-        self.found = found
-        self.last = self.purse.steps + self.purse.most / SHARE
-        self._put(0, (), 0.0, 0.0, 0.0, 0.0)
-        return self.found
+    def run(self, incumbent: Grouping) -> Grouping:
+        """Return the cheapest grouping, or `incumbent` if none is cheaper."""
+        self.best = incumbent
+        self.step_limit = self.budget.steps + self.budget.max_steps / DIVISIONS_PER_BUDGET
+        self._place(0, (), 0.0, 0.0, 0.0, 0.0)
+        return self.best
 
-    def chains(self, at: int) -> tuple[list[Chain], list[Chain]]:
-        """For the rest from an item on, return what several kernels will read, and what they will compute."""
-        found = self._chains[at]
-        if found is None:
-            rest = self.items[at:]
-            found = self._chains[at] = self.floors.arrays(rest), self.floors.values(rest)
-        return found
+    def shared_costs(self, at: int) -> tuple[list[SharedCost], list[SharedCost]]:
+        """Return the arrays and values that several kernels for the items from `at` on read and compute."""
+        costs = self._shared_costs[at]
+        if costs is None:
+            remaining = self.items[at:]
+            costs = self._shared_costs[at] = (
+                self.bounds.reread_arrays(remaining), self.bounds.recomputed_values(remaining))
+        return costs
 
     def _bound(
         self, at: int, groups: Sequence[_Group], cost: float, read: float, work: float, busy: float,
     ) -> float:
-        """Return what no completion goes below.
+        """Return a lower bound on the cost of all completions of a partial grouping.
 
-        The rest is written; what no group can share with it is read and computed, in further groups.
+        Items from `at` on are written. What no compatible group reads or computes for them adds to the read
+        and compute seconds. Items without a compatible group need kernels of their own.
         """
         kernels = self.kernels
-        sources = bodies = called = 0
+        sources = bodies = avoidable_groups = 0
         orphans: list[tuple[int, float]] = []
-        losing: list[tuple[int, float]] = []
-        for no_loop, no_row, item in self.rest[at]:
-            i, needs, body, least, alone, _, lost = item
+        overheads: list[tuple[int, float]] = []
+        for no_loop, no_row, item in self.remaining[at]:
+            i, needs, body, min_work, own_kernel, _, overhead = item
             orphan = True
-            for g, (_, results, unread, uncomputed, *_, spared) in enumerate(groups):
+            for g, (_, results, not_read, not_computed, *_, avoidable) in enumerate(groups):
                 if not results & no_loop or not results & no_row:
-                    needs &= unread
-                    body &= uncomputed
+                    needs &= not_read
+                    body &= not_computed
                     orphan = False
-                    called |= 1 << g if spared else 0
+                    avoidable_groups |= 1 << g if avoidable else 0
             sources |= needs
-            if not least:
+            if not min_work:
                 bodies |= body
             elif body:
-                work += least
+                work += min_work
             if orphan:
-                orphans.append((i, alone))
-                losing.append((i, lost))
-        read += kernels.reading_sources(sources)
-        work += kernels.working(bodies) + kernels.mates.clique(losing)
-        arrays, values = self.chains(at)
+                orphans.append((i, own_kernel))
+                overheads.append((i, overhead))
+        read += kernels.source_read_seconds(sources)
+        work += kernels.work_seconds(bodies) + kernels.compatibility.heaviest_clique(overheads)
+        arrays, values = self.shared_costs(at)
         if arrays:
-            read += _repeated(arrays, [~sources, *[g.unread for g in groups]])
+            read += _repeated_seconds(arrays, [~sources, *[g.not_read for g in groups]])
         if values:
-            work += _repeated(values, [~bodies, *[g.uncomputed for g in groups]])
-        cost -= sum([groups[g].spared for g in members(called)])
-        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + kernels.mates.clique(orphans)
+            work += _repeated_seconds(values, [~bodies, *[g.not_computed for g in groups]])
+        cost -= sum([groups[g].avoidable for g in members(avoidable_groups)])
+        return cost + self.write[at] + max(read - busy, work - busy, 0.0) + \
+            kernels.compatibility.heaviest_clique(orphans)
 
-    def _put(
+    def _place(
         self, at: int, groups: tuple[_Group, ...], cost: float, read: float, work: float, busy: float,
     ) -> None:
-        """Try item `at` in every group and in one of its own, what adds least first."""
-        purse = self.purse
-        purse.steps += 1
-        if self._bound(at, groups, cost, read, work, busy) >= self.found[0] * EXACT:
+        """Place item `at` into every compatible group and into a new one, in the order of the cost added."""
+        budget = self.budget
+        budget.steps += 1
+        if self._bound(at, groups, cost, read, work, busy) >= self.best[0] * ROUNDING_MARGIN:
             return
-        if purse.steps > self.last or purse.exhausted():
-            purse.spent = True
+        if budget.steps > self.step_limit or budget.is_exhausted():
+            budget.was_exhausted = True
             return
         if at == len(self.items):
-            made = [g.kernel for g in groups]
-            most = self.found[0] * EXACT
-            self.found = untangled(made, self.kernels, self.memory, most) or self.found
+            chosen = [g.kernel for g in groups]
+            limit = self.best[0] * ROUNDING_MARGIN
+            self.best = break_cycles(chosen, self.kernels, self.memory, limit) or self.best
             return
-        item, behind = self.items[at], cost + self.write[at + 1]
-        behind -= self._spared(self.kernels.best(1 << item.value, self.memory), item)
-        behind -= sum([g.spared for g in groups])
-        for more, g, kernel in self._options(at, groups, self.found[0] * EXACT - behind):
-            if behind + more >= self.found[0] * EXACT:
+        item, base = self.items[at], cost + self.write[at + 1]
+        base -= self._avoidable_seconds(self.kernels.best(1 << item.value, self.memory), item)
+        base -= sum([g.avoidable for g in groups])
+        for added, g, kernel in self._placements(at, groups, self.best[0] * ROUNDING_MARGIN - base):
+            if base + added >= self.best[0] * ROUNDING_MARGIN:
                 break
             old = groups[g] if g < len(groups) else None
             new = self._group(kernel, item, old)
             r, w, b = new.read, new.work, new.busy
             if old is not None:
                 r, w, b = r - old.read, w - old.work, b - old.busy
-            some = (*groups[:g], new, *groups[g + 1:])
-            self._put(at + 1, some, cost + more, read + r, work + w, busy + b)
+            extended = (*groups[:g], new, *groups[g + 1:])
+            self._place(at + 1, extended, cost + added, read + r, work + w, busy + b)
 
-    def _options(
-        self, at: int, groups: Sequence[_Group], most: float,
+    def _placements(
+        self, at: int, groups: Sequence[_Group], limit: float,
     ) -> list[tuple[float, int, Candidate]]:
-        """Return what kernels with item `at` add, by the number of the group, the least first."""
-        no_loop, no_row, item = self.apart[at]
+        """Return (added seconds, group number, kernel) for every group that item `at` fits, cheapest first.
+        """
+        no_loop, no_row, item = self.incompatible[at]
         own = self.kernels.best(1 << item.value, self.memory)
-        found = [(own.seconds, len(groups), own)]
+        options = [(own.seconds, len(groups), own)]
         for g, group in enumerate(groups):
             results = group.results
             if not results & no_loop or not results & no_row:
                 seconds = group.kernel.seconds
-                wider = self.kernels.gains(results | 1 << item.value, self.memory, most + seconds)
+                wider = self.kernels.best_below(results | 1 << item.value, self.memory, limit + seconds)
                 if wider is not None:
-                    found.append((wider.seconds - seconds, g, wider))
-        found.sort()
-        return found
+                    options.append((wider.seconds - seconds, g, wider))
+        options.sort()
+        return options
 
-    def _group(self, kernel: Candidate, item: Duty, old: _Group | None) -> _Group:
-        """Return a group with one more item: what one of fewer need not compute, a wider one may not."""
-        needs, body, lost = item.needs, item.body, item.lost
+    def _group(self, kernel: Candidate, item: Requirement, old: _Group | None) -> _Group:
+        """Return a group extended by an item.
+
+        Its requirements are the union of the items', not the values of `kernel`: a wider kernel may compute
+        less.
+        """
+        needs, body, overhead = item.needs, item.body, item.overhead
         if old is not None:
-            needs, body, lost = needs | old.needs, body | old.body, max(lost, old.lost)
-        if kernel.form == CALL:  # what it reads and computes is in its price alone
-            spared = self._spared(kernel, item)
-            return _Group(kernel, kernel.results, -1, -1, needs, body, lost, 0.0, 0.0, 0.0, spared)
+            needs, body, overhead = needs | old.needs, body | old.body, max(overhead, old.overhead)
+        if kernel.form == CALL:  # its cost is not split into reading and computing
+            avoidable = self._avoidable_seconds(kernel, item)
+            return _Group(kernel, kernel.results, -1, -1, needs, body, overhead, 0.0, 0.0, 0.0, avoidable)
         kernels = self.kernels
         return _Group(
-            kernel, kernel.results, ~kernels.touches(kernel.body)[0], ~kernel.body, needs, body, lost,
-            kernels.reading_sources(needs), kernels.working(body) + lost, max(kernel.read, kernel.work),
-            self._spared(kernel, item))
+            kernel, kernel.results, ~kernels.touched_sources(kernel.body)[0], ~kernel.body, needs, body,
+            overhead, kernels.source_read_seconds(needs), kernels.work_seconds(body) + overhead,
+            max(kernel.read, kernel.work), self._avoidable_seconds(kernel, item))
 
-    def _spared(self, kernel: Candidate, item: Duty) -> float:
-        """Return what a row kernel that takes a call or a loop in may do without.
+    def _avoidable_seconds(self, kernel: Candidate, item: Requirement) -> float:
+        """Return an upper bound on the seconds that `kernel` could save if it had more results.
 
-        A row kernel may compute something anew only because it were a loop else, which is dearer: a wider
-        one is not. Other results may make the blocks higher.
+        A call or a loop may become part of a row kernel. A row kernel that recomputes values, as its minimal
+        body would be a more expensive loop, need not do so with further results, and these may make its
+        blocks higher.
         """
         kernels = self.kernels
         if kernel.form == CALL:
-            return max(kernel.seconds - item.write - kernels.least_launch, 0.0)
+            return max(kernel.seconds - item.write - kernels.min_launch, 0.0)
         if kernel.form == LOOP:
-            return kernel.seconds - kernels.in_rows(kernel)
-        body, _ = kernels.grow(kernel.results, self.memory)
-        higher = kernels.higher(kernel)
+            return kernel.seconds - kernels.seconds_as_stage(kernel)
+        body, _ = kernels.closure(kernel.results, self.memory)
+        height_gain = kernels.max_height_gain(kernel)
         if body == kernel.body:
-            return higher
-        least = kernels.price(kernel.results, body, self.memory)
-        return max(kernel.seconds - kernels.in_rows(least), higher) if least.form == LOOP else higher
+            return height_gain
+        minimal = kernels.evaluate(kernel.results, body, self.memory)
+        if minimal.form != LOOP:
+            return height_gain
+        return max(kernel.seconds - kernels.seconds_as_stage(minimal), height_gain)
 
 
-MAX_WIDE = 40  # results divided exactly; more are put together one by one
-NEAR, NEAREST = 6, 2  # groups that a result is tried in, one result after the other; without a budget
+MAX_EXACT_RESULTS = 40  # results grouped exactly; more are grouped greedily
+MAX_GROUPS_TRIED, MAX_GROUPS_TRIED_LATE = 6, 2  # per result of a greedy grouping; after the budget
 
 
-class Groups:
-    """Kernels for the results of a partition, which has `values`."""
+class KernelGrouper:
+    """Groups the results of a partition with `values` into kernels, memoised."""
 
     def __init__(self, kernels: Candidates, values: int = 0, budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
-        self.purse = Purse(kernels, budget)
-        self._known: dict[tuple[int, int], Grouped] = {}
-        self._divisions: dict[tuple[int, int], Division] = {}
-        self.floors = Floors(kernels, values)
-        self._touched: dict[tuple[int, int], int] = {}
+        self.budget = SearchBudget(kernels, budget)
+        self._groupings: dict[tuple[int, int], Grouping] = {}
+        self._searches: dict[tuple[int, int], GroupingSearch] = {}
+        self.bounds = LowerBounds(kernels, values)
+        self._touched_by_value: dict[tuple[int, int], int] = {}
         self._kinds: dict[tuple[str, int], int] = {}
 
-    def arrange(self, results: int, memory: int, most: float = inf) -> Grouped | None:
-        """Return the cheapest kernels that make `results`, and their cost; None if it is not below `most`."""
+    def arrange(self, results: int, memory: int, limit: float = inf) -> Grouping | None:
+        """Return the cheapest grouping of `results`; None if its cost is not below `limit`."""
         if results.bit_count() == 1:
-            return self._together(results, memory, most)
-        parts = self._parts(results, memory)
-        floors = [self._floor(part, memory) for part in parts]
-        total = sum(floors)
+            return self._group(results, memory, limit)
+        parts = self._independent_parts(results, memory)
+        bounds = [self._min_seconds(part, memory) for part in parts]
+        total = sum(bounds)
         chosen: list[Candidate] = []
-        for part, floor in zip(parts, floors, strict=True):
-            found = self._together(part, memory, most - (total - floor)) if total < most else None
-            if found is None:
+        for part, floor in zip(parts, bounds, strict=True):
+            grouping = self._group(part, memory, limit - (total - floor)) if total < limit else None
+            if grouping is None:
                 return None
-            total += found[0] - floor
-            chosen += found[1]
-        if cyclic(chosen, self.kernels):
-            found = self._known.get((results, memory)) or self._joint(results, memory)
-            self._known[results, memory] = found
-            return found if found[0] < most else None
+            total += grouping[0] - floor
+            chosen += grouping[1]
+        if has_cycle(chosen, self.kernels):
+            grouping = self._groupings.get((results, memory)) or self._divide_jointly(results, memory)
+            self._groupings[results, memory] = grouping
+            return grouping if grouping[0] < limit else None
         return total, tuple(chosen)
 
-    def guess(self, results: int, memory: int) -> Grouped:
-        """Return good kernels that make `results`, without a search."""
+    def guess(self, results: int, memory: int) -> Grouping:
+        """Return a good grouping of `results`, without a search."""
         chosen: list[Candidate] = []
-        for part in self._parts(results, memory):
-            chosen += self._first(part, memory)[1]
-        if cyclic(chosen, self.kernels):
-            return self._one_by_one(members(results), memory)
+        for part in self._independent_parts(results, memory):
+            chosen += self._initial(part, memory)[1]
+        if has_cycle(chosen, self.kernels):
+            return self._group_greedily(members(results), memory)
         return sum([c.seconds for c in chosen]), tuple(chosen)
 
-    def _first(self, results: int, memory: int, most: float = inf) -> Grouped:
-        """Return one kernel for all, which is best if it is a loop, or those found one by one."""
+    def _initial(self, results: int, memory: int, limit: float = inf) -> Grouping:
+        """Return one kernel for all results (optimal if it is a loop), or a cheaper greedy grouping."""
         whole = self.kernels.best(results, memory)
         if results & results - 1 == 0 or whole.form == LOOP and not isinf(whole.seconds):
             return whole.seconds, (whole,)
-        found = self._one_by_one(members(results), memory) if most == inf else (most, ())
-        return (whole.seconds, (whole,)) if whole.seconds < found[0] else found
+        grouping = self._group_greedily(members(results), memory) if limit == inf else (limit, ())
+        return (whole.seconds, (whole,)) if whole.seconds < grouping[0] else grouping
 
-    def _joint(self, results: int, memory: int) -> Grouped:
-        """Divide all results at once, so that kernels do not wait for each other."""
+    def _divide_jointly(self, results: int, memory: int) -> Grouping:
+        """Return the best grouping of all results at once, without cycles."""
         items = members(results)
-        found = self._one_by_one(items, memory)
-        if len(items) > MAX_WIDE or self.purse.exhausted():
-            self.purse.spent = True
-            return found
-        return self._division(results, memory).run(found)
+        grouping = self._group_greedily(items, memory)
+        if len(items) > MAX_EXACT_RESULTS or self.budget.is_exhausted():
+            self.budget.was_exhausted = True
+            return grouping
+        return self._search(results, memory).run(grouping)
 
-    def _floor(self, results: int, memory: int) -> float:
-        """Return what no division of `results` goes below, without looking for one."""
+    def _min_seconds(self, results: int, memory: int) -> float:
+        """Return a lower bound on the cost of grouping `results`, without a search."""
         if results & results - 1 == 0:
             return self.kernels.best(results, memory).seconds
-        known = self._known.get((results, memory & self.kernels.reach(results)))
-        return known[0] if known is not None else self._division(results, memory).floor
+        grouping = self._groupings.get((results, memory & self.kernels.reachable(results)))
+        return grouping[0] if grouping is not None else self._search(results, memory).lower_bound
 
-    def _division(self, results: int, memory: int) -> Division:
-        key = results, memory & self.kernels.reach(results)
-        found = self._divisions.get(key)
-        if found is None:
-            items = [self.floors.duty(i, memory) for i in members(results)]
-            found = self._divisions[key] = Division(self.floors, self.purse, items, memory)
-        return found
+    def _search(self, results: int, memory: int) -> GroupingSearch:
+        key = results, memory & self.kernels.reachable(results)
+        search = self._searches.get(key)
+        if search is None:
+            items = [self.bounds.requirement(i, memory) for i in members(results)]
+            search = self._searches[key] = GroupingSearch(self.bounds, self.budget, items, memory)
+        return search
 
-    def _touches(self, value: int, memory: int) -> int:
-        """Return the arrays that a kernel for `value` reads or makes, once for every kind of kernel."""
-        key = value, memory & self.kernels.cones.around[value]
-        found = self._touched.get(key)
-        if found is None:
+    def _touched_sources(self, value: int, memory: int) -> int:
+        """Return the arrays that a kernel for `value` reads or writes, as a mask for each kind of kernel."""
+        key = value, memory & self.kernels.closures.reachable_from[value]
+        touched = self._touched_by_value.get(key)
+        if touched is None:
             body = self.kernels.best(1 << value, memory).body
-            arrays, found = self.memo.shared(body | self.kernels.inputs(body)), 0
-            for kind in self.kernels.groups(value):
-                found |= arrays << len(self.memo.values) * self._kinds.setdefault(kind, len(self._kinds))
-            self._touched[key] = found
-        return found
+            arrays, touched = self.memo.source_set(body | self.kernels.inputs(body)), 0
+            for kind in self.kernels.kernel_keys(value):
+                touched |= arrays << len(self.memo.values) * self._kinds.setdefault(kind, len(self._kinds))
+            self._touched_by_value[key] = touched
+        return touched
 
-    def _parts(self, results: int, memory: int) -> list[int]:
-        """Divide results into sets that gain nothing from a kernel with results of another one."""
-        found: list[tuple[int, int]] = []
+    def _independent_parts(self, results: int, memory: int) -> list[int]:
+        """Return a division of results into sets with no gain from kernels across sets: no array is shared.
+        """
+        parts: list[tuple[int, int]] = []
         for i in members(results):
-            part, touched = 1 << i, self._touches(i, memory)
-            self.purse.hurry()
-            near = [p for p in found if p[1] & touched]
-            if not near:
-                found.append((part, touched))
+            part, touched = 1 << i, self._touched_sources(i, memory)
+            self.budget.check()
+            overlapping = [p for p in parts if p[1] & touched]
+            if not overlapping:
+                parts.append((part, touched))
                 continue
-            for values, arrays in near:
+            for values, arrays in overlapping:
                 part, touched = part | values, touched | arrays
-            found[found.index(near[0])] = part, touched
-            for p in near[1:]:
-                found.remove(p)
-        return [part for part, _ in found]
+            parts[parts.index(overlapping[0])] = part, touched
+            for p in overlapping[1:]:
+                parts.remove(p)
+        return [part for part, _ in parts]
 
-    def _together(self, results: int, memory: int, most: float) -> Grouped | None:
-        """Return the cheapest way to put `results` into kernels, None if it is not below `most`."""
-        key = results, memory & self.kernels.reach(results)
-        found = self._known.get(key)
-        if found is None:
-            found = self._divide(results, memory, most)
-            if found is not None:
-                self._known[key] = found
-        return found if found is not None and (found[0] < most or most == inf) else None
+    def _group(self, results: int, memory: int, limit: float) -> Grouping | None:
+        """Return the cheapest grouping of `results`, None if it is not below `limit`."""
+        key = results, memory & self.kernels.reachable(results)
+        grouping = self._groupings.get(key)
+        if grouping is None:
+            grouping = self._divide(results, memory, limit)
+            if grouping is not None:
+                self._groupings[key] = grouping
+        return grouping if grouping is not None and (grouping[0] < limit or limit == inf) else None
 
-    def _divide(self, results: int, memory: int, most: float) -> Grouped | None:
-        found = self._first(results, memory, most)
-        whole = len(found[1]) == 1 and found[1][0].results == results
-        if results & results - 1 == 0 or whole and found[1][0].form == LOOP:
-            return found
-        if results.bit_count() > MAX_WIDE or self.purse.exhausted():
-            self.purse.spent = True
+    def _divide(self, results: int, memory: int, limit: float) -> Grouping | None:
+        grouping = self._initial(results, memory, limit)
+        whole = len(grouping[1]) == 1 and grouping[1][0].results == results
+        if results & results - 1 == 0 or whole and grouping[1][0].form == LOOP:
+            return grouping
+        if results.bit_count() > MAX_EXACT_RESULTS or self.budget.is_exhausted():
+            self.budget.was_exhausted = True
         else:
-            found = self._division(results, memory).run(found)
-        return found if found[1] else None
+            grouping = self._search(results, memory).run(grouping)
+        return grouping if grouping[1] else None
 
-    def _one_by_one(self, items: Sequence[int], memory: int) -> Grouped:
-        """Put results together in turn, never so that kernels wait for each other."""
+    def _group_greedily(self, items: Sequence[int], memory: int) -> Grouping:
+        """Return a grouping that adds every item to the group where it costs least, without cycles."""
         kernels = self.kernels
         groups: list[Candidate] = []
         for i in items:
-            self.purse.hurry()
-            alone = kernels.best(1 << i, memory)
+            self.budget.check()
+            own = kernels.best(1 << i, memory)
             options: list[tuple[float, int, Candidate]] = []
-            for g in self._nearest(groups, alone, i):
+            for g in self._closest_groups(groups, own, i):
                 seconds = groups[g].seconds
-                wider = kernels.gains(groups[g].results | 1 << i, memory, alone.seconds + seconds)
+                wider = kernels.best_below(groups[g].results | 1 << i, memory, own.seconds + seconds)
                 if wider is not None:
                     options.append((wider.seconds - seconds, g, wider))
             for _, g, wider in sorted(options, key=lambda o: o[:2]):
-                if not closes(groups, g, wider, kernels):
+                if not creates_cycle(groups, g, wider, kernels):
                     groups[g] = wider
                     break
             else:
-                groups.append(alone)
+                groups.append(own)
         return sum(g.seconds for g in groups), tuple(groups)
 
-    def _nearest(self, groups: Sequence[Candidate], alone: Candidate, value: int) -> list[int]:
-        """Return the groups that may take `value` in, those first that have most to read in common."""
+    def _closest_groups(self, groups: Sequence[Candidate], own: Candidate, value: int) -> list[int]:
+        """Return the compatible groups of `value`, those first that share most reading with it."""
         kernels = self.kernels
-        mine, _ = kernels.touches(alone.body)
-        found = []
+        own_sources, _ = kernels.touched_sources(own.body)
+        ranked = []
         for g, group in enumerate(groups):
-            if kernels.mates.may_share(group.results, value):
-                theirs, _ = kernels.touches(group.body)
-                found.append((-kernels.reading_sources(mine & theirs), -g))
-        return [-g for _, g in sorted(found)[:NEAREST if self.purse.exhausted() else NEAR]]
+            if kernels.compatibility.is_compatible(group.results, value):
+                group_sources, _ = kernels.touched_sources(group.body)
+                ranked.append((-kernels.source_read_seconds(own_sources & group_sources), -g))
+        limit = MAX_GROUPS_TRIED_LATE if self.budget.is_exhausted() else MAX_GROUPS_TRIED
+        return [-g for _, g in sorted(ranked)[:limit]]
 
 
-BUDGET = 600  # kernels priced for one plan: what is found by then is taken, whatever the load
-INSIDE = 100  # of these, for the loops inside of one row kernel
-MANY = 12  # points: of more, the search may end before all choices of small ones were looked at
-SMALLER = 64  # times that a value costs less to keep than the largest
-FEW = 3  # points; of more, choices are given up when they cost more than the best, not the second
+BUDGET = 600  # kernels evaluated for one plan; a count, not a time, so that plans do not depend on the load
+STAGE_BUDGET = 100  # of these, for the loops inside of one row kernel
+MANY_POINTS = 12  # beyond, the budget may run out before all choices of small values are costed
+SMALL_VALUE_RATIO = 64  # of the cost of writing the largest point to that of a small one
+FEW_POINTS = 3  # beyond, choices are given up when they cost more than the best, not the second best
 
 
 @dataclass(slots=True)
-class Found:
-    """What the search of a partition has found and looked at; counts are choices of points.
+class SearchResult:
+    """The outcome of the search of a partition; counts are choices of stored points.
 
-    `partially`: of the `costed`, those given up when they cost more than the `second` best.
-    `known`: it was searched before, in this or another program. `spent`: the budget ran out, so that
-    something cheaper may have been missed.
+    `chosen` are the points stored in memory. `costed_partially`: choices given up while they were costed, as
+    they exceeded the limit. `from_cache`: the plan comes from an earlier search, of this or another program.
+    `budget_exhausted`: the budget ran out, so a cheaper plan may have been missed.
     """
 
     partition: Partition
@@ -428,16 +461,16 @@ class Found:
     chosen: int = 0
     kernels: tuple[Candidate, ...] = ()
     costed: int = 0
-    partially: int = 0
-    cut_by_cost: int = 0
-    spent: bool = False
-    known: bool = False
-    second: tuple[float, int] | None = None
-    tried: dict[int, float] = field(default_factory=dict)
+    costed_partially: int = 0
+    pruned_by_cost: int = 0
+    budget_exhausted: bool = False
+    from_cache: bool = False
+    second_best: tuple[float, int] | None = None
+    costs: dict[int, float] = field(default_factory=dict)
 
 
 class Search:
-    """The search of one partition."""
+    """The search for the points of one partition to store in memory."""
 
     def __init__(
         self, partition: Partition, memo: Memo, kernels: Candidates, budget: float = inf, prune: bool = True,
@@ -445,196 +478,206 @@ class Search:
         self.partition = partition
         self.memo = memo
         self.kernels = kernels
-        self.groups = Groups(kernels, partition.values, budget)
-        self.floors = self.groups.floors
-        self.purse = self.groups.purse
+        self.groups = KernelGrouper(kernels, partition.values, budget)
+        self.bounds = self.groups.bounds
+        self.budget = self.groups.budget
         self.prune = prune
-        self.found = Found(partition)
-        self.guessed: dict[int, float] = {}
+        self.result = SearchResult(partition)
+        self.heuristic_costs: dict[int, float] = {}
         self.results = partition.values & ~memo.views
-        self._known: float | None = None
+        self._minimum: float | None = None
 
-    def run(self) -> Found:
-        """Search; return the best found."""
-        found = self.found
+    def run(self) -> SearchResult:
+        """Search; return the best result."""
+        result = self.result
         try:
             self._enumerate(self.partition.points)
-        except Spent:
-            found.spent = True
-        found.spent |= self.purse.spent
-        return found
+        except BudgetExhausted:
+            result.budget_exhausted = True
+        result.budget_exhausted |= self.budget.was_exhausted
+        return result
 
     # ------------------------------------------------------------------ points
 
     def _enumerate(self, points: Sequence[int]) -> None:
-        """Look at all choices of points but those that cannot be cheaper than the best found."""
+        """Enumerate all choices of points, except those pruned by a lower bound.
+
+        Heuristic plans, improved by hill climbing, come first: a good incumbent prunes most of the search
+        tree.
+        """
         if not points:
             self._cost(0)
             return
         everything = sum([1 << p for p in points])
         if self.prune and len(points) > 1:
-            for kept in (*([self._small(points)] if len(points) > MANY else []), everything, 0):
-                self._guess(kept)
-            self._climb(points, self.found.chosen, self._guess)
-            self._hope(0)
-            self._climb(points, self.found.chosen, self._hope)
+            small = [self._small_points(points)] if len(points) > MANY_POINTS else []
+            for stored in (*small, everything, 0):
+                self._heuristic_cost(stored)
+            self._hill_climb(points, self.result.chosen, self._heuristic_cost)
+            self._cost_unless_pruned(0)
+            self._hill_climb(points, self.result.chosen, self._cost_unless_pruned)
         else:
             self._cost(everything)
             self._cost(0)
 
-        def descend(at: int, kept: int) -> None:
-            if self.prune and self._is_hopeless(kept, points[at:]):
-                self.found.cut_by_cost += 1 << len(points) - at
+        def descend(at: int, stored: int) -> None:
+            if self.prune and self._is_pruned(stored, points[at:]):
+                self.result.pruned_by_cost += 1 << len(points) - at
             elif at == len(points):
-                self._cost(kept)
+                self._cost(stored)
             else:
-                descend(at + 1, kept)
-                descend(at + 1, kept | 1 << points[at])
+                descend(at + 1, stored)
+                descend(at + 1, stored | 1 << points[at])
 
         descend(0, 0)
 
-    def _small(self, points: Sequence[int]) -> int:
-        """Return the points that are cheap to keep, such as rows and columns that larger values are made of.
+    def _small_points(self, points: Sequence[int]) -> int:
+        """Return the points that are cheap to store, such as rows and columns broadcast into larger values.
 
-        Where there are many points, what is climbed from decides whether one loop for the rest is found.
+        With many points, whether hill climbing finds one loop for the larger values depends on where it
+        starts.
         """
-        most = max([self.kernels.write[p] for p in points]) / SMALLER
-        return sum([1 << p for p in points if self.kernels.write[p] <= most])
+        threshold = max([self.kernels.write[p] for p in points]) / SMALL_VALUE_RATIO
+        return sum([1 << p for p in points if self.kernels.write[p] <= threshold])
 
-    def _climb(self, points: Sequence[int], kept: int, look: Callable[[int], float]) -> None:
-        """Change one point after the other while that helps: a good plan makes the search short."""
-        least, last = look(kept), -1
-        while last != kept:
-            last = kept
+    def _hill_climb(self, points: Sequence[int], stored: int, cost: Callable[[int], float]) -> None:
+        """Flip one point after the other while that makes the plan cheaper."""
+        best, previous = cost(stored), -1
+        while previous != stored:
+            previous = stored
             for p in points:
-                seconds = look(kept ^ 1 << p)
-                if seconds < least:
-                    least, kept = seconds, kept ^ 1 << p
+                seconds = cost(stored ^ 1 << p)
+                if seconds < best:
+                    best, stored = seconds, stored ^ 1 << p
 
     # ------------------------------------------------------------------ bounds
 
-    def least(self) -> float:
-        """Return what no plan of the partition goes below, found once."""
-        if self._known is None:
-            self._known = self._least()
-        return self._known
+    def min_seconds(self) -> float:
+        """Return a lower bound on the cost of any plan of the partition, memoised."""
+        if self._minimum is None:
+            self._minimum = self._min_seconds()
+        return self._minimum
 
-    def _least(self) -> float:
-        """Find the least of any plan.
+    def _min_seconds(self) -> float:
+        """Return a lower bound on the cost of any plan.
 
-        Every value is computed once. Every array is read once, again by what no kernel computes together
-        with its other readers. Results that no two of share a kernel are made by one each.
+        Every value is computed once. Every array is read once by each kernel of a set of readers of which no
+        two can share a kernel. Stored results of which no two can share a kernel are written by one kernel
+        each.
         """
         memo, kernels = self.memo, self.kernels
         work = write = 0.0
         readers: dict[int, list[tuple[int, float]]] = {}
         memory = kernels.in_memory(0) & memo.arrays & ~self.partition.values
         for i in members(self.results):
-            work += self.floors.working(i)
-            for x in members(memo.shared(memo.operands[i] & memory)):
+            work += self.bounds.min_work_seconds(i)
+            for x in members(memo.source_set(memo.operands[i] & memory)):
                 readers.setdefault(x, []).append((i, 1.0))
-            write += self.floors.written(i) if memo.forced >> i & 1 else 0.0
-        read = sum([kernels.source_read[x] * kernels.mates.clique(some) for x, some in readers.items()])
+            write += self.bounds.min_write_seconds(i) if memo.forced >> i & 1 else 0.0
+        heaviest_clique = kernels.compatibility.heaviest_clique
+        read = sum([kernels.seconds_per_source[x] * heaviest_clique(some) for x, some in readers.items()])
         forced = members(self.results & memo.forced)
-        made = [(i, kernels.least_launch + kernels.slack(self.floors.written(i))) for i in forced]
-        together = write + max(read, work) + kernels.mates.clique(made)
-        return max(together, kernels.mates.clique([(i, self._alone(i)) for i in forced]))
+        launches = [(i, kernels.min_launch + kernels.idle_seconds(self.bounds.min_write_seconds(i)))
+                    for i in forced]
+        together = write + max(read, work) + heaviest_clique(launches)
+        return max(together, heaviest_clique([(i, self._min_kernel_seconds(i)) for i in forced]))
 
-    def _alone(self, value: int) -> float:
-        """Return what a kernel that makes `value` takes at least, whatever else it makes."""
+    def _min_kernel_seconds(self, value: int) -> float:
+        """Return the least seconds of any kernel with `value` as a result."""
         memo, kernels = self.memo, self.kernels
-        if memo.loop[value] is None:
-            return kernels.least_launch + self.floors.written(value)
+        if memo.loop_operands[value] is None:
+            return kernels.min_launch + self.bounds.min_write_seconds(value)
         everything = kernels.in_memory(self.partition.values)
-        body, optional = kernels.grow(1 << value, everything)
+        body, optional = kernels.closure(1 << value, everything)
         needs = kernels.inputs(body) & memo.arrays & ~optional
-        busy = self.floors.written(value) + max(kernels.reading(needs), kernels.working(body))
-        return kernels.least_launch + busy + kernels.slack(busy)
+        busy = self.bounds.min_write_seconds(value)
+        busy += max(kernels.read_seconds(needs), kernels.work_seconds(body))
+        return kernels.min_launch + busy + kernels.idle_seconds(busy)
 
-    def _bound(self, kept: int) -> float:
-        """Return what no plan that keeps `kept` in memory, each for somebody to read, goes below."""
-        return self.least() + sum([self.floors.written(i) for i in members(kept)])
+    def _bound(self, stored: int) -> float:
+        """Return a lower bound on the cost of plans with `stored` in memory."""
+        return self.min_seconds() + sum([self.bounds.min_write_seconds(i) for i in members(stored)])
 
-    def _is_hopeless(self, kept: int, left: Sequence[int]) -> bool:
-        """Tell whether nothing that keeps `kept` in memory, and of the other points some `left`, is best."""
-        least = self.found.seconds * EXACT
-        if self._bound(kept) >= least:
+    def _is_pruned(self, stored: int, undecided: Sequence[int]) -> bool:
+        """Return whether no plan with `stored` and any of the `undecided` points can be the best."""
+        best = self.result.seconds * ROUNDING_MARGIN
+        if self._bound(stored) >= best:
             return True
-        self.purse.step()
-        results = self.results & self.kernels.in_memory(kept)
-        memory = self.kernels.in_memory(kept | sum([1 << p for p in left]))
-        return self.floors.together(results, memory) >= least
+        self.budget.step()
+        results = self.results & self.kernels.in_memory(stored)
+        memory = self.kernels.in_memory(stored | sum([1 << p for p in undecided]))
+        return self.bounds.lower_bound(results, memory) >= best
 
     # ------------------------------------------------------------------ the cost of one choice
 
-    def _cost(self, kept: int) -> float:
-        """Return the least cost with exactly `kept` of the points in memory."""
-        found = self.found
-        if kept in found.tried:
-            return found.tried[kept]
-        self.purse.hurried = not isinf(found.seconds)  # some plan there has to be
-        self.purse.hurry()
-        found.costed += 1
-        most = found.second[0] if self.prune and found.second else inf
-        if len(self.partition.points) > FEW:
-            most = min(most, found.seconds)
-        arranged = self._arrange(kept, most)
+    def _cost(self, stored: int) -> float:
+        """Return the least cost with exactly the points `stored` in memory."""
+        result = self.result
+        if stored in result.costs:
+            return result.costs[stored]
+        self.budget.may_abort = not isinf(result.seconds)  # the search may not end without a plan
+        self.budget.check()
+        result.costed += 1
+        limit = result.second_best[0] if self.prune and result.second_best else inf
+        if len(self.partition.points) > FEW_POINTS:
+            limit = min(limit, result.seconds)
+        arranged = self._arrange(stored, limit)
         if arranged is None:
-            found.partially += 1
-            found.tried[kept] = inf
+            result.costed_partially += 1
+            result.costs[stored] = inf
             return inf
-        found.tried[kept] = arranged[0]
-        self._take(kept, *arranged)
+        result.costs[stored] = arranged[0]
+        self._record(stored, *arranged)
         return arranged[0]
 
-    def _hope(self, kept: int) -> float:
-        """Return the least cost of a choice, if it can be the best."""
-        chosen = kept == self.found.chosen
-        return inf if not chosen and self._is_hopeless(kept, ()) else self._cost(kept)
+    def _cost_unless_pruned(self, stored: int) -> float:
+        """Return the least cost of a choice; infinity if a lower bound excludes that it is the best."""
+        chosen = stored == self.result.chosen
+        return inf if not chosen and self._is_pruned(stored, ()) else self._cost(stored)
 
-    def _guess(self, kept: int) -> float:
-        """Return what some plan for a choice costs, maybe not the best one, if any can be the best."""
-        if kept not in self.guessed:
-            self.guessed[kept] = inf
-            if not isinf(self.found.seconds) and self.purse.half():
+    def _heuristic_cost(self, stored: int) -> float:
+        """Return the cost of a heuristic plan for a choice; infinity if it is pruned."""
+        if stored not in self.heuristic_costs:
+            self.heuristic_costs[stored] = inf
+            if not isinf(self.result.seconds) and self.budget.is_half_spent():
                 return inf
-            if not self._is_hopeless(kept, ()):
-                self.purse.hurried = not isinf(self.found.seconds)
-                self.purse.step()
-                memory = self.kernels.in_memory(kept)
+            if not self._is_pruned(stored, ()):
+                self.budget.may_abort = not isinf(self.result.seconds)
+                self.budget.step()
+                memory = self.kernels.in_memory(stored)
                 seconds, kernels = self.groups.guess(self.results & memory, memory)
-                self.guessed[kept] = seconds
-                self._take(kept, seconds, kernels)
-        return self.guessed[kept]
+                self.heuristic_costs[stored] = seconds
+                self._record(stored, seconds, kernels)
+        return self.heuristic_costs[stored]
 
-    def _take(self, kept: int, seconds: float, kernels: tuple[Candidate, ...]) -> None:
-        """Keep a plan, if it is the best or the second so far."""
-        found = self.found
-        if seconds < found.seconds:
-            if not isinf(found.seconds) and kept != found.chosen:
-                found.second = found.seconds, found.chosen
-            found.seconds, found.chosen, found.kernels = seconds, kept, kernels
-        elif kept != found.chosen and not isinf(seconds):
-            if found.second is None or (seconds, kept) < found.second:
-                found.second = seconds, kept
+    def _record(self, stored: int, seconds: float, kernels: tuple[Candidate, ...]) -> None:
+        """Record a plan if it is the best or the second best so far."""
+        result = self.result
+        if seconds < result.seconds:
+            if not isinf(result.seconds) and stored != result.chosen:
+                result.second_best = result.seconds, result.chosen
+            result.seconds, result.chosen, result.kernels = seconds, stored, kernels
+        elif stored != result.chosen and not isinf(seconds):
+            if result.second_best is None or (seconds, stored) < result.second_best:
+                result.second_best = seconds, stored
 
-    def arrange(self, kept: int) -> Grouped:
-        """Return the cheapest kernels that make what is in memory, and their cost."""
-        found = self._arrange(kept, inf)
-        assert found is not None
-        return found
+    def arrange(self, stored: int) -> Grouping:
+        """Return the least cost of kernels that compute what is in memory, and these."""
+        grouping = self._arrange(stored, inf)
+        assert grouping is not None
+        return grouping
 
-    def within(self, kept: int) -> Grouped | None:
-        """Return the cheapest kernels that make what is in memory; None if that is more than the budget.
+    def arrange_within_budget(self, stored: int) -> Grouping | None:
+        """Return the least cost of kernels that compute what is in memory, and these; None beyond the budget.
 
-        Without any their cost is inf.
+        The cost is infinite if there are none.
         """
-        self.purse.hurried = True
+        self.budget.may_abort = True
         try:
-            return self._arrange(kept, inf) or (inf, ())
-        except Spent:
+            return self._arrange(stored, inf) or (inf, ())
+        except BudgetExhausted:
             return None
 
-    def _arrange(self, kept: int, most: float) -> Grouped | None:
-        memory = self.kernels.in_memory(kept)
-        return self.groups.arrange(self.results & memory, memory, most)
+    def _arrange(self, stored: int, limit: float) -> Grouping | None:
+        memory = self.kernels.in_memory(stored)
+        return self.groups.arrange(self.results & memory, memory, limit)

@@ -1,4 +1,4 @@
-"""Why a plan was chosen: what it is predicted to cost, what else there was, what other rules would do."""
+"""Explanation of a plan: its predicted cost, the alternatives, and the plans of other fusion rules."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from jitla.fusion.kernel import (
     Step,
 )
 from jitla.fusion.layout import Layout
-from jitla.fusion.partitions import MANY
+from jitla.fusion.partitions import MANY_VALUES
 from jitla.fusion.planner import (
     RULES,
-    Chosen,
     PartitionCache,
-    choose,
+    PlanChoice,
+    choose_plan,
 )
 from jitla.hops import Hop, Machine
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerUp:
-    """The cheapest plan that was costed and not chosen: which values it keeps in memory, and which not.
+    """The cheapest plan that was costed and not chosen, as the values it stores and those it does not.
 
-    `more` has what it costs beyond the plan chosen, in all and by what it is spent on.
+    `more` is its cost beyond that of the chosen plan, in total and by cause.
     """
 
     keeps: tuple[Hop, ...]
@@ -46,15 +46,15 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True)
 class PlanExplanation:
-    """How a plan was found. Counts are choices of values to keep in memory; `points` of them are open.
+    """How a plan was found. Counts are choices of values to store in memory; `points` values are open.
 
     `costs` are those of the plan's steps. `shares` are the parts of a step's time that its operators take, in
     the order of its body: of computing, and of what they are the first to read, or write. `rules` are the
-    seconds predicted for the plans by rule of thumb.
-    `by_structure`: choices that are no plans of their own because partitions do not depend on each other.
-    `spent`: the search ended before it was through. `free`: what the plan without a limit of memory
-    would cost and take, where that is another one. `open`: values that may be in memory or not, and
-    what the cheapest plan with that one the other way round costs more (NaN: unknown).
+    seconds predicted for the plans of heuristic fusion rules. `by_cost`: choices pruned by a lower bound.
+    `by_structure`: choices that need not be costed because partitions are independent. `spent`: the budget
+    ran out before the end of the search. `unlimited`: cost and peak memory of the plan without a memory
+    limit, if it is another one. `flip_costs`: for every open value, the extra cost of the cheapest plan with
+    the opposite decision (NaN: unknown).
     """
 
     costs: tuple[Cost, ...]
@@ -70,12 +70,12 @@ class PlanExplanation:
     spent: bool
     runner_up: RunnerUp | None
     peak: int
-    free: tuple[float, int] | None = None
-    open: Mapping[Hop, float] = field(default_factory=dict)
+    unlimited: tuple[float, int] | None = None
+    flip_costs: Mapping[Hop, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
-        """What the plan is predicted to take."""
+        """The predicted seconds of the plan."""
         return sum(c.total for c in self.costs)
 
 
@@ -84,105 +84,110 @@ def explain_choice(
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
     stored: Collection[Hop] = (),
 ) -> PlanExplanation:
-    """Return how `plan` was found from the same arguments, and what there was beside it."""
+    """Return how `plan` was found, given the same arguments, and its alternatives."""
 
-    def other(rule: str) -> Chosen:
-        return choose(plan.outputs, layouts, backend_supports, machine, templates, rule, limit, stored)
+    def choose_by(rule: str) -> PlanChoice:
+        return choose_plan(plan.outputs, layouts, backend_supports, machine, templates, rule, limit, stored)
 
-    chosen = other(fusion)
-    prices = chosen.kernels.prices
-    beside = ("cost", *RULES) if chosen.kernels.memo.computed.bit_count() <= MANY else ()
-    rules = {r: _seconds(other(r).plan, prices) for r in beside if r != fusion}
-    costs = tuple(prices.step(s) for s in plan.steps)
-    taken = peak_bytes(plan.steps, plan.outputs, machine.threads, stored)
-    found = chosen.found
-    choices = [1 << len(f.partition.points) for f in found]
-    free = choose(plan.outputs, layouts, backend_supports, machine, templates, fusion).plan if limit else plan
-    free_peak = peak_bytes(free.steps, free.outputs, machine.threads, stored)
-    limited = free_peak > taken
+    chosen = choose_by(fusion)
+    cost_model = chosen.kernels.cost_model
+    other_rules = ("cost", *RULES) if chosen.kernels.memo.computed.bit_count() <= MANY_VALUES else ()
+    rules = {r: _seconds(choose_by(r).plan, cost_model) for r in other_rules if r != fusion}
+    costs = tuple(cost_model.step(s) for s in plan.steps)
+    peak = peak_bytes(plan.steps, plan.outputs, machine.threads, stored)
+    results = chosen.results
+    choices = [1 << len(f.partition.points) for f in results]
+    unlimited = plan
+    if limit:
+        unlimited = choose_plan(
+            plan.outputs, layouts, backend_supports, machine, templates, fusion).plan
+    unlimited_peak = peak_bytes(unlimited.steps, unlimited.outputs, machine.threads, stored)
+    limited = unlimited_peak > peak
     return PlanExplanation(
-        costs, tuple(_shares(s, prices) for s in plan.steps), rules,
+        costs, tuple(_shares(s, cost_model) for s in plan.steps), rules,
         min(_bound(chosen, costs, plan), sum(c.total for c in costs)),
-        partitions=len(found),
-        points=sum(len(f.partition.points) for f in found),
-        costed=sum(f.costed for f in found),
-        by_cost=sum(f.cut_by_cost for f in found),
+        partitions=len(results),
+        points=sum(len(f.partition.points) for f in results),
+        costed=sum(f.costed for f in results),
+        by_cost=sum(f.pruned_by_cost for f in results),
         by_structure=prod(choices) - max(sum(n for n in choices if n > 1), 1),
-        kernels=chosen.kernels.priced,
-        spent=any(f.spent for f in found),
+        kernels=chosen.kernels.evaluated,
+        spent=any(f.budget_exhausted for f in results),
         runner_up=None if limited else _runner_up(chosen),
-        peak=taken,
-        free=(_seconds(free, prices), free_peak) if limited else None,
-        open={} if limited else _turned(chosen))
+        peak=peak,
+        unlimited=(_seconds(unlimited, cost_model), unlimited_peak) if limited else None,
+        flip_costs={} if limited else _flip_costs(chosen))
 
 
 def plan_with_seconds(
     roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
-    stored: Collection[Hop] = (), recall: PartitionCache | None = None,
+    stored: Collection[Hop] = (), partition_cache: PartitionCache | None = None,
 ) -> tuple[Plan, float]:
-    """Return the plan of `roots`, see `plan`, and the seconds that it is predicted to take."""
-    chosen = choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall)
-    return chosen.plan, _seconds(chosen.plan, chosen.kernels.prices)
+    """Return the plan of `roots`, see `plan`, and its predicted seconds."""
+    chosen = choose_plan(
+        roots, layouts, backend_supports, machine, templates, fusion, limit, stored, partition_cache)
+    return chosen.plan, _seconds(chosen.plan, chosen.kernels.cost_model)
 
 
-def _shares(step: Step, prices: CostModel) -> tuple[float, ...]:
-    """Return what part of the time of a step each of its operators takes, by what is predicted of each."""
+def _shares(step: Step, cost_model: CostModel) -> tuple[float, ...]:
+    """Return the predicted part of a step's time that each of its operators takes."""
     if isinstance(step, Call):
         return (1.0,)
     body = step.body
-    taken = {h: prices.work(h) for h in body}
+    seconds = {h: cost_model.work(h) for h in body}
     for hop in step.inputs:
         reader = next((h for h in body if hop in h.inputs), body[0])
-        taken[reader] += prices.reads(hop)
-    for hop in taken.keys() & set(step.outputs):
-        taken[hop] += prices.writes(hop)
-    whole = sum(taken.values())
-    return tuple(taken[h] / whole if whole else 1.0 / len(body) for h in body)
+        seconds[reader] += cost_model.reads(hop)
+    for hop in seconds.keys() & set(step.outputs):
+        seconds[hop] += cost_model.writes(hop)
+    total = sum(seconds.values())
+    return tuple(seconds[h] / total if total else 1.0 / len(body) for h in body)
 
 
-def _seconds(plan: Plan, prices: CostModel) -> float:
-    return sum(prices.step(s).total for s in plan.steps)
+def _seconds(plan: Plan, cost_model: CostModel) -> float:
+    return sum(cost_model.step(s).total for s in plan.steps)
 
 
-def _bound(chosen: Chosen, costs: Sequence[Cost], plan: Plan) -> float:
-    """What no plan goes below: the bounds of all partitions, and what is not in any."""
+def _bound(chosen: PlanChoice, costs: Sequence[Cost], plan: Plan) -> float:
+    """Return a lower bound on the cost of any plan: those of all partitions, and the steps outside of them.
+    """
     inside = 0
-    for f in chosen.found:
+    for f in chosen.results:
         inside |= f.partition.values
     memo = chosen.kernels.memo
-    known = {h for h in memo.hops(inside)}
-    rest = sum(c.total for c, s in zip(costs, plan.steps, strict=True) if not known.intersection(s.outputs))
-    return rest + sum(Search(f.partition, memo, chosen.kernels).least() for f in chosen.found)
+    searched = {h for h in memo.hops(inside)}
+    outside = sum(
+        c.total for c, s in zip(costs, plan.steps, strict=True) if not searched.intersection(s.outputs))
+    return outside + sum(Search(f.partition, memo, chosen.kernels).min_seconds() for f in chosen.results)
 
 
-def _turned(chosen: Chosen) -> dict[Hop, float]:
-    """Return what it costs more to decide otherwise about one value, for every value that is open.
-
-    NaN: finding out would take too long.
-    """
-    memo, more = chosen.kernels.memo, {}
-    for f in chosen.found:
-        search = Search(f.partition, memo, chosen.kernels, chosen.kernels.priced + BUDGET)
+def _flip_costs(chosen: PlanChoice) -> dict[Hop, float]:
+    """Return, for every open value, the extra cost of the opposite decision; NaN beyond the search budget."""
+    memo, costs = chosen.kernels.memo, {}
+    for f in chosen.results:
+        search = Search(f.partition, memo, chosen.kernels, chosen.kernels.evaluated + BUDGET)
         for point in f.partition.points:
-            found = search.within(f.chosen ^ 1 << point)
-            more[next(iter(memo.hops(1 << point)))] = nan if found is None else found[0] - f.seconds
-    return more
+            grouping = search.arrange_within_budget(f.chosen ^ 1 << point)
+            costs[next(iter(memo.hops(1 << point)))] = nan if grouping is None else grouping[0] - f.seconds
+    return costs
 
 
-def _runner_up(chosen: Chosen) -> RunnerUp | None:
+def _runner_up(chosen: PlanChoice) -> RunnerUp | None:
     """Return the second-best choice of the partition where it is closest to the best."""
-    rivals = [(f.second[0] - f.seconds, i) for i, f in enumerate(chosen.found) if f.second is not None]
-    if not rivals:
+    gaps = [(f.second_best[0] - f.seconds, i) for i, f in enumerate(chosen.results)
+            if f.second_best is not None]
+    if not gaps:
         return None
-    more, at = min(rivals)
-    found, memo = chosen.found[at], chosen.kernels.memo
-    assert found.second is not None
-    kept = found.second[1]
-    rival = Search(found.partition, memo, chosen.kernels, chosen.kernels.priced + BUDGET).within(kept)
+    gap, at = min(gaps)
+    result, memo = chosen.results[at], chosen.kernels.memo
+    assert result.second_best is not None
+    stored = result.second_best[1]
+    search = Search(result.partition, memo, chosen.kernels, chosen.kernels.evaluated + BUDGET)
+    rival = search.arrange_within_budget(stored)
     theirs, ours = [
-        [sum(c.cost[k] for c in some if c.cost) for k in range(4)]
-        for some in (rival[1] if rival else found.kernels, found.kernels)]
+        [sum(c.cost[k] for c in kernels if c.cost) for k in range(4)]
+        for kernels in (rival[1] if rival else result.kernels, result.kernels)]
     read, write, compute, launch = (t - o for t, o in zip(theirs, ours, strict=True))
-    return RunnerUp(tuple(memo.hops(kept & ~found.chosen)), tuple(memo.hops(found.chosen & ~kept)),
-                    Cost(read, write, compute, launch, more))
+    return RunnerUp(tuple(memo.hops(stored & ~result.chosen)), tuple(memo.hops(result.chosen & ~stored)),
+                    Cost(read, write, compute, launch, gap))

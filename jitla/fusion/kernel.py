@@ -1,4 +1,4 @@
-"""Plans: kernels, calls, schedules, the records of row kernels, and the protocol of backends."""
+"""Plans and their steps: kernels, NumPy calls, schedules, and the protocol of code generation backends."""
 
 from __future__ import annotations
 
@@ -12,101 +12,103 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, const_value, topo
 
-BLOCK_BYTES = 24 << 10  # of all rows of a block: they stay in the first-level cache
-LEAST_HEIGHT = 8  # rows of a block, however long they are
-TURN_BYTES = 256 << 10  # of all rows of a block, if threads take turns at its end: they stay in the second
-TURNS = 8  # such blocks at least, for threads to share
-WIDE_BYTES = 192 << 10  # of all rows of a block that meet a wide matrix: they stay in the second level
-WIDE_ROWS = 256  # of such a block; a fourth of all rows at most, for threads to share
-TALL_BYTES = 256 << 10  # of all rows of a block with a matrix that lies column by column: so do these
-TALL_ROWS = 128, 4096  # of such a block
-LONG_BYTES, LONG_ROWS = 4 << 20, 96  # of long rows: so many of them, while they stay in the third
-WIDE_LEAST = 16  # rows that a panel of the matrix has to meet
-PACKED_BYTES = 768 << 10  # of all rows of such a block, if panels are made once: lower ones do, too
-PACKED_ROWS = 4 * WIDE_LEAST  # from so many rows on a matrix is copied into panels once,
-MAX_PANELS = 32 << 20  # if these take no more bytes
-PANEL_BYTES = 192  # of a panel's rows at most
-WINDOWS, LEAST_WINDOWS = 16, 8  # blocks for threads to share, where rows are many; of fewer there is no use
-MOST_KEPT = 8 << 20  # bytes that lie between stages: more is no longer near
-WINDOW_BYTES = 512 << 10  # of all rows of a block with a window that slides: they stay in the second level
-MAX_UNITS = 64  # so many partial results at most, whatever the number of threads
-UNIT_BYTES = 256 << 10  # of all rows of a unit at least,
-SHARE = 8  # and so many times what a unit adds up or copies before it begins
-MIN_STREAMED_BYTES = 32 << 20  # results this large are written around the caches
+BLOCK_BYTES = 24 << 10  # of all rows of a block: stays in the first-level cache
+MIN_BLOCK_ROWS = 8  # of a block, however long its rows are
+ORDERED_BLOCK_BYTES = 256 << 10  # of a block whose rows are reduced in order: stays in the second-level cache
+MIN_ORDERED_BLOCKS = 8  # of that kind, for threads to share
+WIDE_BLOCK_BYTES = 192 << 10  # of a block that is multiplied with a wide matrix: second-level cache
+MAX_WIDE_BLOCK_ROWS = 256  # of such a block, which also has at most a fourth of all rows
+COLUMNWISE_BLOCK_BYTES = 256 << 10  # of a block with a matrix stored by columns: second-level cache
+COLUMNWISE_BLOCK_ROWS = 128, 4096  # least and most of such a block
+LONG_ROWS_BLOCK_BYTES, MAX_LONG_ROWS = 4 << 20, 96  # of a wide block of long rows: third-level cache
+MIN_WIDE_BLOCK_ROWS = 16  # rows that each panel of the matrix is used for
+PACKED_BLOCK_BYTES = 768 << 10  # of a wide block whose panels are packed once
+MIN_PACKED_ROWS = 4 * MIN_WIDE_BLOCK_ROWS  # from which a matrix is packed into panels once
+MAX_PANELS_BYTES = 32 << 20  # of all panels that are packed once
+MAX_PANEL_ROW_BYTES = 192
+WINDOW_BLOCKS, MIN_WINDOW_BLOCKS = 16, 8  # for threads to share; with fewer a window does not pay
+MAX_CARRIED_BYTES = 8 << 20  # between the stages of a window: more does not stay in a cache
+WINDOW_BLOCK_BYTES = 512 << 10  # of a block of a sliding window: stays in the second-level cache
+MAX_UNITS = 64  # of work, each with its partial results, whatever the number of threads
+MIN_UNIT_BYTES = 256 << 10  # of all rows of a unit,
+MIN_BYTES_PER_PRIVATE_BYTE = 8  # and for each byte that a unit initialises and combines
+MIN_STREAMED_BYTES = 32 << 20  # of a result that is written with non-temporal stores
 
-#: What a stage's operand is: `OPERAND` of the row kernel number `value`, which moves `step` bytes per
-#: block of rows (scalars and what all rows read move 0), from byte `other` on; `SCRATCH`, `value` bytes
-#: into the thread's memory; `PARTIAL`, what the unit has added up of result number `value`, at `other`
-#: of its partial results; `SHARED`, `value` bytes into memory that all threads read.
+#: Kinds of stage operands. `OPERAND`: number `value` of the row kernel, from byte `other` on, advancing by
+#: `step` bytes per block (0 for scalars and what all rows read). `SCRATCH`: byte `value` of the thread's
+#: memory. `PARTIAL`: the unit's partial result number `value`, at byte `other`. `SHARED`: byte `value` of the
+#: memory that all threads read.
 OPERAND, SCRATCH, PARTIAL, SHARED = range(4)
-#: When a stage is run: on every block of rows, on the first one of every unit, once by one of the threads,
-#: before all others.
+#: When a stage is run: on every block of rows, on the first one of every unit, or once, before all blocks.
 EVERY_BLOCK, FIRST_BLOCK, BEFORE_BLOCKS = range(3)
-FROM_PANELS, PACK_ONLY = 1, 2  # what is done with panels
+FROM_PANELS, PACK_ONLY = 1, 2  # values of `Tile.panels`
 
 
 def panel_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
-    """Return the bytes that a matrix takes in panels at most, the last of which may not be full."""
+    """Return an upper bound on the bytes of a matrix packed into panels, the last of which may be partial."""
     depth, columns = matrix
-    return depth * (columns * itemsize + PANEL_BYTES) + 2 * PANEL_BYTES
+    return depth * (columns * itemsize + MAX_PANEL_ROW_BYTES) + 2 * MAX_PANEL_ROW_BYTES
 
 
 def is_packed_once(rows: int, nbytes: int) -> bool:
-    """Tell whether matrices that all of `rows` rows meet are copied into panels, of so many bytes, once."""
-    return 0 < nbytes <= MAX_PANELS and rows >= PACKED_ROWS
+    """Return whether a matrix that `rows` rows are multiplied with is packed into `nbytes` of panels once."""
+    return 0 < nbytes <= MAX_PANELS_BYTES and rows >= MIN_PACKED_ROWS
 
 
 def block_height(
-    row_bytes: int, rows: int, wide: bool = False, turns: bool = False, packed: bool = False,
+    row_bytes: int, rows: int, wide: bool = False, ordered: bool = False, packed: bool = False,
     columnwise: bool = False,
 ) -> int:
-    """Return how many of `rows` rows, of so many bytes in all values together, make a block.
+    """Return the number of rows in a block, out of `rows` rows of `row_bytes` bytes in all values together.
 
-    It is `wide` if its rows meet more vectors than stay in registers, all of them `packed` if these lie in
-    panels; with `turns` blocks are added up one after the other; `columnwise` if a matrix lies so.
+    `wide`: rows are multiplied with more vectors than stay in registers; `packed`: all of those are in
+    panels. `ordered`: blocks are added to a result in row order. `columnwise`: a matrix is stored column by
+    column.
     """
-    height = max(BLOCK_BYTES // max(row_bytes, 1), LEAST_HEIGHT)
-    if turns:
-        height = max(min(TURN_BYTES // max(row_bytes, 1), rows // TURNS), height)
+    height = max(BLOCK_BYTES // max(row_bytes, 1), MIN_BLOCK_ROWS)
+    if ordered:
+        height = max(min(ORDERED_BLOCK_BYTES // max(row_bytes, 1), rows // MIN_ORDERED_BLOCKS), height)
     if columnwise:
-        height = min(max(TALL_BYTES // max(row_bytes, 1), TALL_ROWS[0]), TALL_ROWS[1])
+        least, most = COLUMNWISE_BLOCK_ROWS
+        height = min(max(COLUMNWISE_BLOCK_BYTES // max(row_bytes, 1), least), most)
     if wide:
-        long = min(LONG_BYTES // max(row_bytes, 1), LONG_ROWS)
-        height = max(WIDE_BYTES // max(row_bytes, 1), long, WIDE_LEAST)
+        long = min(LONG_ROWS_BLOCK_BYTES // max(row_bytes, 1), MAX_LONG_ROWS)
+        height = max(WIDE_BLOCK_BYTES // max(row_bytes, 1), long, MIN_WIDE_BLOCK_ROWS)
         if packed:
-            height = max(PACKED_BYTES // max(row_bytes, 1), WIDE_LEAST)
-        height = min(height, WIDE_ROWS, max(rows // 4, WIDE_LEAST))
-    return min((height + LEAST_HEIGHT // 2) // LEAST_HEIGHT * LEAST_HEIGHT, rows)
+            height = max(PACKED_BLOCK_BYTES // max(row_bytes, 1), MIN_WIDE_BLOCK_ROWS)
+        height = min(height, MAX_WIDE_BLOCK_ROWS, max(rows // 4, MIN_WIDE_BLOCK_ROWS))
+    return min((height + MIN_BLOCK_ROWS // 2) // MIN_BLOCK_ROWS * MIN_BLOCK_ROWS, rows)
 
 
 def window_height(row_bytes: int, rows: int, ahead: int) -> int:
-    """Return how many of `rows` rows make a block whose stages are read up to `ahead` rows further on."""
-    height = WINDOW_BYTES // max(row_bytes, 1)
-    if row_bytes * rows > WINDOW_BYTES:
-        height = min(height, rows // WINDOWS)
-    least = LEAST_HEIGHT if row_bytes <= WINDOW_BYTES else 1
-    return min(max(height & -LEAST_HEIGHT, least, 2 * ahead), rows)
+    """Return the number of rows in a block whose stages read up to `ahead` rows beyond it."""
+    height = WINDOW_BLOCK_BYTES // max(row_bytes, 1)
+    if row_bytes * rows > WINDOW_BLOCK_BYTES:
+        height = min(height, rows // WINDOW_BLOCKS)
+    least = MIN_BLOCK_ROWS if row_bytes <= WINDOW_BLOCK_BYTES else 1
+    return min(max(height & -MIN_BLOCK_ROWS, least, 2 * ahead), rows)
 
 
-def has_windows(row_bytes: int, kept_bytes: int, rows: int, ahead: int) -> bool:
-    """Tell whether rows are many enough to be shared out in such blocks, and what a block keeps is small."""
+def is_window_profitable(row_bytes: int, carried_bytes: int, rows: int, ahead: int) -> bool:
+    """Return whether there are rows enough for all threads, and those carried between blocks fit a cache."""
     height = window_height(row_bytes, rows, ahead)
-    shared = row_bytes * rows <= WINDOW_BYTES or rows >= LEAST_WINDOWS * height
-    return shared and kept_bytes * (height + ahead) <= MOST_KEPT
+    shared = row_bytes * rows <= WINDOW_BLOCK_BYTES or rows >= MIN_WINDOW_BLOCKS * height
+    return shared and carried_bytes * (height + ahead) <= MAX_CARRIED_BYTES
 
 
-def blocks_per_unit(blocks: int, block_bytes: int, aside: int) -> int:
-    """Return how many blocks make a unit, which adds up or copies `aside` bytes of its own.
+def blocks_per_unit(blocks: int, block_bytes: int, private_bytes: int) -> int:
+    """Return the number of blocks in a unit of work that reduces into, or copies, `private_bytes` of its own.
 
-    Units are nearly alike, so that threads end together. It must not depend on the number of threads.
+    Units have nearly equal sizes, so that threads end together. The result must not depend on the number of
+    threads: partial results are combined per unit.
     """
-    least = max(UNIT_BYTES, SHARE * aside) // block_bytes
+    least = max(MIN_UNIT_BYTES, MIN_BYTES_PER_PRIVATE_BYTE * private_bytes) // block_bytes
     units = -(-blocks // min(max(-(-blocks // MAX_UNITS), least, 1), blocks))
     return -(-blocks // units)
 
 
 class StageOperand(NamedTuple):
-    """Where a stage finds one of its operands."""
+    """The address of one operand of a stage: its kind and an offset, see `OPERAND`."""
 
     kind: int
     value: int
@@ -115,24 +117,26 @@ class StageOperand(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A kernel on one block of rows: its block for whole ones, for the last one, and its operands.
+    """A kernel on one block of rows: argument blocks for full blocks and for the last one, and its operands.
 
-    `once` says when it is run: those that are run before all others come first. With `first`, its block for
-    the first rows of all, it goes on from what earlier rows came to: it is run in turn, as all behind it are.
+    `when` is one of `EVERY_BLOCK`, `FIRST_BLOCK`, `BEFORE_BLOCKS`; stages of the last kind come first.
+    `first` is the argument block for the first rows of all, if the stage continues a reduction in row order:
+    then it and all stages behind it are run in the order of the blocks.
     """
 
     whole: bytes
     last: bytes
     places: tuple[StageOperand, ...]
-    once: int = EVERY_BLOCK
+    when: int = EVERY_BLOCK
     first: bytes = b""
 
 
 class Combine(NamedTuple):
-    """A result added up over rows, of `size` bytes: a unit's begins with zeros, at `offset` of its own.
+    """The reduction of one result of `size` bytes over the partial results of all units.
 
-    `block` is the kernel ``operand = operand + partial``, which makes one of all units'. Of a square
-    of so many `mirrored` rows only what is on and above the diagonal is added up; the rest is the same.
+    A unit's partial result starts as zeros, at `offset` of its partial results. `block` is the argument block
+    of the kernel ``operand = operand + partial``. Of a symmetric result with `mirrored` rows only the
+    diagonal and the triangle above are added up; the other is copied from it.
     """
 
     block: bytes
@@ -144,9 +148,10 @@ class Combine(NamedTuple):
 
 
 class EntryShares(NamedTuple):
-    """Operand number `starts` - 1, of so many bytes each, says where the entries of `rows` rows begin.
+    """How rows of a compressed matrix are shared out, so that units have about as many entries.
 
-    Units of blocks of `height` rows have about as many entries; 0 if there are none.
+    Operand number `starts` - 1, of `itemsize` bytes an element, holds where the entries of `rows` rows begin;
+    0 if there is none. Units consist of blocks of `height` rows.
     """
 
     starts: int = 0
@@ -156,34 +161,36 @@ class EntryShares(NamedTuple):
 
 
 class Blocking(NamedTuple):
-    """How rows are shared out: blocks of rows, how many make a unit, memory slots and their bytes.
+    """How rows are divided into blocks and units, and the memory that threads need.
 
-    `spare` is where in a slot the stages' own scratch memory begins. All threads have `shared` bytes.
+    There are `slots` slots of `slot_bytes`, one for each running thread; the stages' own scratch memory
+    begins at `scratch_offset` of a slot. A unit has `partial_bytes` of partial results. All threads share
+    `shared_bytes`.
     """
 
     blocks: int
     per_unit: int
     slots: int
-    room: int
-    spare: int
-    part: int
-    shared: int = 0
+    slot_bytes: int
+    scratch_offset: int
+    partial_bytes: int
+    shared_bytes: int = 0
     shares: EntryShares = EntryShares()
 
     @property
     def units(self) -> int:
-        """Number of units."""
+        """The number of units of work."""
         return -(-self.blocks // self.per_unit)
 
 
 class Tile(NamedTuple):
-    """A product of a block of rows with a matrix: sizes, and bytes between neighbours.
+    """A product of a block of rows with a matrix: sizes, and byte strides.
 
-    Of the rows `step` and `along` them, of the matrix `down` and `across`, and between rows of results,
-    whose columns lie in one run. With `adds` results are added to what is there; with `upper` those far
-    below the diagonal are left out. If `panels` is `FROM_PANELS`, the columns of the matrix lie in
-    panels, one behind the other; if it is `PACK_ONLY`, only these are made, where the results would lie.
-    A `cold` matrix lies in memory, not in the cache.
+    `step` is the stride between rows and `along` the one within a row, `down` and `across` are those of the
+    matrix, `apart` is the one between rows of the result, whose rows are contiguous. `adds`: add to the
+    result. `upper`: skip what is far below the diagonal. `panels`: `FROM_PANELS` if the columns of the matrix
+    are packed in panels, one behind the other; `PACK_ONLY` to pack them to where the result would be. `cold`:
+    the matrix is in memory, not in the cache.
     """
 
     rows: int
@@ -201,7 +208,8 @@ class Tile(NamedTuple):
 
 
 class SparseProduct(NamedTuple):
-    """A product of compressed rows: how many, their columns, `total` entries, `depth` vectors at once."""
+    """Sizes of a product of compressed rows: rows, columns, entries in `total`, and `depth` vectors at once.
+    """
 
     rows: int
     width: int
@@ -210,10 +218,10 @@ class SparseProduct(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Products of small matrices, m times k elements with k times n: `outer` times `inner` pairs.
+    """Sizes and byte strides of products of small matrices, m x k times k x n: `outer` x `inner` pairs.
 
-    Bytes between neighbours of the `left` ones, and of the `right` ones: from pair to pair, outer and
-    inner, from row to row, and from column to column. Results lie one behind the other.
+    `left` and `right` are the strides of the operands from pair to pair (outer, inner), from row to row and
+    from column to column. Results are contiguous.
     """
 
     outer: int
@@ -223,26 +231,26 @@ class Pairs(NamedTuple):
     right: tuple[int, int, int, int]
 
 
-MAX_NARROW_COLUMNS = 63  # vectors that rows are multiplied with at once; more are met in panels
+MAX_NARROW_COLUMNS = 63  # vectors that rows are multiplied with at once; more are packed in panels
 
-# Elements of rows that share vectors with rows beside them: of sums, cells that call functions, others.
-SHORT, SHORT_OF_FUNCTIONS, SHORT_OF_CELLS = 7, 31, 3
-ARG_REDUCTIONS = ("argmin", "argmax")  # forms of products that find where rows have their extremes
+# Row lengths up to which several rows share a vector: of sums, of cells that call functions, of other cells.
+MAX_SHORT_SUM, MAX_SHORT_FUNCTION, MAX_SHORT_CELL = 7, 31, 3
+ARG_REDUCTIONS = ("argmin", "argmax")  # also forms of products: the index of every row's extreme
 PAIRS = "pairs"  # the form of products of stacks of small matrices
-#: Products of compressed rows and their forms; operands: entries, columns, where rows begin, vector.
+#: Forms of products of compressed rows; operands: entries, column indices, row starts, vector.
 COMPRESSED_FORMS = {"csr_vector": "dot", "csr_product": "dot", "csr_transposed_vector": "sum",
               "csr_transposed_product": "sum"}
 COLUMNWISE_PREFIX = "upright-"  # prefix of the forms of products whose rows are stored column by column
-ROWWISE_FORMS = ("scan", "join", *ARG_REDUCTIONS)  # those that make rows of rows, without a vector
+ROWWISE_FORMS = ("scan", "join", *ARG_REDUCTIONS)  # without a vector: every row is mapped on its own
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """A loop over `shape` that reads `inputs`, evaluates `body` in order and stores `outputs`.
 
-    `body` holds cell hops of exactly `shape` and aggregates of them; aggregates are outputs and are
-    not read inside the kernel. `inputs` are broadcast to `shape`, except `gather_tables`. `template` is
-    "Cell" when no output is an aggregate, else "MAgg"; "Tally" if all are sums by label.
+    `body` holds cell hops of exactly `shape` and aggregates of them; aggregates are outputs and are not read
+    inside the kernel. `inputs` are broadcast to `shape`, except `gather_tables`. `template` is "Cell" when no
+    output is an aggregate, "Tally" if all are sums by label, else "MAgg".
     """
 
     template: str
@@ -253,7 +261,7 @@ class Kernel:
 
 
 def gather_tables(body: Iterable[Hop]) -> frozenset[Hop]:
-    """Return the operands of `body` that are no arrays over its space: elements anywhere may be read."""
+    """Return the operands of `body` that are indexed by value instead of iterated over."""
     return frozenset(h.inputs[0] for h in body if h.op.kind is Kind.TAKE)
 
 
@@ -263,13 +271,13 @@ def data_inputs(hop: Hop) -> tuple[Hop, ...]:
 
 
 def reduces_rows(hop: Hop) -> bool:
-    """Tell whether `hop` is an aggregate in which rows meet."""
+    """Return whether `hop` is an aggregate over axis 0."""
     return hop.op.kind is Kind.AGG and 0 in hop.attr("axis")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One NumPy call: `hop.op.ref(*hop.inputs, **hop.attrs)`; `reason` says why it is no kernel."""
+    """One NumPy call: `hop.op.ref(*hop.inputs, **hop.attrs)`; `reason` says why it is not in a kernel."""
 
     hop: Hop
     reason: str = ""
@@ -281,7 +289,7 @@ class Call:
 
     @property
     def outputs(self) -> tuple[Hop, ...]:
-        """The one value the call makes."""
+        """The one value the call produces."""
         return (self.hop,)
 
 
@@ -289,22 +297,22 @@ class Call:
 class Product:
     """A product as one loop over the rows of a matrix, part of a `RowKernel`.
 
-    `form` "dot": one result per row, its elements times `vector` added up. "sum": the rows, each
-    times its element of `vector`, added up. "scan": the running sums of every row; there is no vector,
-    the matrix stands for it. "join": the rows of all operands side by side, copied one operand after
-    the other. "argmin", "argmax": where every row has its extreme, an index each. `matrix` is the
-    value whose rows are meant; it lies in memory as they do, or with its axes exchanged (`turned`).
-    `vector` may be several, the columns of a narrow matrix: then "dot" makes a row of results per row,
-    "sum" a row per column of the matrix. "pairs": every matrix of a stack times one of another stack, or
-    the same for all; "rows" are then the matrices along the first axis. Of a `compressed` matrix, `matrix`
-    is the vector of its entries. With `columnwise` neighbours in a column are neighbours in memory, not
-    those in a row: blocks of rows are walked column by column.
+    Forms: "dot": one result per row, the inner product with `vector`. "sum": the sum of all rows, each
+    weighted by its element of `vector`. "scan": running sums within every row. "join": rows of all operands
+    side by side. "argmin", "argmax": the index of the extreme of every row. "pairs": every matrix of a stack
+    times one of another stack, or the same one for all; "rows" are then the matrices along the first axis.
+    Forms without a vector have the matrix in its place.
+
+    `matrix` is the value whose rows are iterated over, with its axes exchanged if `transposed`. `vector` may
+    be several, the columns of a narrow matrix: then "dot" yields a row of results per row, "sum" a row per
+    column of the matrix. If `compressed`, `matrix` is the vector of the entries. `columnwise`: the matrix is
+    contiguous along columns, so blocks of rows are read column by column.
     """
 
     form: str
     hop: Hop
     matrix: Hop
-    turned: bool
+    transposed: bool
     vector: Hop
     columnwise: bool = False
 
@@ -317,23 +325,23 @@ class Product:
 
     @property
     def compressed(self) -> bool:
-        """Whether only some elements of the matrix are there, row by row."""
+        """Whether the matrix is sparse, in compressed rows."""
         return self.hop.op.name in COMPRESSED_FORMS
 
     @property
     def columns(self) -> int:
-        """With how many vectors rows are multiplied."""
+        """The number of vectors that rows are multiplied with."""
         shape = self.vector.meta.shape if self.form not in (*ROWWISE_FORMS, PAIRS) else ()
         return shape[1] if len(shape) > 1 else 1
 
     @property
     def wide(self) -> bool:
-        """Whether rows meet the vectors in panels, as these do not stay in the cache."""
+        """Whether the vectors are packed in panels, as they do not stay in the cache."""
         return self.columns > MAX_NARROW_COLUMNS and not self.compressed
 
     @property
     def outputs(self) -> tuple[Hop, ...]:
-        """The one value it makes."""
+        """The one value the loop produces."""
         return (self.hop,)
 
 
@@ -341,9 +349,8 @@ class Product:
 class RowKernel:
     """Loops that are run one after the other on blocks of rows, so that rows are read once.
 
-    `axes` says for every input along which of its axes the rows lie, None where all blocks read all
-    of it. `views` are made by no loop: each is its operand with axes of length 1 put in. `rows` is
-    the number of rows.
+    `axes` has for every input the axis its rows are along, None if every block reads all of it. `views` are
+    computed by no loop: each is its operand with axes of length 1 inserted.
     """
 
     rows: int
@@ -355,7 +362,7 @@ class RowKernel:
 
     @property
     def template(self) -> str:
-        """Name of the template: "Outer" if rows meet a wide matrix."""
+        """Name of the template: "Outer" if rows are multiplied with a wide matrix, else "Row"."""
         wide = any(isinstance(s, Product) and s.wide for s in self.stages)
         return "Outer" if wide else "Row"
 
@@ -365,42 +372,43 @@ class RowKernel:
         return tuple(h for s in self.stages for h in (s.body if isinstance(s, Kernel) else s.outputs))
 
     @property
-    def in_turn(self) -> tuple[Hop, ...]:
+    def ordered_outputs(self) -> tuple[Hop, ...]:
         """Results to which all rows are added in their order, block after block.
 
-        Beside a wide product they are sums of every block's, and totals always are.
+        None beside a wide product: sums are then sums of the blocks' partial sums, as totals always are.
         """
-        found = tuple(h for h in self.outputs if reduces_rows(h) and h.meta.size > 1)
-        return () if self.template == "Outer" else found
+        reductions = tuple(h for h in self.outputs if reduces_rows(h) and h.meta.size > 1)
+        return () if self.template == "Outer" else reductions
 
     @property
     def columnwise(self) -> bool:
-        """Whether a matrix of which blocks of rows are read lies column by column."""
+        """Whether a matrix of which blocks of rows are read is stored column by column."""
         return any(isinstance(s, Product) and s.columnwise for s in self.stages)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The largest space that a loop runs over."""
-        spaces = [s.shape if isinstance(s, Kernel) else _space(s) for s in self.stages]
+        """The largest iteration space of a stage."""
+        spaces = [s.shape if isinstance(s, Kernel) else _iteration_space(s) for s in self.stages]
         return max(spaces, key=prod)
 
 
-def _space(product: Product) -> tuple[int, ...]:
+def _iteration_space(product: Product) -> tuple[int, ...]:
+    """Return the iteration space of the loop nest of a product."""
     if product.form == PAIRS:
         return product.hop.meta.shape
     if product.compressed:
         return product.hop.meta.shape if product.form == "dot" else product.vector.meta.shape
     shape = product.matrix.meta.shape
-    return shape[::-1] if product.turned else shape
+    return shape[::-1] if product.transposed else shape
 
 
 @dataclass(frozen=True, slots=True)
 class WindowKernel:
-    """Cells that are run one after the other on blocks of rows, and read each other's some rows further on.
+    """Stencil stages that are run one after the other on blocks of rows, with overlapping reads between them.
 
-    `views` are slices of what stages make. To every row of the results belong as many of a stage as `rates`
-    say. A stage over more rows than those begins with the ones that the later stages read beyond theirs, and
-    keeps as many from block to block. `axes` are those of a `RowKernel`.
+    `views` are slices of intermediate values. Every row of the results needs as many rows of a stage as its
+    entry in `rates` says. A stage over more rows than that begins with the rows that later stages read beyond
+    their own, and carries as many from block to block. `axes` are those of a `RowKernel`.
     """
 
     rows: int
@@ -423,24 +431,24 @@ class WindowKernel:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The space of the results."""
+        """The iteration space of the results."""
         return self.stages[-1].shape
 
     @property
-    def inner(self) -> tuple[Hop, ...]:
-        """What stages make for later ones."""
+    def intermediates(self) -> tuple[Hop, ...]:
+        """The values that one stage computes for a later one."""
         return tuple(h for s in self.stages[:-1] for h in s.outputs)
 
     @property
-    def rate(self) -> dict[Hop, int]:
-        """The rows of every value that belong to one of the results."""
+    def rows_per_result(self) -> dict[Hop, int]:
+        """The number of rows of every value that one row of the results needs."""
         found: dict[Hop, int] = {}
-        for stage, rate in zip(self.stages, self.rates, strict=True):
-            found |= {h: max(rate, found.get(h, 0)) for h in (*stage.inputs, *stage.outputs)}
+        for stage, rows_per_result in zip(self.stages, self.rates, strict=True):
+            found |= {h: max(rows_per_result, found.get(h, 0)) for h in (*stage.inputs, *stage.outputs)}
         return found
 
-    def ahead(self, resize: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple) -> int:
-        """Return how many rows more than belong to the results a stage makes at most."""
+    def lookahead_rows(self, resize: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple) -> int:
+        """Return the largest number of rows that a stage computes beyond those of the results."""
         rows = resize(self.shape)[0]
         return max(resize(s.shape)[0] - n * rows for s, n in zip(self.stages, self.rates, strict=True))
 
@@ -450,7 +458,7 @@ Step = Kernel | RowKernel | WindowKernel | Call
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Steps in execution order; `outputs` are the roots, in the order asked for."""
+    """Steps in execution order; `outputs` are the roots, in the order of the request."""
 
     steps: tuple[Step, ...]
     outputs: tuple[Hop, ...]
@@ -460,9 +468,9 @@ class Plan:
 class Schedule:
     """How a kernel is run: `threads` (0 = all), `unroll` vectors per step, `nontemporal` output stores.
 
-    With `delayed` stores its one result may overwrite what it is computed from elsewhere, as far as the
-    geometry says. `crosswise`: rows may be so short that several of them are to fill a vector. Vectors have
-    one in `part` of the processor's lanes; memory is asked for `ahead` bytes early, 0: as is usual.
+    `delayed`: the one result may overwrite an operand, as stores lag behind loads by a distance that the
+    geometry gives. `crosswise`: rows may be so short that several of them fill a vector. `part`: vectors use
+    one in `part` of the processor's lanes. `ahead`: prefetch distance in bytes, 0 for the default.
     """
 
     threads: int = 0
@@ -478,17 +486,17 @@ class Schedule:
 class Form:
     """The layout variant a kernel is compiled for, after merging dimensions.
 
-    `mode`: "cell" (no aggregate), "full" (aggregate over everything, by the flat index),
-    "rows" (aggregate over the last dimension, one result per row), "cols" (aggregate over the
-    first dimension), "tally" (sums by label). `ndim` counts merged dimensions. `inner` has one letter
-    per array operand (array inputs, then array outputs, in kernel order): "c" contiguous in the last
-    dimension, "b" broadcast there (stride 0), "s" any other stride, "t" a table, as results of a "tally"
-    are; in the geometry the strides of these are how many elements they have.
+    `mode`: "cell" (no aggregate), "full" (aggregate over everything, by the flat index), "rows" (aggregate
+    over the last dimension, one result per row), "cols" (aggregate over the first dimension), "tally" (sums
+    by label). `ndim` counts merged dimensions. `inner` has one letter per array operand (array inputs, then
+    array outputs, in kernel order): "c" contiguous in the last dimension, "b" broadcast there (stride 0), "s"
+    any other stride, "t" a table, such as the results of a "tally"; the geometry has the number of their
+    elements as strides.
 
-    "full" with all arrays in flat order has one dimension and the letters "c", aggregates "b". Else
-    the dimensions are those that all arrays agree on, and an array has "f" if it lies in flat order
-    (all results do), "r" if it is one row of contiguous elements, the same all over (stride 0
-    in every dimension but the last), or "c", "b", "s" as above, with any strides further out.
+    "full" with all arrays in flat order has one dimension and the letters "c", aggregates "b". Else the
+    dimensions are those that all arrays agree on, and an array has "f" if it is in flat order (all results
+    are), "r" if it is one row of contiguous elements that is repeated (stride 0 in every dimension but the
+    last), or "c", "b", "s" as above, with any strides further out.
     """
 
     mode: str
@@ -497,23 +505,23 @@ class Form:
 
 
 def crosswise_limit(kernel: Kernel, form: Form) -> int:
-    """Return up to how many elements of a row are computed together with those of the rows beside it.
+    """Return the greatest row length for which elements of several rows are to fill one vector; 0 for never.
 
-    So many fill no vector, or leave a part of one over: that costs most where functions take long.
+    Shorter rows fill no vector, or leave a remainder, which costs most where functions take long.
     """
     if form.ndim < 2 or form.mode not in ("cell", "rows"):
         return 0
     if form.mode == "rows":
-        return SHORT
-    return SHORT_OF_FUNCTIONS if any(h.op.transcendental for h in kernel.body) else SHORT_OF_CELLS
+        return MAX_SHORT_SUM
+    return MAX_SHORT_FUNCTION if any(h.op.transcendental for h in kernel.body) else MAX_SHORT_CELL
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Sizes and byte strides of one binding: `dims`, and per array operand its strides over them.
+    """Sizes and byte strides of one binding: `dims`, and for each array operand its strides over them.
 
-    If stores are delayed: what an element is computed from lies at most `apart` bytes from it, as far as
-    it is overwritten.
+    `apart` is for delayed stores: the greatest distance in bytes between an element and the operands it
+    overwrites.
     """
 
     dims: tuple[int, ...]
@@ -526,33 +534,35 @@ class Executable(Protocol):
 
     @property
     def text(self) -> str:
-        """What it was compiled from."""
+        """The source text it was compiled from."""
         ...
 
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
-        """Argument block for `launch`, everything filled in but the operands.
+        """Return the argument block for `launch`, complete but for the operands.
 
-        With `more` results hold what earlier rows came to, and those of a form "cols" are added to it.
+        With `more` results hold a partial reduction of earlier rows, and those of a form "cols" are added to
+        it.
         """
         ...
 
     def scratch(self, geometry: Geometry) -> int:
-        """Bytes that a run takes beside its results."""
+        """Return the bytes of scratch memory that a run needs beside its results."""
         ...
 
 
 class Backend(Protocol):
-    """Something that can run kernels."""
+    """The protocol of code generators."""
 
     name: str
     templates: tuple[str, ...]
 
     def supports(self, hop: Hop) -> str | None:
-        """None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason why not."""
+        """Return None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason why not.
+        """
         ...
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:
-        """Machine code for `kernel` in layout `form`, from the cache where possible."""
+        """Return machine code for `kernel` in layout `form`, from the cache where possible."""
         ...
 
     def nest(self, nest: Any, threads: int, *, steps: Mapping[str, tuple[int, ...]]) -> Any:
@@ -563,46 +573,49 @@ class Backend(Protocol):
         ...
 
     def assembly(self, text: str) -> str:
-        """Return the assembly language that the text of an executable is compiled to."""
+        """Return the assembly language that the source text of an executable is compiled to."""
         ...
 
     def product(
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
-        """Return what makes the argument block of a product: of rows, their length, bytes apart.
+        """Return a function that builds the argument block of a product.
 
-        With what the matrix is multiplied has `columns`, and rows that are the last number of bytes
-        apart. The form "pack" copies rows of `columns` that lie anyhow into one run: of these, their
-        length, and the bytes between rows and between columns.
+        Its arguments are the number of rows, their length and two byte strides. The other operand has
+        `columns`, and rows that are the last stride apart. The form "pack" copies strided rows of `columns`
+        elements into contiguous memory: its strides are those between rows and between columns.
         """
         ...
 
     def wide(self, dtype: np.dtype, fetches: bool = False) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix.
+        """Return a function that builds the argument block of a product with a wide matrix.
 
-        If it `fetches`, rows come from memory, and are asked for before they are needed.
+        `fetches`: rows come from memory and are prefetched.
         """
         ...
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
-        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        """Return a function that builds the argument block of products of small matrices like `pairs`."""
         ...
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
     ) -> Callable[[SparseProduct], bytes]:
-        """Return what makes the argument block of a product over compressed rows with so many `columns`."""
+        """Return a function that builds the argument block of a product of compressed rows.
+
+        They are multiplied with `columns` vectors.
+        """
         ...
 
     def stored(self, threads: int) -> Any:
-        """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
+        """Return the operators on stored positions, on up to `threads` threads; 0 for the default number."""
         ...
 
     def rows(
         self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
         combines: Sequence[Combine], cut: Blocking, threads: int, nanoseconds: float,
     ) -> bytes:
-        """Argument block for `launch` that runs stages on blocks of rows.
+        """Return the argument block for `launch` that runs stages on blocks of rows.
 
         `scalars` are the dtypes of the scalars among the operands, None for arrays.
         """
@@ -610,7 +623,7 @@ class Backend(Protocol):
 
     @property
     def launch(self) -> Callable[..., int]:
-        """`launch(template, *operands)`: run a kernel on ndarrays and scalars; the flags it raised."""
+        """`launch(template, *operands)`: run a kernel on ndarrays and scalars, return the FP flags raised."""
         ...
 
 
@@ -625,23 +638,23 @@ def structure(plan: Plan) -> dict[str, int]:
 
 
 def structure_key(kernel: Kernel) -> Key:
-    """Return what the code of `kernel` depends on besides form and schedule: no size is in it."""
+    """Return a key of all that the code of `kernel` depends on besides form and schedule, without sizes."""
     number: dict[Hop, int] = {}
-    words: list[Any] = [kernel.template]
+    key: list[Any] = [kernel.template]
     for hop in kernel.inputs:
         number[hop] = len(number)
         kind = hop.attr("bits") if hop.op.name == "const" else hop.meta.shape == ()
-        words.append((kind, hop.meta.dtype.str))
+        key.append((kind, hop.meta.dtype.str))
     for hop in kernel.body:
         number[hop] = len(number)
         attrs = () if hop.op.kind is Kind.AGG else tuple((k, str(v)) for k, v in hop.attrs)
-        words.append((hop.op.name, hop.meta.dtype.str, attrs, tuple(number[i] for i in hop.inputs)))
-    words.append(tuple(number[h] for h in kernel.outputs))
-    return tuple(words)
+        key.append((hop.op.name, hop.meta.dtype.str, attrs, tuple(number[i] for i in hop.inputs)))
+    key.append(tuple(number[h] for h in kernel.outputs))
+    return tuple(key)
 
 
 def format_plan(plan: Plan) -> str:
-    """Write `plan` down: one line per step, the body of each kernel indented below it."""
+    """Return `plan` as text: one line per step, the body of each kernel indented below it."""
     inside = {h for s in plan.steps for h in (s.outputs if isinstance(s, Call) else s.body)}
     names: dict[Hop, str] = {}
     for hop in topo(plan.outputs):
@@ -668,9 +681,9 @@ def _kernel_lines(title: str, kernel: Kernel | RowKernel | WindowKernel, names: 
 
 
 def _expression(hop: Hop, names: dict[Hop, str]) -> str:
-    words = [names[i] for i in hop.inputs] + [f"{k}={v}" for k, v in hop.attrs]
+    arguments = [names[i] for i in hop.inputs] + [f"{k}={v}" for k, v in hop.attrs]
     shape = "x".join(map(str, hop.meta.shape)) or "scalar"
-    return f"{names[hop]} = {hop.op.name}({', '.join(words)})  {shape} {hop.meta.dtype}"
+    return f"{names[hop]} = {hop.op.name}({', '.join(arguments)})  {shape} {hop.meta.dtype}"
 
 
 def _leaf_name(hop: Hop) -> str:

@@ -1,8 +1,8 @@
-"""What there is to decide: partitions of the values, and in each the values that may be kept in memory.
+"""Partitions of the values of a DAG, and in each the points: values that a plan may store in memory or not.
 
-The reference (Boehm et al., PVLDB 11(12), 2018, section 4.2) decides for every edge whether its value is
-read from memory. Here a point is a value: whether it is in memory at all. A kernel then reads it or
-computes it anew, whichever is cheaper, so one choice of values stands for many of edges.
+In the reference (Boehm et al., PVLDB 11(12), 2018, section 4.2) a point is an edge: whether its value is read
+from memory. Here a point is a value: whether it is in memory at all. A kernel then reads or recomputes it,
+whichever is cheaper, so one choice of values covers many choices of edges.
 """
 
 from __future__ import annotations
@@ -20,119 +20,123 @@ from jitla.fusion.memo import (
     members,
 )
 
-# Values of a block from which on not every refinement of a plan is looked at: that takes the cube of them.
-MANY = 1000
+# Values of a block beyond which the search is less thorough: its time grows with the cube of their number.
+MANY_VALUES = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """Values whose kernels depend on each other's: `values`, of them `points` to decide, largest first."""
+    """Values whose kernels interact; `points` are the open ones, the most expensive to write first."""
 
     values: int
     points: tuple[int, ...]
 
 
 def partitions(memo: Memo, kernels: Candidates) -> list[Partition]:
-    """Return the partitions; what cannot be computed together is made `forced` in the table."""
-    points = _points(memo, kernels)
-    keep_apart(memo, kernels, points)
+    """Return the partitions; values that cannot be fused are marked `forced` in the memo table."""
+    points = _open_points(memo, kernels)
+    store_until_legal(memo, kernels, points)
     points &= ~memo.forced
-    found: list[Partition] = []
-    for values in _parts(memo, kernels):
-        mine = sorted(members(values & points), key=lambda i: (-kernels.write[i], i))
-        found.append(Partition(values, tuple(mine)))
-    return found
+    parts: list[Partition] = []
+    for values in _connected_sets(memo, kernels):
+        open_points = sorted(members(values & points), key=lambda i: (-kernels.write[i], i))
+        parts.append(Partition(values, tuple(open_points)))
+    return parts
 
 
-def _points(memo: Memo, kernels: Candidates) -> int:
-    """Values that some plan worth having keeps in memory though nobody has to."""
-    level, by_rows, readers = _levels(memo, kernels), _by_rows(memo, kernels), _readers(memo)
-    found, many = 0, memo.computed.bit_count() > MANY
+def _open_points(memo: Memo, kernels: Candidates) -> int:
+    """Return the values that a good plan may store in memory although no reader requires it."""
+    level, by_rows, readers = _barrier_levels(memo, kernels), _needing_rows(memo, kernels), _readers(memo)
+    points, many = 0, memo.computed.bit_count() > MANY_VALUES
     for i in members(memo.computed & ~memo.forced & ~memo.views):
         users = list(members(memo.users[i]))
         if memo.is_call(i) or not users:
             continue
-        alone = len(users) == 1 and all(
-            memo.loop[u] is not None and (memo.loop[u] or 0) >> i & 1 and level[u] == level[i]
-            and (not by_rows >> i & 1 or (memo.row[u] or 0) >> i & 1) for u in users)
-        if not (alone and (many or not _has_host(i, users[0], readers, kernels))) and \
-                not _always_cheaper_anew(i, users, memo, kernels):
-            found |= 1 << i
-    return found
+        is_always_fused = len(users) == 1 and all(
+            memo.loop_operands[u] is not None and (memo.loop_operands[u] or 0) >> i & 1
+            and level[u] == level[i] and (not by_rows >> i & 1 or (memo.row_operands[u] or 0) >> i & 1)
+            for u in users)
+        if not (is_always_fused and (many or not _has_other_reader(i, users[0], readers, kernels))) and \
+                not _is_cheaper_recomputed(i, users, memo, kernels):
+            points |= 1 << i
+    return points
 
 
-def _levels(memo: Memo, kernels: Candidates) -> list[int]:
-    """Count the borders in front of every value: edges over which no kernel computes the operand."""
+def _barrier_levels(memo: Memo, kernels: Candidates) -> list[int]:
+    """Return, for every value, the most barriers on a path to it: edges that no kernel fuses over."""
     level = [0] * len(memo.values)
     for i in members(memo.computed):
         for o in members(memo.operands[i] & memo.computed):
-            level[i] = max(level[i], level[o] + (0 if kernels.take[i] >> o & 1 else 1))
+            level[i] = max(level[i], level[o] + (0 if kernels.fusable_operands[i] >> o & 1 else 1))
     return level
 
 
-def _by_rows(memo: Memo, kernels: Candidates) -> int:
-    """Return the values with something in front of them that only row kernels compute together with them."""
-    found = 0
+def _needing_rows(memo: Memo, kernels: Candidates) -> int:
+    """Return the values with an ancestor that only row kernels compute together with them."""
+    values = 0
     for i in members(memo.computed):
-        row = memo.row[i] or 0 if kernels.rows else 0
-        if row & (found | ~(memo.loop[i] or 0)):
-            found |= 1 << i
-    return found
+        row = memo.row_operands[i] or 0 if kernels.with_rows else 0
+        if row & (values | ~(memo.loop_operands[i] or 0)):
+            values |= 1 << i
+    return values
 
 
 def _readers(memo: Memo) -> list[int]:
-    """For every array, by the number of its memory, return the values computed that read it."""
-    found = [0] * len(memo.values)
+    """Return, for every array, by memory number, the computed values that read it."""
+    readers = [0] * len(memo.values)
     for i in members(memo.computed):
-        for x in members(memo.shared(memo.operands[i])):
-            found[x] |= 1 << i
-    return found
+        for x in members(memo.source_set(memo.operands[i])):
+            readers[x] |= 1 << i
+    return readers
 
 
-def _has_host(i: int, user: int, readers: list[int], kernels: Candidates) -> bool:
-    """Tell whether another kernel than that of the only user reads what value `i` is computed from.
+def _has_other_reader(i: int, user: int, readers: list[int], kernels: Candidates) -> bool:
+    """Return whether a kernel other than the only user's reads the operands of value `i`.
 
-    It may have time to compute while it reads.
+    Such a kernel may have time to compute it while it waits for memory.
     """
-    memo, hosts = kernels.memo, 0
-    cone, _ = kernels.grow(1 << i, memo.forced)
-    for x in members(memo.shared((kernels.inputs(cone) | cone) & memo.arrays)):
-        hosts |= readers[x]
-    return any(kernels.mates.are_mates(i, j) and not kernels.mates.are_mates(j, user)
-               for j in members(hosts & ~cone & ~(1 << user)))
+    memo, others = kernels.memo, 0
+    cone, _ = kernels.closure(1 << i, memo.forced)
+    for x in members(memo.source_set((kernels.inputs(cone) | cone) & memo.arrays)):
+        others |= readers[x]
+    are_compatible = kernels.compatibility.are_compatible
+    return any(are_compatible(i, j) and not are_compatible(j, user)
+               for j in members(others & ~cone & ~(1 << user)))
 
 
-def _always_cheaper_anew(i: int, users: list[int], memo: Memo, kernels: Candidates) -> bool:
-    """Tell whether writing value `i` costs more than computing it from memory for every user."""
-    if any(not (memo.loop[u] or 0) >> i & 1 for u in users):
+def _is_cheaper_recomputed(i: int, users: list[int], memo: Memo, kernels: Candidates) -> bool:
+    """Return whether writing value `i` costs more than recomputing it from memory for every user."""
+    if any(not (memo.loop_operands[u] or 0) >> i & 1 for u in users):
         return False
-    cone, _ = kernels.grow(1 << i, memo.forced)
+    cone, _ = kernels.closure(1 << i, memo.forced)
     inputs = kernels.inputs(cone) & memo.arrays
-    if inputs.bit_count() > 6 or any(memo.loop[h] is None for h in members(cone)):
+    if inputs.bit_count() > 6 or any(memo.loop_operands[h] is None for h in members(cone)):
         return False
-    again = sum(kernels.read[o] for o in members(inputs)) + sum(kernels.work[h] for h in members(cone))
-    longer = 1.0 if kernels.near else kernels.prices.busy(again) / again if again else 1.0
-    return len(users) * longer * (again - kernels.read[i]) <= kernels.write[i]
+    recompute = sum(kernels.read[o] for o in members(inputs)) + sum(kernels.work[h] for h in members(cone))
+    idle_factor = 1.0
+    if recompute and not kernels.in_cache:
+        idle_factor = kernels.cost_model.busy(recompute) / recompute
+    return len(users) * idle_factor * (recompute - kernels.read[i]) <= kernels.write[i]
 
 
-def keep_apart(memo: Memo, kernels: Candidates, points: int) -> None:
-    """Force values into memory until every kernel is legal when all points are there."""
+def store_until_legal(memo: Memo, kernels: Candidates, points: int) -> None:
+    """Force values into memory until every kernel is legal when all points are stored."""
     waiting = [i for i in members(memo.computed) if not memo.is_call(i)]
     while waiting:
         i = waiting.pop()
         memory = kernels.in_memory(points)
         if memory >> i & 1 and isinf(kernels.best(1 << i, memory).seconds):
-            body, _ = kernels.grow(1 << i, memory)
+            body, _ = kernels.closure(1 << i, memory)
             inner = list(members(body & ~(1 << i)))
             if inner:
                 large = len(inner) >= min(MAX_BODY, MAX_ARRAYS) - 1
-                apart = inner[len(inner) // 2 if large else -1]
-                memo.forced |= 1 << apart
-                waiting += [i, apart]
+                stored = inner[len(inner) // 2 if large else -1]
+                memo.forced |= 1 << stored
+                waiting += [i, stored]
 
 
-def _parts(memo: Memo, kernels: Candidates) -> list[int]:
-    """Sets of values that hang together: by what a kernel may take in, or by arrays kernels may share."""
+def _connected_sets(memo: Memo, kernels: Candidates) -> list[int]:
+    """Return sets of values connected by fusion, or by arrays that kernels may share."""
     parent = list(range(len(memo.values)))
 
     def find(i: int) -> int:
@@ -140,16 +144,16 @@ def _parts(memo: Memo, kernels: Candidates) -> list[int]:
             parent[i] = i = parent[parent[i]]
         return i
 
-    mine = [i for i in members(memo.computed) if not memo.is_call(i) or memo.views >> i & 1]
+    values = [i for i in members(memo.computed) if not memo.is_call(i) or memo.views >> i & 1]
     readers: dict[tuple[str, int, int], int] = {}
-    for i in mine:
-        for o in members(kernels.take[i]):
+    for i in values:
+        for o in members(kernels.fusable_operands[i]):
             parent[find(o)] = find(i)
-        for o in members(memo.shared(memo.operands[i])):
-            for kind, group in kernels.groups(i):
+        for o in members(memo.source_set(memo.operands[i])):
+            for kind, group in kernels.kernel_keys(i):
                 other = readers.setdefault((kind, group, o), i)
                 parent[find(other)] = find(i)
-    found: dict[int, int] = {}
-    for i in mine:
-        found[find(i)] = found.get(find(i), 0) | 1 << i
-    return list(found.values())
+    sets: dict[int, int] = {}
+    for i in values:
+        sets[find(i)] = sets.get(find(i), 0) | 1 << i
+    return list(sets.values())

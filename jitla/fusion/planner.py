@@ -1,4 +1,4 @@
-"""The planner: explores candidates, searches, and builds a plan, within limits of memory."""
+"""The planner: explores candidates, searches, and builds a plan, within a memory limit."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from math import inf, isinf
 from typing import Any
 
 from jitla.classes import dataclass
-from jitla.fusion.bounds import cyclic
+from jitla.fusion.bounds import has_cycle
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.cost_model import CostModel, peak_bytes
-from jitla.fusion.enumeration import BUDGET, INSIDE, Found, Search
+from jitla.fusion.enumeration import BUDGET, STAGE_BUDGET, Search, SearchResult
 from jitla.fusion.kernel import (
     PAIRS,
     ROWWISE_FORMS,
@@ -27,165 +27,170 @@ from jitla.fusion.kernel import (
 )
 from jitla.fusion.layout import Layout, all_layouts, contiguous
 from jitla.fusion.memo import TEMPLATES, Memo, members
-from jitla.fusion.partitions import Partition, keep_apart, partitions
+from jitla.fusion.partitions import Partition, partitions, store_until_legal
 from jitla.fusion.template_window import fuse_windows
 from jitla.fusion.templates import CELL, MAGG, ROW, Facts, by_pairs, is_row_view, product_at
 from jitla.hops import REFERENCE_MACHINE, Hop, Kind, Machine
 
-MAX_KNOWN = 512  # partitions
+MAX_CACHED_PARTITIONS = 512  # partitions
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
-    """What was chosen, in numbers of the partition: values kept, results and bodies of kernels."""
+class _CachedPlan:
+    """A cached plan, in numbers relative to its partition: stored values, results and bodies of kernels."""
 
-    kept: int
+    stored: int
     kernels: tuple[tuple[int, int], ...]
-    spent: bool
+    budget_exhausted: bool
 
 
 class PartitionCache:
-    """The plans of the partitions searched last, of programs of one machine and one set of options."""
+    """An LRU cache of the plans of partitions, for programs of one machine and one set of options."""
 
-    def __init__(self, limit: int = MAX_KNOWN) -> None:
+    def __init__(self, limit: int = MAX_CACHED_PARTITIONS) -> None:
         self.limit = limit
         self.hits = 0
-        self._plans: OrderedDict[Hashable, _Plan] = OrderedDict()
+        self._plans: OrderedDict[Hashable, _CachedPlan] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._plans)
 
-    def look(
+    def lookup(
         self, key: Hashable, order: Sequence[int], partition: Partition, kernels: Candidates,
-    ) -> Found | None:
-        """Return the plan known for `key`, if it is legal for these sizes."""
-        known = self._plans.get(key)
-        if known is None:
+    ) -> SearchResult | None:
+        """Return the plan cached for `key`, None on a miss, or if it is illegal for these sizes."""
+        cached = self._plans.get(key)
+        if cached is None:
             return None
         self._plans.move_to_end(key)
-        kept = _numbered(known.kept, order)
-        memory = kernels.in_memory(kept)
-        made = tuple(kernels.price(_numbered(results, order), _numbered(body, order), memory)
-                     for results, body in known.kernels)
-        seconds = sum(k.seconds for k in made)
+        stored = _renumber(cached.stored, order)
+        memory = kernels.in_memory(stored)
+        candidates = tuple(kernels.evaluate(_renumber(results, order), _renumber(body, order), memory)
+                     for results, body in cached.kernels)
+        seconds = sum(k.seconds for k in candidates)
         if isinf(seconds):
             return None
         self.hits += 1
-        return Found(partition, seconds, kept, made, spent=known.spent, known=True)
+        return SearchResult(
+            partition, seconds, stored, candidates, budget_exhausted=cached.budget_exhausted,
+            from_cache=True)
 
-    def keep(self, key: Hashable, order: Sequence[int], found: Found) -> None:
-        """Remember a plan; the one used longest ago makes room."""
-        at = {i: n for n, i in enumerate(order)}
+    def store(self, key: Hashable, order: Sequence[int], result: SearchResult) -> None:
+        """Cache a plan; evict the least recently used one beyond the limit."""
+        position = {i: n for n, i in enumerate(order)}
 
-        def own(values: int) -> int:
-            return sum([1 << at[i] for i in members(values)])
+        def renumber(values: int) -> int:
+            return sum([1 << position[i] for i in members(values)])
 
-        made = tuple((own(k.results), own(k.body)) for k in found.kernels)
-        self._plans[key] = _Plan(own(found.chosen), made, found.spent)
+        kernel_sets = tuple((renumber(k.results), renumber(k.body)) for k in result.kernels)
+        self._plans[key] = _CachedPlan(renumber(result.chosen), kernel_sets, result.budget_exhausted)
         if len(self._plans) > self.limit:
             self._plans.popitem(last=False)
 
 
-def _numbered(values: int, order: Sequence[int]) -> int:
+def _renumber(values: int, order: Sequence[int]) -> int:
     return sum([1 << order[n] for n in members(values)])
 
 
-def key_of(partition: Partition, memo: Memo, kernels: Candidates) -> tuple[Hashable, list[int]]:
-    """Return what the plan of a partition depends on, and its values in the order of their numbers there."""
+def partition_key(partition: Partition, memo: Memo, kernels: Candidates) -> tuple[Hashable, list[int]]:
+    """Return a key of all that the plan of a partition depends on, and its values in key order."""
     order = list(members(partition.values))
     number = {i: n for n, i in enumerate(order)}
     dims: dict[int, int] = {}
     sources: dict[int, int] = {}
-    words: list[Hashable] = [
-        kernels.near, kernels.rows, tuple(t.name for t in memo.templates),
-        int(kernels.prices.footprint).bit_length()]
+    key: list[Hashable] = [
+        kernels.in_cache, kernels.with_rows, tuple(t.name for t in memo.templates),
+        int(kernels.cost_model.footprint).bit_length()]
     for i in order:
         for o in members(memo.operands[i] & ~partition.values):
             if o not in number:
                 number[o] = len(number)
-                behind = memo.before[o] & partition.values
-                words.append((
+                ancestors = memo.ancestors[o] & partition.values
+                key.append((
                     number[o], memo.computed >> o & 1, memo.values[o].op.kind is Kind.LEAF,
-                    _place(memo.values[o], memo, dims), _first(memo.shared(1 << o), sources),
-                    tuple(number[b] for b in members(behind))))
+                    _layout_key(memo.values[o], memo, dims), _source_number(memo.source_set(1 << o), sources),
+                    tuple(number[b] for b in members(ancestors))))
         hop = memo.values[i]
-        words.append((
+        key.append((
             hop.op.name, hop.attrs, memo.forced >> i & 1, i in partition.points, memo.views >> i & 1,
-            tuple(number[memo.number[o]] for o in memo.inputs(hop)), _place(hop, memo, dims),
-            tuple(number[o] for o in members((memo.loop[i] or 0) & partition.values)), memo.loop[i] is None,
-            tuple(number[o] for o in members((memo.row[i] or 0) & partition.values)), memo.row[i] is None,
-            _first(memo.shared(1 << i), sources)))
-    return tuple(words), order
+            tuple(number[memo.number[o]] for o in memo.inputs(hop)), _layout_key(hop, memo, dims),
+            tuple(number[o] for o in members((memo.loop_operands[i] or 0) & partition.values)),
+            memo.loop_operands[i] is None,
+            tuple(number[o] for o in members((memo.row_operands[i] or 0) & partition.values)),
+            memo.row_operands[i] is None,
+            _source_number(memo.source_set(1 << i), sources)))
+    return tuple(key), order
 
 
-def _first(source: int, sources: dict[int, int]) -> int:
+def _source_number(source: int, sources: dict[int, int]) -> int:
     return sources.setdefault(source, len(sources))
 
 
-def _place(hop: Hop, memo: Memo, dims: dict[int, int]) -> Hashable:
-    """Return dtype, sizes and strides of a value: which sizes are the same, all by powers of two."""
-    shape, place = hop.meta.shape, memo.facts.layouts[hop]
+def _layout_key(hop: Hop, memo: Memo, dims: dict[int, int]) -> Hashable:
+    """Return dtype, sizes and strides of a value: sizes by identity and power of two."""
+    shape, layout = hop.meta.shape, memo.facts.layouts[hop]
     size = hop.meta.dtype.itemsize
-    strides: Hashable = place == contiguous(shape, size) or tuple(
-        (s > 0, s == size, abs(s).bit_length()) for s in place.strides)
+    strides: Hashable = layout == contiguous(shape, size) or tuple(
+        (s > 0, s == size, abs(s).bit_length()) for s in layout.strides)
     sizes = tuple((dims.setdefault(n, len(dims)), n.bit_length(), n == 1) for n in shape)
     return hop.meta.dtype.str, sizes, strides
 
 
 def search_all(
     parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float = inf,
-    recall: PartitionCache | None = None,
-) -> list[Found]:
-    """Search every partition; those whose kernels would wait for each other are searched as one."""
-    def search(part: Partition) -> Found:
-        if recall is None or not part.points:
+    partition_cache: PartitionCache | None = None,
+) -> list[SearchResult]:
+    """Search every partition; those whose kernels depend on each other in a cycle are searched as one."""
+    def search(part: Partition) -> SearchResult:
+        if partition_cache is None or not part.points:
             return Search(part, memo, kernels, budget).run()
-        key, order = key_of(part, memo, kernels)
-        found = recall.look(key, order, part, kernels)
-        if found is None:
-            found = Search(part, memo, kernels, budget).run()
-            recall.keep(key, order, found)
-        return found
+        key, order = partition_key(part, memo, kernels)
+        result = partition_cache.lookup(key, order, part, kernels)
+        if result is None:
+            result = Search(part, memo, kernels, budget).run()
+            partition_cache.store(key, order, result)
+        return result
 
-    found = [search(p) for p in parts]
-    assert not any(isinf(f.seconds) for f in found), "no plan is legal"
-    if not cyclic([c for f in found for c in f.kernels], kernels):
-        return found
-    several = [f for f in found if any(c.results & c.results - 1 for c in f.kernels)]
+    results = [search(p) for p in parts]
+    assert not any(isinf(f.seconds) for f in results), "no plan is legal"
+    if not has_cycle([c for f in results for c in f.kernels], kernels):
+        return results
+    joined = [f for f in results if any(c.results & c.results - 1 for c in f.kernels)]
     values, points = 0, list[int]()
-    for f in several:
+    for f in joined:
         values |= f.partition.values
         points += f.partition.points
-    whole = Partition(values, tuple(sorted(points, key=lambda i: (-kernels.write[i], i))))
-    return [*(f for f in found if f not in several), Search(whole, memo, kernels, budget).run()]
+    union = Partition(values, tuple(sorted(points, key=lambda i: (-kernels.write[i], i))))
+    return [*(f for f in results if f not in joined), Search(union, memo, kernels, budget).run()]
 
 
 PlanStages = Callable[[Sequence[Hop], frozenset[Hop], Mapping[Hop, Product]], list[Step]]
 
 
-def step_of(candidate: Candidate, kernels: Candidates, plan_stages: PlanStages) -> Step | None:
-    """Write one candidate down; None if its rows cannot be computed by loops over blocks of rows."""
+def make_step(candidate: Candidate, kernels: Candidates, plan_stages: PlanStages) -> Step | None:
+    """Return the step of a candidate; None if its row kernel cannot be made of loops over blocks of rows."""
     memo = kernels.memo
     if candidate.form == CALL:
         hop = memo.hops(candidate.results)[0]
         return Call(hop, memo.facts.reason(hop) or "order of summation")
     if candidate.form == LOOP:
-        return kernels.kernel(candidate.results, candidate.body)
+        return kernels.loop_kernel(candidate.results, candidate.body)
     return _row_kernel(candidate, memo, plan_stages)
 
 
 def _row_kernel(candidate: Candidate, memo: Memo, plan_stages: PlanStages) -> RowKernel | None:
-    """Write a row kernel down: its stages are products and the loops planned for all between them."""
+    """Return a row kernel; its stages are products, and the loops planned for all values between them."""
     body = memo.hops(candidate.body)
-    rows = memo.rows[candidate.results.bit_length() - 1]
+    rows = memo.row_counts[candidate.results.bit_length() - 1]
     inside = frozenset(body)
     outputs = tuple(memo.hops(candidate.results))
     products = {h: p for h in body if (p := product_at(h, memo.facts)) is not None}
-    given = frozenset(i for h in body for i in memo.inputs(h) if i not in inside)
-    asked = dict.fromkeys((*outputs, *(i for p in products.values() for i in p.inputs if i in inside)))
+    external = frozenset(i for h in body for i in memo.inputs(h) if i not in inside)
+    wanted = dict.fromkeys((*outputs, *(i for p in products.values() for i in p.inputs if i in inside)))
     stages: list[Kernel | Product] = []
     views: list[Hop] = []
-    for step in in_turn([*products.values(), *plan_stages(tuple(asked), given, products)], outputs):
+    planned = plan_stages(tuple(wanted), external, products)
+    for step in execution_order([*products.values(), *planned], outputs):
         if isinstance(step, (Kernel, Product)):
             stages.append(step)
         elif isinstance(step, Call) and is_row_view(step.hop):
@@ -193,57 +198,55 @@ def _row_kernel(candidate: Candidate, memo: Memo, plan_stages: PlanStages) -> Ro
         else:
             return None
     inputs = tuple(dict.fromkeys(
-        i for s in (*stages, *(Call(v) for v in views)) for i in s.inputs if i in given))
-    axes = tuple(_axis(i, rows, stages, views) for i in inputs)
+        i for s in (*stages, *(Call(v) for v in views)) for i in s.inputs if i in external))
+    axes = tuple(_row_axis(i, rows, stages, views) for i in inputs)
     return None if -1 in axes else RowKernel(rows, tuple(stages), tuple(views), inputs, axes, outputs)
 
 
-def _axis(
+def _row_axis(
     value: Hop, rows: int, stages: Iterable[Kernel | Product], views: Iterable[Hop]
 ) -> int | None:
-    """Return along which axis of an input the rows lie, None if every block reads all of it.
-
-    -1 if it is read in several ways.
+    """Return the axis of an input that rows are along, None if every block reads all of it, -1 if ambiguous.
     """
-    found: set[int | None] = set()
+    axes: set[int | None] = set()
     for stage in stages:
         if isinstance(stage, Product) and stage.form in ROWWISE_FORMS:
-            found |= {0} if value in stage.inputs else set()
+            axes |= {0} if value in stage.inputs else set()
         elif isinstance(stage, Product) and stage.form == PAIRS:
             if value in stage.inputs:
-                found.add(0 if by_pairs(value, stage.hop) else None)
+                axes.add(0 if by_pairs(value, stage.hop) else None)
         elif isinstance(stage, Product) and stage.compressed:
             if value in stage.inputs:
                 by_rows = value is stage.inputs[2] or value is stage.vector and stage.form == "sum"
-                found.add(0 if by_rows else None)
+                axes.add(0 if by_rows else None)
         elif isinstance(stage, Product):
             if value is stage.matrix:
-                found.add(1 if stage.turned else 0)
+                axes.add(1 if stage.transposed else 0)
             if value is stage.vector:
-                found.add(0 if stage.form == "sum" else None)
+                axes.add(0 if stage.form == "sum" else None)
         elif value in stage.inputs:
             by_rows = value.meta.ndim == len(stage.shape) and value.meta.shape[:1] == (rows,)
-            found.add(0 if by_rows else None)
-    found |= {0 for v in views if value in v.inputs}
-    return found.pop() if len(found) == 1 else -1
+            axes.add(0 if by_rows else None)
+    axes |= {0 for v in views if value in v.inputs}
+    return axes.pop() if len(axes) == 1 else -1
 
 
 def calls_for(memo: Memo, values: int) -> list[Call]:
-    """Return the NumPy calls that make `values`."""
+    """Return the NumPy calls that compute `values`."""
     return [Call(h, memo.facts.reason(h)) for h in memo.hops(values)]
 
 
-def in_turn(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list[Any]:
-    """Return the steps that `roots` need, operands first, values used soon after they are made.
+def execution_order(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list[Any]:
+    """Return the steps that `roots` need, operands first, in depth-first order: values are used soon.
 
-    What a call reads through a view that nobody planned is a call, too.
+    A view that a call reads and no step computes becomes a call, too.
     """
-    makes: dict[Hop, Step | Product] = {h: s for s in steps for h in s.outputs}
-    for step in list(makes.values()):
-        _add_views(step, makes)
+    producers: dict[Hop, Step | Product] = {h: s for s in steps for h in s.outputs}
+    for step in list(producers.values()):
+        _add_views(step, producers)
     order: list[Step | Product] = []
     seen: set[int] = set()
-    stack = [(makes[r], False) for r in reversed(roots) if r in makes]
+    stack = [(producers[r], False) for r in reversed(roots) if r in producers]
     while stack:
         step, done = stack.pop()
         if done:
@@ -251,38 +254,39 @@ def in_turn(steps: Iterable[Step | Product], roots: Sequence[Hop]) -> list[Any]:
         elif id(step) not in seen:
             seen.add(id(step))
             stack.append((step, True))
-            stack += [(makes[i], False) for i in reversed(step.inputs) if i in makes]
+            stack += [(producers[i], False) for i in reversed(step.inputs) if i in producers]
     return order
 
 
-def _add_views(step: Step | Product, makes: dict[Hop, Step | Product]) -> None:
+def _add_views(step: Step | Product, producers: dict[Hop, Step | Product]) -> None:
     if not isinstance(step, Call):
         return
     for operand in data_inputs(step.hop):
-        if operand not in makes and operand.op.name == "transpose":
-            makes[operand] = Call(operand, "not element-wise")
+        if operand not in producers and operand.op.name == "transpose":
+            producers[operand] = Call(operand, "not element-wise")
 
 
 def uncovered(memo: Memo, kernels: Sequence[Candidate]) -> int:
-    """Return the computed values that no kernel makes and only a call can."""
-    made = 0
+    """Return the computed values that no kernel computes and only a call can."""
+    covered = 0
     for candidate in kernels:
-        made |= candidate.results
-    found = 0
-    for i in members(memo.computed & ~made):
-        if memo.is_call(i) and memo.values[i] not in memo.made:
-            found |= 1 << i
-    return found
+        covered |= candidate.results
+    calls = 0
+    for i in members(memo.computed & ~covered):
+        if memo.is_call(i) and memo.values[i] not in memo.external:
+            calls |= 1 << i
+    return calls
 
 
-MAX_TRIES = 400  # whole plans looked at, before the one that takes least is taken
+MAX_PLANS_TRIED = 400  # under a memory limit, before the one with the least peak is taken
 
-Write = Callable[[Sequence[Candidate]], list[Step] | None]
+StepWriter = Callable[[Sequence[Candidate]], list[Step] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
-    """At most `nbytes` at a time, in plans for `roots`; `stored` of them go to memory that exists."""
+class MemoryLimit:
+    """At most `nbytes` at a time, in plans for `roots`; the `stored` ones are written into existing memory.
+    """
 
     nbytes: int
     roots: tuple[Hop, ...]
@@ -290,46 +294,48 @@ class Limit:
     stored: frozenset[Hop] = frozenset()
 
     def peak_bytes(self, steps: Sequence[Step]) -> float:
-        """Return what a plan of `steps` takes; infinity if they wait for each other."""
-        order = in_turn(steps, self.roots)
-        made = {h for s in steps for h in s.outputs}
-        known: set[Hop] = set()
+        """Return the peak memory of a plan of `steps`; infinity if they depend on each other in a cycle."""
+        order = execution_order(steps, self.roots)
+        computed = {h for s in steps for h in s.outputs}
+        available: set[Hop] = set()
         for step in order:
-            if any(h in made and h not in known for h in step.inputs):
+            if any(h in computed and h not in available for h in step.inputs):
                 return inf
-            known.update(step.outputs)
+            available.update(step.outputs)
         return peak_bytes(order, self.roots, self.threads, self.stored)
 
 
-def within(
-    limit: Limit, partitions: Sequence[Partition], memo: Memo, kernels: Candidates, write: Write,
+def plan_within_limit(
+    limit: MemoryLimit, partitions: Sequence[Partition], memo: Memo, kernels: Candidates, write: StepWriter,
 ) -> list[Step] | None:
-    """Return the steps of the cheapest plan below `limit`, else of the one with the least peak.
+    """Return the steps of the cheapest plan within `limit`, else of the one with the least peak.
 
-    `write` makes steps of the kernels of all partitions; None if one of them cannot be written.
+    `write` makes steps of the kernels of all partitions; it returns None if one of them is not possible.
+
+    Combinations of the partitions' choices are tried best first, each once.
     """
     choices = [_Choices(p, memo, kernels) for p in partitions]
 
-    def look(at: Sequence[int]) -> tuple[float, list[Step] | None]:
-        steps = write([c for some, i in zip(choices, at, strict=True) for c in some.kernels(i)])
+    def evaluate(at: Sequence[int]) -> tuple[float, list[Step] | None]:
+        steps = write([c for choice, i in zip(choices, at, strict=True) for c in choice.kernels(i)])
         return (inf, None) if steps is None else (limit.peak_bytes(steps), steps)
 
-    least, best = look([c.sparing for c in choices])
+    least_peak, best = evaluate([c.least_stored for c in choices])
     start = (0,) * len(choices)
     waiting = [(sum(c.seconds(0) for c in choices), start, 0)]
-    for _ in range(MAX_TRIES):
+    for _ in range(MAX_PLANS_TRIED):
         if not waiting:
             break
-        seconds, at, turn = heappop(waiting)
-        taken, steps = look(at)
-        if taken <= limit.nbytes:
+        seconds, at, first = heappop(waiting)
+        peak, steps = evaluate(at)
+        if peak <= limit.nbytes:
             return steps
-        if taken < least:
-            least, best = taken, steps
-        for k in range(turn, len(choices)):  # from `turn` on: every combination is made once
-            if at[k] + 1 < len(choices[k].tried):
-                more = choices[k].seconds(at[k] + 1) - choices[k].seconds(at[k])
-                heappush(waiting, (seconds + more, (*at[:k], at[k] + 1, *at[k + 1:]), k))
+        if peak < least_peak:
+            least_peak, best = peak, steps
+        for k in range(first, len(choices)):  # from `first` on, so that every combination occurs once
+            if at[k] + 1 < len(choices[k].choices):
+                added = choices[k].seconds(at[k] + 1) - choices[k].seconds(at[k])
+                heappush(waiting, (seconds + added, (*at[:k], at[k] + 1, *at[k + 1:]), k))
     return best
 
 
@@ -337,18 +343,18 @@ class _Choices:
     """All choices of points of a partition, the cheapest first."""
 
     def __init__(self, partition: Partition, memo: Memo, kernels: Candidates) -> None:
-        self._search = Search(partition, memo, kernels, kernels.priced + BUDGET, prune=False)
-        found = self._search.run()
-        self.tried = sorted((s, c) for c, s in found.tried.items() if not isinf(s))
-        self.sparing = min(range(len(self.tried)), key=lambda i: self.tried[i][1].bit_count())
+        self._search = Search(partition, memo, kernels, kernels.evaluated + BUDGET, prune=False)
+        result = self._search.run()
+        self.choices = sorted((s, c) for c, s in result.costs.items() if not isinf(s))
+        self.least_stored = min(range(len(self.choices)), key=lambda i: self.choices[i][1].bit_count())
 
     def seconds(self, at: int) -> float:
-        """What choice number `at` costs."""
-        return self.tried[at][0]
+        """Return the cost of choice number `at`."""
+        return self.choices[at][0]
 
     def kernels(self, at: int) -> tuple[Candidate, ...]:
-        """The kernels of choice number `at`."""
-        return self._search.arrange(self.tried[at][1])[1]
+        """Return the kernels of choice number `at`."""
+        return self._search.arrange(self.choices[at][1])[1]
 
 
 RULES = ("none", "patterns", "all", "no-redundancy")
@@ -371,8 +377,8 @@ PATTERNS: tuple[Pattern, ...] = (
 )
 
 
-def kept(rule: str, memo: Memo) -> int:
-    """Return the computed values that `rule` keeps in memory."""
+def values_stored_by_rule(rule: str, memo: Memo) -> int:
+    """Return the computed values that a fusion rule stores in memory."""
     if rule == "all":
         return 0
     if rule == "no-redundancy":
@@ -386,16 +392,16 @@ def kept(rule: str, memo: Memo) -> int:
 
 
 def _casts(memo: Memo) -> int:
-    """Return the casts that are part of the operators which read them, as NumPy casts on the way."""
-    found = memo.set(h for h in memo.hops(memo.computed) if h.op.name == "cast" and h.meta.shape)
-    return sum(1 << i for i in members(found) if all(
-        (memo.loop[u] or 0) >> i & 1 for u in members(memo.users[i])))
+    """Return the casts that count as part of the operators reading them, as ufuncs cast their operands."""
+    casts = memo.set(h for h in memo.hops(memo.computed) if h.op.name == "cast" and h.meta.shape)
+    return sum(1 << i for i in members(casts) if all(
+        (memo.loop_operands[u] or 0) >> i & 1 for u in members(memo.users[i])))
 
 
 def _inner(pattern: Pattern, at: int, memo: Memo) -> int:
     """Return the values inside the pattern that ends in value `at`; none if it does not match."""
-    found = _match(pattern, at, memo)
-    return 0 if found is None else found & ~(1 << at)
+    matched = _match(pattern, at, memo)
+    return 0 if matched is None else matched & ~(1 << at)
 
 
 def _match(pattern: str | Pattern, at: int, memo: Memo) -> int | None:
@@ -405,32 +411,32 @@ def _match(pattern: str | Pattern, at: int, memo: Memo) -> int | None:
     if hop.op.name != pattern[0] or not memo.computed >> at & 1:
         return None
     operands = [memo.number[i] for i in hop.inputs if i in memo.number]
-    turns = [operands, operands[::-1]] if hop.op.commutes else [operands]
-    for turn in turns:
-        if len(turn) == len(pattern) - 1:
-            parts = [_part(p, o, at, memo) for p, o in zip(pattern[1:], turn, strict=True)]
-            if None not in parts:
-                return sum(p for p in parts if p is not None) | 1 << at
+    orders = [operands, operands[::-1]] if hop.op.commutes else [operands]
+    for order in orders:
+        if len(order) == len(pattern) - 1:
+            matches = [_match_operand(p, o, at, memo) for p, o in zip(pattern[1:], order, strict=True)]
+            if None not in matches:
+                return sum(p for p in matches if p is not None) | 1 << at
     return None
 
 
-def _part(pattern: str | Pattern, operand: int, user: int, memo: Memo) -> int | None:
-    """Match an operand; one inside the pattern has one reader, who may compute it."""
+def _match_operand(pattern: str | Pattern, operand: int, user: int, memo: Memo) -> int | None:
+    """Match an operand; an inner one has no other reader and can be fused."""
     if isinstance(pattern, str):
         return 0
     alone = memo.users[operand] == 1 << user and memo.fusable(user) >> operand & 1
     return _match(pattern, operand, memo) if alone else None
 
 
-MAX_TURNS = 4  # searches in which row kernels are chosen that turn out not to be loops over blocks of rows
+MAX_REPLANS = 4  # searches that chose illegal row kernels, before planning without row kernels
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A plan, how its partitions were searched, and all kernels that were considered."""
+class PlanChoice:
+    """A plan, the results of the search of its partitions, and all kernels that were considered."""
 
     plan: Plan
-    found: list[Found]
+    results: list[SearchResult]
     kernels: Candidates
 
 
@@ -443,91 +449,97 @@ def plan(
     fusion: str = "cost",
     limit: int = 0,
     stored: Collection[Hop] = (),
-    recall: PartitionCache | None = None,
+    partition_cache: PartitionCache | None = None,
 ) -> Plan:
-    """Choose which hops share a loop; `layouts` are those of the array leaves, by slot.
+    """Return the plan of `roots`; `layouts` are those of the array leaves, by slot.
 
-    `fusion` is "cost" for the cheapest plan, or the name of a rule of thumb. With `limit` the plan takes
-    at most so many bytes, if there is one; the roots `stored` go to memory that exists. `recall` knows
-    plans of parts of earlier DAGs, planned for the same machine, and takes in those of this one.
+    `fusion` is "cost" for the cheapest plan, or the name of a heuristic rule. With `limit` the plan needs at
+    most that many bytes, if there is such a plan; the roots `stored` are written into existing memory.
+    `partition_cache` has plans of parts of earlier DAGs for the same machine, and is updated.
     """
-    return choose(roots, layouts, backend_supports, machine, templates, fusion, limit, stored, recall).plan
+    return choose_plan(
+        roots, layouts, backend_supports, machine, templates, fusion, limit, stored, partition_cache).plan
 
 
-def choose(
+def choose_plan(
     roots: Sequence[Hop], layouts: Mapping[int, Layout], backend_supports: Callable[[Hop], str | None],
     machine: Machine, templates: Collection[str], fusion: str, limit: int = 0,
-    stored: Collection[Hop] = (), recall: PartitionCache | None = None,
-) -> Chosen:
-    """Return what `plan` does, with all that led to it."""
+    stored: Collection[Hop] = (), partition_cache: PartitionCache | None = None,
+) -> PlanChoice:
+    """Return the plan of `plan` with the search that led to it."""
     roots = tuple(roots)
     facts = Facts(backend_supports, all_layouts(roots, layouts))
-    prices = CostModel(machine, facts.layouts)
+    cost_model = CostModel(machine, facts.layouts)
     memo = Memo(roots, facts, templates=[t for t in TEMPLATES if t.name in templates])
-    most = Limit(limit, roots, machine.threads, frozenset(stored)) if limit and fusion == "cost" else None
-    steps, found, kernels = _plan(memo, prices, BUDGET, fusion=fusion, limit=most, recall=recall)
-    order = in_turn(steps, roots)
+    memory_limit = None
+    if limit and fusion == "cost":
+        memory_limit = MemoryLimit(limit, roots, machine.threads, frozenset(stored))
+    steps, results, kernels = _plan(
+        memo, cost_model, BUDGET, fusion=fusion, limit=memory_limit, partition_cache=partition_cache)
+    order = execution_order(steps, roots)
     if fusion == "cost" and ROW.name in templates and not limit:
-        order = fuse_windows(order, roots, prices)
-    return Chosen(Plan(tuple(order), roots), found, kernels)
+        order = fuse_windows(order, roots, cost_model)
+    return PlanChoice(Plan(tuple(order), roots), results, kernels)
 
 
 def _plan(
-    memo: Memo, prices: CostModel, budget: float, near: bool = False, fusion: str = "cost",
-    limit: Limit | None = None, recall: PartitionCache | None = None,
-) -> tuple[list[Step], list[Found], Candidates]:
-    """Return steps, in no particular order, for all values of `memo` that are not made otherwise."""
-    kernels = Candidates(memo, prices, near=near)
+    memo: Memo, cost_model: CostModel, budget: float, in_cache: bool = False, fusion: str = "cost",
+    limit: MemoryLimit | None = None, partition_cache: PartitionCache | None = None,
+) -> tuple[list[Step], list[SearchResult], Candidates]:
+    """Return steps, in no particular order, for all values of `memo` that are not computed externally."""
+    kernels = Candidates(memo, cost_model, in_cache=in_cache)
 
-    def stages(roots: Sequence[Hop], given: frozenset[Hop], made: Mapping[Hop, Product]) -> list[Step]:
-        inside = Memo(roots, memo.facts, given, made, (CELL, MAGG))
-        return _plan(inside, prices, INSIDE, near=True, recall=recall)[0]
+    def stages(
+        roots: Sequence[Hop], materialised: frozenset[Hop], external: Mapping[Hop, Product],
+    ) -> list[Step]:
+        stage_memo = Memo(roots, memo.facts, materialised, external, (CELL, MAGG))
+        return _plan(stage_memo, cost_model, STAGE_BUDGET, in_cache=True, partition_cache=partition_cache)[0]
 
-    def write(every: Sequence[Candidate]) -> list[Step] | None:
-        made = [step_of(candidate, kernels, stages) for candidate in every]
-        if None in made:
-            kernels.forbid(c for c, step in zip(every, made, strict=True) if step is None)
+    def write(candidates: Sequence[Candidate]) -> list[Step] | None:
+        steps = [make_step(candidate, kernels, stages) for candidate in candidates]
+        if None in steps:
+            kernels.exclude(c for c, step in zip(candidates, steps, strict=True) if step is None)
             return None
-        return [*[s for s in made if s is not None], *calls_for(memo, uncovered(memo, every))]
+        return [*[s for s in steps if s is not None], *calls_for(memo, uncovered(memo, candidates))]
 
-    for turn in count():
-        if turn == MAX_TURNS:
-            kernels = Candidates(memo, prices, rows=False, near=near)
-        found: list[Found] = []
+    for attempt in count():
+        if attempt == MAX_REPLANS:
+            kernels = Candidates(memo, cost_model, with_rows=False, in_cache=in_cache)
+        results: list[SearchResult] = []
         if fusion == "cost":
-            found = search_all(partitions(memo, kernels), memo, kernels, budget, recall)
-        every = best_of(found, kernels) if fusion == "cost" else by_rule(fusion, kernels)
-        steps = write(every)
+            results = search_all(partitions(memo, kernels), memo, kernels, budget, partition_cache)
+        candidates = best_kernels(results, kernels) if fusion == "cost" else kernels_by_rule(fusion, kernels)
+        steps = write(candidates)
         if steps is not None and limit is not None and limit.peak_bytes(steps) > limit.nbytes:
-            steps = within(limit, [f.partition for f in found], memo, kernels, write)
+            steps = plan_within_limit(limit, [f.partition for f in results], memo, kernels, write)
         if steps is not None:
-            return steps, found, kernels
-        recall = None  # what it knows has just been chosen
+            return steps, results, kernels
+        partition_cache = None  # it has the illegal plan by now
     raise AssertionError("count ends")
 
 
-def best_of(found: Sequence[Found], kernels: Candidates) -> list[Candidate]:
-    """Return the kernels found; where a search ended early, those of a rule of thumb if they cost less."""
-    best = [c for f in found for c in f.kernels]
-    if any(f.spent for f in found):
+def best_kernels(results: Sequence[SearchResult], kernels: Candidates) -> list[Candidate]:
+    """Return the kernels found; where the budget ran out, those of a heuristic rule if they cost less."""
+    best = [c for f in results for c in f.kernels]
+    if any(f.budget_exhausted for f in results):
         forced = kernels.memo.forced
         for rule in RULES:
-            other = by_rule(rule, kernels)
-            kernels.memo.forced = forced  # what a rule has to keep in memory is its own
+            other = kernels_by_rule(rule, kernels)
+            kernels.memo.forced = forced  # a rule must not leave values forced into memory
             if sum(c.seconds for c in other) < sum(c.seconds for c in best):
                 best = other
     return best
 
 
-def by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
-    """Return the kernels of a rule of thumb: each has one result."""
+def kernels_by_rule(rule: str, kernels: Candidates) -> list[Candidate]:
+    """Return the kernels of a heuristic rule: each has one result."""
     memo = kernels.memo
-    points = kept(rule, memo)
-    keep_apart(memo, kernels, points)
+    points = values_stored_by_rule(rule, memo)
+    store_until_legal(memo, kernels, points)
     memory = kernels.in_memory(points)
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for i in members(memo.computed & memory & ~memo.views):
         if not memo.is_call(i):
-            body, _ = kernels.grow(1 << i, memory)
-            found.append(kernels.price(1 << i, body, memory))
-    return found
+            body, _ = kernels.closure(1 << i, memory)
+            candidates.append(kernels.evaluate(1 << i, body, memory))
+    return candidates

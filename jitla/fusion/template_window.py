@@ -11,7 +11,14 @@ from typing import NamedTuple
 from jitla.classes import dataclass
 from jitla.fusion.cost_model import CostModel, window_row_bytes
 from jitla.fusion.iteration import geometry
-from jitla.fusion.kernel import Call, Kernel, Step, WindowKernel, gather_tables, has_windows
+from jitla.fusion.kernel import (
+    Call,
+    Kernel,
+    Step,
+    WindowKernel,
+    gather_tables,
+    is_window_profitable,
+)
 from jitla.fusion.layout import Layout, all_layouts, axis_order, has_exact_layout
 from jitla.fusion.templates import CELL
 from jitla.hops import (
@@ -37,7 +44,7 @@ class _Chain:
     views: list[Call]
 
 
-def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], prices: CostModel) -> list[Step]:
+def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], cost_model: CostModel) -> list[Step]:
     """Return the steps of a plan, in running order, with chains of stencils as one where that is cheaper."""
     found = list(steps)
     tried: set[int] = set()
@@ -46,11 +53,11 @@ def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], prices: CostModel)
         if last is None:
             return found
         tried.add(id(last))
-        chain = _chain(last, found, frozenset(roots), prices)
+        chain = _chain(last, found, frozenset(roots), cost_model)
         while chain is not None:
             kernel = _kernel(chain)
             if kernel is not None and _is_near(kernel) and \
-                    prices.step(kernel).total < sum(prices.step(s).total for s in chain.stages):
+                    cost_model.step(kernel).total < sum(cost_model.step(s).total for s in chain.stages):
                 gone = {id(s) for s in (*chain.stages, *chain.views)} - {id(last)}
                 found = [kernel if s is last else s for s in found if id(s) not in gone]
                 break
@@ -59,9 +66,9 @@ def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], prices: CostModel)
 
 def _is_near(kernel: WindowKernel) -> bool:
     """Tell whether what lies between the stages stays near, and there is something to share out."""
-    rate = kernel.rate
-    kept = sum(rate[h] * (h.meta.nbytes // h.meta.shape[0]) for h in kernel.inner)
-    return has_windows(window_row_bytes(kernel), kept, kernel.rows, kernel.ahead())
+    rate = kernel.rows_per_result
+    kept = sum(rate[h] * (h.meta.nbytes // h.meta.shape[0]) for h in kernel.intermediates)
+    return is_window_profitable(window_row_bytes(kernel), kept, kernel.rows, kernel.lookahead_rows())
 
 
 def _shorter(chain: _Chain) -> _Chain | None:
@@ -72,13 +79,15 @@ def _shorter(chain: _Chain) -> _Chain | None:
     return _Chain(stages, views) if views else None
 
 
-def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: CostModel) -> _Chain | None:
+def _chain(
+    last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], cost_model: CostModel,
+) -> _Chain | None:
     """Return the kernels that only make what `last` reads, by way of slices or as it is; None if none do."""
     readers: dict[Hop, list[Step]] = {}
     for step in steps:
         for hop in step.inputs:
             readers.setdefault(hop, []).append(step)
-    if not _fits(last, prices):
+    if not _fits(last, cost_model):
         return None
     chain = _Chain([last], [])
     inside = {id(last)}
@@ -89,7 +98,7 @@ def _chain(last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], prices: C
                     _only(readers.get(step.hop, ()), inside):
                 inside.add(id(step))
                 chain.views.append(step)
-        elif isinstance(step, Kernel) and step is not last and _fits(step, prices):
+        elif isinstance(step, Kernel) and step is not last and _fits(step, cost_model):
             if all(h not in roots and _only(readers.get(h, ()), inside) and _whole(h, readers)
                    for h in step.outputs):
                 inside.add(id(step))
@@ -113,13 +122,13 @@ def _whole(hop: Hop, readers: dict[Hop, list[Step]]) -> bool:
                for s in readers[hop])
 
 
-def _fits(kernel: Kernel, prices: CostModel) -> bool:
+def _fits(kernel: Kernel, cost_model: CostModel) -> bool:
     """Tell whether a kernel is cells over rows that lie one after the other."""
     if kernel.template != CELL.name or len(kernel.shape) < 2 or gather_tables(kernel.body):
         return False
     if min(kernel.shape) < 2 or any(h.op.kind is not Kind.CELL for h in kernel.body):
         return False
-    return all(_by_rows(prices.layouts[h].strides) for h in (*kernel.inputs, *kernel.outputs)
+    return all(_by_rows(cost_model.layouts[h].strides) for h in (*kernel.inputs, *kernel.outputs)
                if h.meta.shape == kernel.shape)
 
 

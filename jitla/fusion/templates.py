@@ -144,7 +144,7 @@ def takes_wide(product: Product) -> bool:
     shape, hop = product.matrix.meta.shape, product.hop
     if hop.meta.ndim < 2 or not product.wide:
         return False
-    rows, length = shape[::-1] if product.turned else (prod(shape[:-1]), shape[-1])
+    rows, length = shape[::-1] if product.transposed else (prod(shape[:-1]), shape[-1])
     size = product.columns * hop.meta.dtype.itemsize
     if product.form == "sum":
         return rows * size >= MIN_RESULT and length * size <= MAX_SUM
@@ -274,7 +274,7 @@ def row_count(product: Product) -> int:
         return product.hop.meta.shape[0]
     if product.compressed:
         return product.hop.inputs[2].meta.size - 1
-    return product.matrix.meta.shape[1 if product.turned else 0]
+    return product.matrix.meta.shape[1 if product.transposed else 0]
 
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
@@ -317,7 +317,7 @@ def _of_rows(hop: Hop, facts: Facts) -> Product | None:
         found = Product("sum", hop, left, True, right)
     if takes_wide(found):
         return found if rows_come_first(found, facts) and not _is_square(found, facts) else None
-    fits = _runs_along(found.matrix, 0 if found.turned else -1, facts) and _is_narrow(found, facts)
+    fits = _runs_along(found.matrix, 0 if found.transposed else -1, facts) and _is_narrow(found, facts)
     big = found.matrix.meta.nbytes >= ROWS_MIN_BYTES and _length(found) >= MIN_LENGTH
     return _down_columns(found, facts) or found if fits and big else None
 
@@ -333,7 +333,8 @@ def _down_columns(product: Product, facts: Facts) -> Product | None:
             long < max(MIN_ROWS, TALL * few) or _meets_rows(product):
         return None
     form = "sum" if product.form == "dot" else "dot"
-    found = Product(form, product.hop, product.matrix, not product.turned, product.vector, columnwise=True)
+    found = Product(
+        form, product.hop, product.matrix, not product.transposed, product.vector, columnwise=True)
     return found if _is_narrow(found, facts) else None
 
 
@@ -366,7 +367,7 @@ def _side_by_side(hop: Hop, facts: Facts) -> Product | None:
 
 
 def _length(product: Product) -> int:
-    return product.matrix.meta.shape[0 if product.turned else -1]
+    return product.matrix.meta.shape[0 if product.transposed else -1]
 
 
 def _is_stack(matrix: Hop, facts: Facts) -> bool:
@@ -378,7 +379,7 @@ def _is_stack(matrix: Hop, facts: Facts) -> bool:
 def rows_come_first(product: Product, facts: Facts) -> bool:
     """Tell whether blocks of rows are near each other: of the matrix, and of what is added up by rows."""
     strides = facts.layouts[product.matrix].strides
-    walked = [strides[::-1] if product.turned else strides]
+    walked = [strides[::-1] if product.transposed else strides]
     if product.form == "sum":
         walked.append(facts.layouts[product.vector].strides)
     return all(first >= abs(second) > 0 for *_, first, second in walked)
@@ -388,7 +389,7 @@ def _is_square(product: Product, facts: Facts) -> bool:
     """Tell whether a leaf meets what may be its transpose: BLAS then computes one triangle only."""
     leaves = (product.matrix, product.vector)
     here, there = (facts.layouts[v] for v in leaves)
-    return product.turned and all(v.op.kind is Kind.LEAF for v in leaves) and \
+    return product.transposed and all(v.op.kind is Kind.LEAF for v in leaves) and \
         here.strides[::-1] == there.strides and here.shape[::-1] == there.shape
 
 
@@ -488,7 +489,7 @@ def is_total(hop: Hop, facts: Facts) -> bool:
 def _by_rows(hop: Hop, operand: Hop, facts: Facts) -> bool:
     """The operand is computed over the same rows, and its rows are those of the result."""
     product = product_at(hop, facts)
-    if product is not None and (product.turned or product.columnwise) and operand is product.matrix:
+    if product is not None and (product.transposed or product.columnwise) and operand is product.matrix:
         return False  # the rows of a square matrix are not its columns
     if facts.wide.get(operand, False) and not keeps_driver(hop, operand):
         return False

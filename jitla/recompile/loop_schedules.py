@@ -219,11 +219,11 @@ def schedule_of(kernel: object, chosen: Values = UNTUNED, size: Size = _as_plann
         return f"parallel(i)\nvectorise({last})" if last != "i" else "vectorise(i)"
     assert isinstance(kernel, WindowKernel)
     rows, each = size(kernel.shape)[0], window_row_bytes(kernel, size)
-    ahead, rate = kernel.ahead(size), kernel.rate
+    ahead, rate = kernel.lookahead_rows(size), kernel.rows_per_result
     height = int(chosen.get("height") or window_height(each, rows, ahead))
     blocks = -(-rows // height)
     aside = sum(h.meta.dtype.itemsize * prod(size(h.meta.shape)[1:]) *
-                (size(h.meta.shape)[0] - rate[h] * rows) for h in kernel.inner)
+                (size(h.meta.shape)[0] - rate[h] * rows) for h in kernel.intermediates)
     units = int(chosen.get("units", 0))
     per_unit = -(-blocks // units) if units else blocks_per_unit(blocks, each * height, aside)
     lines = [f"split(i, {height})"]

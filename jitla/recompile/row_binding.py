@@ -128,7 +128,7 @@ def narrow_sizes(
 
 def _axes(stage: Product) -> tuple[int, int]:
     """Return across which axis of the matrix its rows follow each other, and along which they lie."""
-    return (1, 0) if stage.turned else (-2, -1)
+    return (1, 0) if stage.transposed else (-2, -1)
 
 
 def _all_rows(rows: int, matrix: Layout) -> int:
@@ -152,7 +152,7 @@ def turns_last(kernel: RowKernel) -> list[Kernel | Product]:
     """Return the stages, those that are run in turn behind all that do not wait for what they make."""
     free: list[Kernel | Product] = []
     behind: list[Kernel | Product] = []
-    late: set[Hop] = set(kernel.in_turn)
+    late: set[Hop] = set(kernel.ordered_outputs)
     for stage in kernel.stages:
         for view in kernel.views:
             if view.inputs[0] in late:
@@ -225,7 +225,7 @@ def _fits(stage: Kernel | Product, is_upright: Callable[[Hop], bool], shapes: Ma
 def _fits_product(stage: Product, is_upright: Callable[[Hop], bool], shapes: Mapping[Shape, Shape]) -> bool:
     if stage.form in ARG_REDUCTIONS:
         return stage.matrix.meta.dtype.kind == "f" and stage.hop.meta.dtype.itemsize == 8
-    plain = stage.form == "dot" and not (stage.turned or stage.columnwise or stage.compressed)
+    plain = stage.form == "dot" and not (stage.transposed or stage.columnwise or stage.compressed)
     few = stage.form != PAIRS and 1 < shapes[stage.vector.meta.shape][-1] <= MAX_NARROW_COLUMNS
     return plain and few and stage.matrix.meta.ndim == stage.vector.meta.ndim == 2 \
         and not is_upright(stage.matrix) and not is_upright(stage.vector)
@@ -271,9 +271,9 @@ class RowBinding:
         self.sums = [s for s in kernel.stages if isinstance(s, Product) and s.form == "sum"]
         # sums over rows that a stage makes of every block, and another one adds up
         self.totals = [h for s in kernel.stages if isinstance(s, Kernel) for h in s.outputs
-                       if reduces_rows(h) and h not in kernel.in_turn]
+                       if reduces_rows(h) and h not in kernel.ordered_outputs]
         summed = dict.fromkeys((*(s.hop for s in self.sums), *self.totals))
-        self.axis |= {h: None if h in summed or h in kernel.in_turn else 0 for h in kernel.body}
+        self.axis |= {h: None if h in summed or h in kernel.ordered_outputs else 0 for h in kernel.body}
         self.axis |= {h: 0 for h in kernel.views}
         self.compressed = [s for s in kernel.stages if isinstance(s, Product) and s.compressed]
         bounds = {s.inputs[2] for s in self.compressed}  # where rows begin, and the last one ends
@@ -332,7 +332,7 @@ class RowBinding:
         wide = any(is_wide(s, self.shapes) for s in self.kernel.stages)
         packed = all(self._in_panels(s) for s in self.kernel.stages if is_wide(s, self.shapes))
         return block_height(
-            self.each, self.rows, wide, bool(self.kernel.in_turn), packed, self.kernel.columnwise)
+            self.each, self.rows, wide, bool(self.kernel.ordered_outputs), packed, self.kernel.columnwise)
 
     def _walks(self) -> bool:
         """Tell whether all loops over cells can go over blocks of rows as they lie."""
@@ -365,7 +365,7 @@ class RowBinding:
 
         Those that are added up in turn are shared out one by one, unless much is copied for each.
         """
-        if self.kernel.in_turn and not self.packed:
+        if self.kernel.ordered_outputs and not self.packed:
             return 1
         if "units" in self.chosen:
             return max(-(-blocks // int(self.chosen["units"])), 1)
@@ -379,14 +379,14 @@ class RowBinding:
     def _shares(self) -> EntryShares:
         """Return by what units are shared out: by entries, where rows of a block have any number of them."""
         starts = self.compressed[0].inputs[2] if self.compressed else None
-        if starts not in self.number or self.kernel.in_turn:
+        if starts not in self.number or self.kernel.ordered_outputs:
             return EntryShares()
         return EntryShares(self.number[starts] + 1, starts.meta.dtype.itemsize, self.height, self.rows)
 
     def space(self) -> Space:
         """Return what may be chosen: partial sums over rows depend on it, nothing else does."""
         blocks = -(-self.rows // self.height)
-        shared = not self.kernel.in_turn or bool(self.packed)
+        shared = not self.kernel.ordered_outputs or bool(self.packed)
         loops = [s for s in self.kernel.stages if isinstance(s, Kernel)]
         sums = sum(any(h.op.kind is Kind.AGG for h in s.outputs) for s in loops)
         lengths = [prod(self.shapes[h.meta.shape][1:]) for h in self.kernel.body if self.axis[h] == 0]
@@ -404,7 +404,7 @@ class RowBinding:
         stages = [*map(self._panelling, self.panels), *map(self._packing, self.packed)]
         for stage in turns_last(self.kernel):
             own = tuple(self._place(h, stage) for h in self._operands(stage))
-            if isinstance(stage, Kernel) and any(h in self.kernel.in_turn for h in stage.outputs):
+            if isinstance(stage, Kernel) and any(h in self.kernel.ordered_outputs for h in stage.outputs):
                 made = self._in_turn(stage, last, whole_layouts)
                 if made is None:
                     return None
@@ -673,7 +673,7 @@ class WindowBinding:
         self.axis = dict(zip(kernel.inputs, kernel.axes, strict=True))
         self.number = {h: i for i, h in enumerate((*given, *kernel.outputs))}
         self.rows = shapes[kernel.shape][0]
-        self.rate = kernel.rate
+        self.rate = kernel.rows_per_result
         self.ahead = {h: shapes[s.shape][0] - n * self.rows
                       for s, n in zip(kernel.stages, kernel.rates, strict=True) for h in s.outputs}
         most = max(self.ahead.values())
@@ -682,7 +682,7 @@ class WindowBinding:
         self.each = max(each, 1)
         self.room: dict[Hop, int] = {}
         self.size = 0
-        for hop in kernel.inner:
+        for hop in kernel.intermediates:
             self.room[hop] = self.size
             self.size += padded(self._row(hop) * (self.rate[hop] * self.height + self.ahead[hop]))
 
@@ -708,7 +708,7 @@ class WindowBinding:
             stages.append(Stage(whole, end, self._places(stage, ahead, rate), EVERY_BLOCK))
             spare = max(spare, more, less)
         if blocks > 1:
-            stages += [self._moving(h) for h in self.kernel.inner if self.ahead[h]]
+            stages += [self._moving(h) for h in self.kernel.intermediates if self.ahead[h]]
         cut = Blocking(blocks, self._per_unit(blocks), 0, padded(self.size) + padded(spare),
                        padded(self.size), 0)
         scalars = tuple(
@@ -722,7 +722,8 @@ class WindowBinding:
         if "units" in self.chosen:
             return max(-(-blocks // int(self.chosen["units"])), 1)
         return blocks_per_unit(
-            blocks, self.each * self.height, sum(self._row(h) * self.ahead[h] for h in self.kernel.inner))
+            blocks, self.each * self.height,
+            sum(self._row(h) * self.ahead[h] for h in self.kernel.intermediates))
 
     def space(self, places: tuple[str, ...]) -> Space:
         """Return what may be chosen, `places` of what stages pass on too: no value depends on it."""

@@ -126,7 +126,7 @@ def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
         product = product_at(h, facts)
         for o in read_by(h, facts):
             if o.meta.shape != ():
-                turned = product is not None and product.turned and o is product.matrix
+                turned = product is not None and product.transposed and o is product.matrix
                 way = "across" if turned else "along" if o in row_links(h, facts) else "whole"
                 ways.setdefault(o, set()).add(way)
     for o, found in ways.items():
@@ -159,7 +159,7 @@ class Every:
             alone = frozenset([h])
             if not self.facts.reason(h) and is_loop(alone, alone, self.order, self.facts):
                 continue
-            seconds = self.kernels.prices.call(h)
+            seconds = self.kernels.cost_model.call(h)
             needs = frozenset(o for o in data_inputs(h) if o.inputs)
             yield Step(frozenset([h]), needs & set(self.order), seconds)
 
@@ -296,7 +296,7 @@ def compare(seed: int, most: int) -> Compared | None:
         for c in f.kernels:
             made |= c.results
     planned = sum(f.seconds for f in found) + sum(
-        kernels.prices.call(memo.values[i]) for i in members(memo.computed & ~made) if memo.is_call(i))
+        kernels.cost_model.call(memo.values[i]) for i in members(memo.computed & ~made) if memo.is_call(i))
     every = Every(roots, kernels)
     related = every.run()
     below = planned < related * (1 - TIE)

@@ -21,8 +21,8 @@ from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.cost_model import CostModel
 from jitla.fusion.enumeration import (
-    Found,
     Search,
+    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import (
@@ -73,14 +73,14 @@ def width(memo: Memo, parts: list[Partition]) -> int:
     return max((len(p.points) + (p.values & memo.forced & ~memo.views).bit_count() for p in parts), default=0)
 
 
-def searched(dag: Dag, prune: bool) -> list[Found] | None:
+def searched(dag: Dag, prune: bool) -> list[SearchResult] | None:
     """Search every partition of a DAG; None if that takes too long."""
     memo, kernels, parts = prepared(dag)
     most = SHORTEST if prune else LONGEST
-    done: list[Found] = []
+    done: list[SearchResult] = []
     for p in parts:
-        done.append(Search(p, memo, kernels, kernels.priced + most, prune).run())
-        if done[-1].spent:
+        done.append(Search(p, memo, kernels, kernels.evaluated + most, prune).run())
+        if done[-1].budget_exhausted:
             return None
     return done
 
@@ -117,7 +117,7 @@ class Tally:
         for found, tried in zip(pruned, every, strict=True):
             points = len(tried.partition.points)
             assert tried.costed == 1 << points
-            assert found.costed + found.cut_by_cost >= 1 << points
+            assert found.costed + found.pruned_by_cost >= 1 << points
             self.plans += tried.costed
             self.costed += found.costed
             if not isclose(found.seconds, tried.seconds, rel_tol=1e-9):

@@ -39,7 +39,8 @@ def test_a_sum_with_a_dense_matrix_stays_outside_of_a_sparse_driver():
         driven = apply("multiply", matrix(3, 2000, 300, nnz=nnz), apply("matmul", U, V))
         whole = apply("add", Y, driven)
         memo = Memo((whole,), Facts(supports, all_layouts((whole,), {})))
-        return [[h.op.name for h in memo.hops(memo.row[memo.number[h]] or 0)] for h in (driven, whole)]
+        return [[h.op.name for h in memo.hops(memo.row_operands[memo.number[h]] or 0)]
+                for h in (driven, whole)]
 
     assert taken(6000) == [["matmul"], []]
     assert taken(None) == taken(590_000) == [["matmul"], ["multiply"]]

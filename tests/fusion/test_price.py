@@ -58,9 +58,9 @@ def test_threads_that_take_turns_gain_nothing() -> None:
 def test_functions_cost_more_than_sums_and_singles_less() -> None:
     small = array(0, 1000, 1000, dtype="f4")
     exp, total, short = apply("exp", X), apply("add", X, X), apply("exp", small)
-    prices = priced(exp, total, short)
-    assert prices.work(exp) > 10 * prices.work(total) > 0
-    assert prices.work(exp) > 2 * prices.work(short)
+    cost_model = priced(exp, total, short)
+    assert cost_model.work(exp) > 10 * cost_model.work(total) > 0
+    assert cost_model.work(exp) > 2 * cost_model.work(short)
 
 
 def test_counting_elements_costs_a_call() -> None:
@@ -90,43 +90,43 @@ def test_what_was_just_made_is_nearer_than_a_leaf() -> None:
     x = array(0, 400_000)
     h = apply("exp", x)
     others = [array(k, 4_000_000) for k in range(1, 4)]
-    prices = priced(h, *(apply("exp", o) for o in others))
-    assert prices.reads(h) < prices.reads(x)
+    cost_model = priced(h, *(apply("exp", o) for o in others))
+    assert cost_model.reads(h) < cost_model.reads(x)
 
 
 def test_large_results_go_around_the_caches() -> None:
     just_below, above = (array(k, n) for k, n in enumerate((4_100_000, 4_300_000)))
-    prices = priced(just_below, above)
-    assert prices.writes(above) < prices.writes(just_below)
+    cost_model = priced(just_below, above)
+    assert cost_model.writes(above) < cost_model.writes(just_below)
 
 
 def test_what_is_too_large_to_be_kept_is_asked_for_again() -> None:
     kept, fresh = (array(k, n) for k, n in enumerate((30_000_000, 36_000_000)))
-    prices = priced(kept, fresh)
-    each = [prices.writes(h) / h.meta.nbytes for h in (kept, fresh)]
+    cost_model = priced(kept, fresh)
+    each = [cost_model.writes(h) / h.meta.nbytes for h in (kept, fresh)]
     assert each[1] == pytest.approx(each[0] + REFERENCE_MACHINE.fault)
 
 
 def test_a_kernel_is_the_sum_of_its_terms() -> None:
-    prices = priced(X)
-    assert prices.kernel(3.0, 2.0, 1.0) == pytest.approx(5.0, abs=1e-4)
-    assert prices.kernel(1.0, 2.0, 3.0) == pytest.approx(5.0, abs=1e-4)
-    assert prices.kernel(3.0, 2.0, 1.0, launched=0) == 5.0
-    cost = prices.terms(3.0, 2.0, 1.0)
+    cost_model = priced(X)
+    assert cost_model.kernel(3.0, 2.0, 1.0) == pytest.approx(5.0, abs=1e-4)
+    assert cost_model.kernel(1.0, 2.0, 3.0) == pytest.approx(5.0, abs=1e-4)
+    assert cost_model.kernel(3.0, 2.0, 1.0, launched=0) == 5.0
+    cost = cost_model.terms(3.0, 2.0, 1.0)
     assert cost[:3] == (3.0, 2.0, 1.0) and cost.total == pytest.approx(cost.launch + 5.0)
 
 
 def test_short_kernels_run_alone() -> None:
-    prices = priced(X)
-    short, long = prices.terms(1e-7, 1e-7, 0.0), prices.terms(1e-3, 1e-3, 0.0)
+    cost_model = priced(X)
+    short, long = cost_model.terms(1e-7, 1e-7, 0.0), cost_model.terms(1e-3, 1e-3, 0.0)
     assert short.launch == REFERENCE_MACHINE.launch < long.launch
     assert short.total == pytest.approx(REFERENCE_MACHINE.launch + 4e-7)
     assert long.total < REFERENCE_MACHINE.threads * 2e-3
 
 
 def test_more_is_never_cheaper() -> None:
-    prices = priced(X)
-    seconds = [prices.kernel(t, t, t) for t in np.geomspace(1e-9, 1e-1, 200)]
+    cost_model = priced(X)
+    seconds = [cost_model.kernel(t, t, t) for t in np.geomspace(1e-9, 1e-1, 200)]
     assert seconds == sorted(seconds)
 
 
@@ -135,55 +135,57 @@ def test_more_hops_never_lose_less_at_the_ends_of_rows(seed: int) -> None:
     rng = random.Random(seed)
     roots, layouts = random_dag(rng, 25)
     hops = [h for h in topo(roots) if h.inputs]
-    prices = CostModel(REFERENCE_MACHINE, all_layouts(roots, layouts))
+    cost_model = CostModel(REFERENCE_MACHINE, all_layouts(roots, layouts))
     for _ in range(20):
         more = [h for h in hops if rng.random() < 0.7]
         some = [h for h in more if rng.random() < 0.7]
-        assert prices.ends(some) <= prices.ends(more) * (1 + 1e-12)
+        assert cost_model.ends(some) <= cost_model.ends(more) * (1 + 1e-12)
 
 
 def test_rows_begin_once_in_a_loop_and_twice_if_they_are_reduced() -> None:
     x, v = array(0, 1000, 16), array(1, 16)
     shifted, total = apply("add", x, v), apply("sum", x, axis=(1,), keepdims=False)
     both = apply("sum", shifted, axis=(1,), keepdims=False)
-    prices = priced(shifted, total, both)
-    once = prices.ends([shifted])
-    assert once > 0 == prices.ends([total])
-    assert prices.ends([shifted, total]) == once  # two loops, maybe
-    assert prices.ends([shifted, both]) == 2 * once
+    cost_model = priced(shifted, total, both)
+    once = cost_model.ends([shifted])
+    assert once > 0 == cost_model.ends([total])
+    assert cost_model.ends([shifted, total]) == once  # two loops, maybe
+    assert cost_model.ends([shifted, both]) == 2 * once
 
 
 def test_views_and_leaves_are_free_and_calls_are_not() -> None:
     turned = make("transpose", [X], axes=(1, 0))
     joined = make("concatenate", [X, Y], axis=0)
-    prices = priced(turned, joined)
-    assert prices.call(turned) == prices.call(X) == 0.0
-    assert prices.call(joined) > REFERENCE_MACHINE.call + prices.writes(joined)
+    cost_model = priced(turned, joined)
+    assert cost_model.call(turned) == cost_model.call(X) == 0.0
+    assert cost_model.call(joined) > REFERENCE_MACHINE.call + cost_model.writes(joined)
 
 
 def test_products() -> None:
     v, thin = array(1, 1000), array(2, 1000, 4)
     square, vector, skinny = (make("matmul", [X, h]) for h in (Y, v, thin))
-    prices = priced(square, vector, skinny)
+    cost_model = priced(square, vector, skinny)
     arithmetic = 2e9 / REFERENCE_MACHINE.product
-    assert arithmetic < prices.call(square) < 1.5 * arithmetic
-    assert prices.reads(X) < prices.call(vector) < prices.call(skinny) < prices.call(square) / 10
+    assert arithmetic < cost_model.call(square) < 1.5 * arithmetic
+    call = cost_model.call
+    assert cost_model.reads(X) < call(vector) < call(skinny) < call(square) / 10
 
 
 def test_numpys_functions_take_longer_than_the_compilers() -> None:
     h = apply("arctan2", X, Y)
-    prices = priced(h, threads=1)
-    assert prices.call(h) > 2 * prices.work(h)
-    slow = CostModel(REFERENCE_MACHINE._replace(scalar=8.0), prices.layouts, 1)
-    assert slow.call(h) > prices.call(h)
+    cost_model = priced(h, threads=1)
+    assert cost_model.call(h) > 2 * cost_model.work(h)
+    slow = CostModel(REFERENCE_MACHINE._replace(scalar=8.0), cost_model.layouts, 1)
+    assert slow.call(h) > cost_model.call(h)
 
 
 def test_prices_are_remembered() -> None:
     h = apply("exp", X)
-    prices = priced(h)
-    verbs = (prices.work, prices.reads, prices.writes, prices.call, prices.passes, prices.again)
+    cost_model = priced(h)
+    verbs = (cost_model.work, cost_model.reads, cost_model.writes, cost_model.call, cost_model.passes,
+             cost_model.again)
     first = [f(h) for f in verbs]
-    prices.footprint = 1e12
+    cost_model.footprint = 1e12
     assert first == [f(h) for f in verbs] and len(set(first)) == len(verbs)
 
 
@@ -201,22 +203,23 @@ def steps(*roots: Hop) -> list[Kernel | RowKernel | Call]:
 def test_a_step_adds_up_its_hops() -> None:
     inner = apply("exp", X)
     h = apply("add", inner, Y)
-    prices = priced(h)
+    cost_model = priced(h)
     (step,) = steps(h)
-    assert prices.step(step).total == prices.kernel(
-        prices.reads(X) + prices.reads(Y), prices.writes(h), prices.work(inner) + prices.work(h))
+    assert cost_model.step(step).total == cost_model.kernel(
+        cost_model.reads(X) + cost_model.reads(Y), cost_model.writes(h),
+        cost_model.work(inner) + cost_model.work(h))
 
 
 def test_rows_are_read_once() -> None:
     x, w, v = array(0, 100_000, 100), array(1, 100_000), array(2, 100)
     turned = make("transpose", [x], axes=(1, 0))
     h = make("matmul", [turned, apply("multiply", w, make("matmul", [x, v]))])
-    prices = priced(h)
+    cost_model = priced(h)
     (step,) = steps(h)
     assert isinstance(step, RowKernel)
-    cost = prices.step(step)
-    assert prices.reads(x) < cost.total < 1.6 * prices.reads(x)
-    assert cost.total < sum(prices.call(p) for p in topo((h,)))
+    cost = cost_model.step(step)
+    assert cost_model.reads(x) < cost.total < 1.6 * cost_model.reads(x)
+    assert cost.total < sum(cost_model.call(p) for p in topo((h,)))
 
 
 def test_a_call_is_a_step() -> None:

@@ -9,7 +9,7 @@ import pytest
 from jitla.fusion import plan
 from jitla.fusion.enumeration import (
     BUDGET,
-    INSIDE,
+    STAGE_BUDGET,
     Search,
 )
 from jitla.hops import Hop, Kind
@@ -84,15 +84,15 @@ def test_a_thousand_operators_are_planned_within_the_budget(make):
     memo, kernels, parts = exhaustive.prepared((roots, layouts))
     results = memo.computed.bit_count()
     found = [Search(p, memo, kernels, budget=BUDGET).run() for p in parts]
-    assert any(f.spent for f in found)
-    assert kernels.priced < BUDGET + 12 * results  # that much one arrangement of everything takes
-    assert all(f.second is None or f.second[0] >= f.seconds for f in found)
+    assert any(f.budget_exhausted for f in found)
+    assert kernels.evaluated < BUDGET + 12 * results  # that much one arrangement of everything takes
+    assert all(f.second_best is None or f.second_best[0] >= f.seconds for f in found)
 
 
 def test_a_larger_budget_finds_nothing_dearer():
     for seed in range(6):
         seconds = []
-        for budget in (INSIDE, BUDGET, 4 * BUDGET):
+        for budget in (STAGE_BUDGET, BUDGET, 4 * BUDGET):
             memo, kernels, parts = exhaustive.prepared(random_dag(random.Random(seed), 14))
             found = [Search(p, memo, kernels, budget=budget).run() for p in parts]
             seconds.append(sum(f.seconds for f in found))

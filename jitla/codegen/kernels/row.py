@@ -598,7 +598,7 @@ def pack_rows(
         for blob in (stage.whole, stage.last, stage.first):
             at.append(blobs_at + len(blobs) // 8 if blob else at[0])
             blobs += blob
-        table += [*at, len(stage.places), stage.once, _words(stage)]
+        table += [*at, len(stage.places), stage.when, _words(stage)]
         table += [w for p in stage.places for w in p]
     for combine in combines:
         table += [blobs_at + len(blobs) // 8, combine.operand, combine.offset, combine.size,
@@ -608,10 +608,11 @@ def pack_rows(
     if copied > MAX_WORDS:
         raise BackendError(f"the stages of rows have blocks of {8 * copied} bytes")
     free = next((i for i, s in enumerate(stages) if s.first), len(stages))
-    before = sum(s.once == BEFORE_BLOCKS for s in stages)
-    own = [cut.blocks, cut.per_unit, cut.slots, cut.room, cut.part, busy_at, len(stages), stages_at,
-           len(combines), combines_at, cut.spare, copied, free, before, 0, 0, *cut.shares]
-    scratch = (cut.units - 1) * cut.part + cut.slots * cut.room + cut.shared
+    before = sum(s.when == BEFORE_BLOCKS for s in stages)
+    own = [cut.blocks, cut.per_unit, cut.slots, cut.slot_bytes, cut.partial_bytes, busy_at,
+           len(stages), stages_at, len(combines), combines_at, cut.scratch_offset, copied, free, before,
+           0, 0, *cut.shares]
+    scratch = (cut.units - 1) * cut.partial_bytes + cut.slots * cut.slot_bytes + cut.shared_bytes
     words = [*([0] * n), *kinds, *own, *([0] * cut.slots), *table]
     size = HEADER + len(words) + len(blobs) // 8
     head = [entry, size, cut.units, grain, finish if combines else 0, scratch, 0, n | flags]
