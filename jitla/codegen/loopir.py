@@ -28,27 +28,27 @@ from jitla.loopir import (
     Index,
     Intrinsic,
     Invoke,
-    Least,
     Load,
     Loop,
     LoopKind,
+    Minimum,
     Nest,
     Number,
     Quotient,
-    Rest,
+    Remainder,
     Statement,
     Store,
     Update,
     Window,
     accesses,
-    allocated,
+    allocated_buffers,
     buffers_of,
-    carried,
+    carried_dependence,
     intrinsics_of,
     number,
-    reach,
-    rebuilt,
-    renamed,
+    rewrite_body,
+    substitute_variables,
+    value_range,
     verify,
 )
 from jitla.loopir import Value as Term
@@ -142,7 +142,7 @@ class NestWriter:
         if loop.kind is LoopKind.UNROLLED and self._copies * loop.extent <= UNROLLED:
             self._copies *= loop.extent
             for turn in range(loop.extent):
-                self.body(renamed(loop.body, {loop.name: number(turn)}))
+                self.body(substitute_variables(loop.body, {loop.name: number(turn)}))
             self._copies //= loop.extent
             return
         width = self._width(loop) if loop.kind is LoopKind.VECTORISED else 1
@@ -220,7 +220,7 @@ class NestWriter:
                 return replace(s, buffer=there.buffer, index=there.index)
             return s
 
-        return rebuilt(intrinsic.body, load=moved, statement=statement)
+        return rewrite_body(intrinsic.body, load=moved, statement=statement)
 
     # ------------------------------------------------------------------ turns side by side
 
@@ -335,14 +335,14 @@ class NestWriter:
                 by = self._sum(Index(terms), depth)
                 level.made[key] = self._word(f"getelementptr i8, ptr {found}, i64 {by}", level.before)
             found = level.made[key] if terms else found
-        return self._word(f"getelementptr i8, ptr {found}, i64 {whole.plus}", self.lines) \
-            if whole.plus else found
+        return self._word(f"getelementptr i8, ptr {found}, i64 {whole.constant}", self.lines) \
+            if whole.constant else found
 
     def _index(self, index: Index) -> str:
         """Write the number that an index is."""
         return self._sum(index, max((self._depth(a) for a, _ in index.terms), default=0))
 
-    def _depth(self, atom: str | Quotient | Rest | Least) -> int:
+    def _depth(self, atom: str | Quotient | Remainder | Minimum) -> int:
         """Return the innermost level whose variable is in `atom`."""
         names = {atom} if isinstance(atom, str) else atom.of.variables
         return max((n for n, level in enumerate(self.levels) if level.name in names), default=0)
@@ -351,7 +351,7 @@ class NestWriter:
         level = self.levels[depth]
         if index in level.made:
             return level.made[index]
-        total = str(index.plus) if index.plus or not index.terms else ""
+        total = str(index.constant) if index.constant or not index.terms else ""
         for atom, times in index.terms:
             one = self._atom(atom, depth)
             part = one if times == 1 else self._word(f"mul i64 {one}, {times}", level.before)
@@ -359,18 +359,18 @@ class NestWriter:
         level.made[index] = total
         return total
 
-    def _atom(self, atom: str | Quotient | Rest | Least, depth: int) -> str:
+    def _atom(self, atom: str | Quotient | Remainder | Minimum, depth: int) -> str:
         if isinstance(atom, str):
             return next(level.value for level in reversed(self.levels) if level.name == atom)
         lines, of = self.levels[depth].before, self._sum(atom.of, depth)
-        if isinstance(atom, Least):
-            less = self._word(f"icmp slt i64 {of}, {atom.most}", lines)
-            return self._word(f"select i1 {less}, i64 {of}, i64 {atom.most}", lines)
+        if isinstance(atom, Minimum):
+            less = self._word(f"icmp slt i64 {of}, {atom.limit}", lines)
+            return self._word(f"select i1 {less}, i64 {of}, i64 {atom.limit}", lines)
         ranges = {level.name: level.ends for level in self.levels}
         # what is added to make it no less than 0 is a multiple of the divisor
-        lift = max(-(reach(atom.of, ranges)[0] // atom.by), 0)
+        lift = max(-(value_range(atom.of, ranges)[0] // atom.by), 0)
         lifted = self._word(f"add i64 {of}, {lift * atom.by}", lines) if lift else of
-        if isinstance(atom, Rest):
+        if isinstance(atom, Remainder):
             return self._word(f"urem i64 {lifted}, {atom.by}", lines)
         found = self._word(f"udiv i64 {lifted}, {atom.by}", lines)
         return self._word(f"sub i64 {found}, {lift}", lines) if lift else found
@@ -563,7 +563,7 @@ class _Program:
     ) -> _Part:
         entry = f"k{len(self.entries)}"
         self.entries.append(entry)
-        for buffer in allocated(body):
+        for buffer in allocated_buffers(body):
             self._put(buffer, shared=False)
         writer = NestWriter(self.buffers, self.intrinsics, outer, self.lanes, self.math, self.steps_of)
 
@@ -632,13 +632,13 @@ def _apart(nest: Nest) -> Iterator[str]:
         for statement in body:
             if isinstance(statement, Loop):
                 shared = statement.kind is LoopKind.PARALLEL
-                if shared and not carried(statement, around, buffers, intrinsics):
+                if shared and not carried_dependence(statement, around, buffers, intrinsics):
                     yield statement.name
                 yield from look(statement.body, (*around, statement))
             elif isinstance(statement, Guard):
                 yield from look(statement.body, around)
 
-    yield from look(rebuilt(nest.body, statement=plainly), ())
+    yield from look(rewrite_body(nest.body, statement=plainly), ())
 
 
 def _work(body: Body) -> float:

@@ -1,30 +1,17 @@
-"""Loop nests that can be read, changed, and run by NumPy: what stands between a kernel and its code.
+"""Loop IR: loop nests that are scheduled by primitives, verified, interpreted, and compiled to kernels.
 
-A room of its own at the rank of planning, because several rooms above it are to read nests - code generation,
-the accelerator's lowering, a tuner - and none of those may import another. It knows operators by the op
-table alone.
+A nest states in loops, buffers and single elements what a kernel computes. A schedule is a sequence of
+primitives, each a function from nest to nest that refuses to change a single bit of a result. So nests can
+be printed, parsed back and interpreted after every primitive.
 
-*What is computed* is a nest in its plainest form: one run of loops after the other, each storing a buffer
-element by element. *When and where* is the schedule: primitives, each a function from nest to nest, which
-refuse what would change a single bit. So a nest needs no record of how it came about: it can be printed
-after every primitive, parsed back, and run by the interpreter, which is what it means.
+- `nodes`: immutable nodes, and affine indices in normal form.
+- `analysis`: traversal, rewriting, and dependences between pairs of accesses.
+- `verifier`: the invariants of nests (`LAWS`), proven by interval arithmetic, and the interpreter.
+- `schedule_loops`, `schedule_stages`: the primitives; `apply_schedule` runs them by name.
+- `text`: printer and parser.
 
-- **Nodes** (`nodes`) are one page of immutable records. Loops count from 0 and have a kind; buffers have a
-  scope; statements store an element, update it by an operator, guard, allocate, or invoke an intrinsic,
-  which is itself declared by a nest. The order of a reduction is the order of its loops' turns.
-- **Indices** (`index`) are sums of multiples of loop variables, of quotients and rests of them (loops that
-  were joined, buffers used in a ring), and of the smaller of two (tails shifted inwards), in one normal form.
-- **Laws** (`laws`) have names. That no index leaves its buffer and that turns that are not serial are
-  independent is proven from ranges, not tried out.
-- **Dependence** (`dependence`) is asked for pairs of elements: whether they differ wherever two turns do.
-  Updates of whole numbers may change places, as they wrap; those of floats may not.
-- **Regions** (`regions`) are bounds inference: what part of a buffer a loop reads. With it values are
-  computed at a loop (with the halo that overlaps), or kept over its turns in a sliding window.
-- **Schedules** (`schedule`) are lines of primitives by name, for pins, tuners and listings.
-
-Sizes are numbers: a nest is the picture of one binding. Legality is judged with care: what cannot be
-proven is refused, with the name of the reason.
-
+Sizes are constants: a nest describes one binding. What cannot be proven legal is refused. The package uses
+the op table (`hops`) only; code generation, the accelerator and the tuner use it.
 """
 
 from typing import TYPE_CHECKING
@@ -35,12 +22,12 @@ if TYPE_CHECKING:
     from jitla.loopir.analysis import (
         accesses,
         all_loops,
-        allocated,
+        allocated_buffers,
         buffers_of,
-        carried,
+        carried_dependence,
         intrinsics_of,
-        rebuilt,
-        renamed,
+        rewrite_body,
+        substitute_variables,
     )
     from jitla.loopir.nodes import (
         Alloc,
@@ -50,30 +37,30 @@ if TYPE_CHECKING:
         Index,
         Intrinsic,
         Invoke,
-        Least,
         Load,
         Loop,
         LoopKind,
+        Minimum,
         Nest,
         Number,
         Quotient,
-        Rest,
+        Remainder,
         Scope,
         Statement,
         Store,
         Update,
         Value,
         Window,
-        least,
+        minimum,
         number,
         quotient,
-        reach,
-        rest,
+        remainder,
+        value_range,
         variable,
     )
     from jitla.loopir.schedule_stages import (
         PRIMITIVES,
-        scheduled,
+        apply_schedule,
     )
     from jitla.loopir.text import (
         apply,
@@ -88,21 +75,26 @@ if TYPE_CHECKING:
 else:
     __getattr__ = door(
         __name__,
-        analysis="accesses all_loops allocated buffers_of carried intrinsics_of rebuilt renamed",
-        nodes=(
-            "Alloc Apply Buffer Guard Index Intrinsic Invoke Least Load Loop LoopKind Nest "
-            "Number Quotient Rest Scope Statement Store Update Value Window least number "
-            "quotient reach rest variable"
+        analysis=(
+            "accesses all_loops allocated_buffers buffers_of carried_dependence intrinsics_of "
+            "rewrite_body substitute_variables"
         ),
-        schedule_stages="PRIMITIVES scheduled",
+        nodes=(
+            "Alloc Apply Buffer Guard Index Intrinsic Invoke Minimum Load Loop LoopKind Nest "
+            "Number Quotient Remainder Scope Statement Store Update Value Window minimum number "
+            "quotient value_range remainder variable"
+        ),
+        schedule_stages="PRIMITIVES apply_schedule",
         text="apply parse show",
         verifier="LAWS run verify",
     )
 
 __all__ = [
-    "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Least",
-    "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Rest", "Scope", "Statement", "Store",
-    "Update", "Value", "Window", "accesses", "all_loops", "allocated", "apply", "buffers_of", "carried",
-    "intrinsics_of", "least", "number", "parse", "quotient", "reach", "rebuilt", "renamed", "rest",
-    "run", "scheduled", "show", "variable", "verify",
+    "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Minimum",
+    "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Remainder", "Scope", "Statement", "Store",
+    "Update", "Value", "Window", "accesses", "all_loops", "allocated_buffers", "apply", "buffers_of",
+    "carried_dependence",
+    "intrinsics_of", "minimum", "number", "parse", "quotient", "value_range", "rewrite_body",
+    "substitute_variables", "remainder",
+    "run", "apply_schedule", "show", "variable", "verify",
 ]

@@ -1,4 +1,4 @@
-"""Traversal of loop nests, and dependences between statements."""
+"""Traversal and rewriting of loop nests, and dependence analysis."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from jitla.loopir.nodes import (
     Number,
     Quotient,
     Ranges,
-    Rest,
+    Remainder,
     Statement,
     Store,
     Update,
     Value,
     Window,
-    reach,
-    replaced,
+    substitute_index,
+    value_range,
     variable,
 )
 
@@ -40,7 +40,7 @@ Body = tuple[Statement, ...]
 
 
 class Access(NamedTuple):
-    """An element that a statement reads or writes: within which loops, under which guards."""
+    """A read or write of an element, with the loops and guards around it."""
 
     buffer: str
     at: tuple[Index, ...]
@@ -64,7 +64,7 @@ def accesses(
     body: Body, intrinsics: Mapping[str, Intrinsic], loops: tuple[Loop, ...] = (),
     guards: tuple[Guard, ...] = (),
 ) -> Iterator[Access]:
-    """Yield what the statements read and write, in order."""
+    """Yield all accesses of the statements, in order."""
     for statement in body:
         match statement:
             case Store(buffer, index, value) | Update(buffer, index, _, value):
@@ -77,12 +77,13 @@ def accesses(
             case Guard(_, _, inner):
                 yield from accesses(inner, intrinsics, loops, (*guards, statement))
             case Invoke(name, windows):
-                yield from _of_windows(intrinsics[name], windows, loops, guards)
+                yield from _window_accesses(intrinsics[name], windows, loops, guards)
 
 
-def _of_windows(
+def _window_accesses(
     intrinsic: Intrinsic, windows: tuple[Window, ...], loops: tuple[Loop, ...], guards: tuple[Guard, ...]
 ) -> Iterator[Access]:
+    """Yield the accesses of an intrinsic's windows; a written window counts as read, too."""
     written = {a.buffer for a in accesses(intrinsic.body, {}) if a.writes}
     for operand, window in zip(intrinsic.operands, windows, strict=True):
         # a window that is written counts as read too: what an intrinsic does inside is its own
@@ -100,18 +101,18 @@ def all_loops(body: Body) -> Iterator[Loop]:
             yield from all_loops(statement.body)
 
 
-def allocated(body: Body) -> Iterator[Buffer]:
+def allocated_buffers(body: Body) -> Iterator[Buffer]:
     """Yield every buffer that is allocated."""
     for statement in body:
         if isinstance(statement, Alloc):
             yield statement.buffer
         elif isinstance(statement, (Loop, Guard)):
-            yield from allocated(statement.body)
+            yield from allocated_buffers(statement.body)
 
 
 def buffers_of(nest: Nest) -> dict[str, Buffer]:
     """Return all buffers of a nest by name."""
-    return {b.name: b for b in (*nest.inputs, *nest.outputs, *allocated(nest.body))}
+    return {b.name: b for b in (*nest.inputs, *nest.outputs, *allocated_buffers(nest.body))}
 
 
 def intrinsics_of(nest: Nest) -> dict[str, Intrinsic]:
@@ -120,201 +121,210 @@ def intrinsics_of(nest: Nest) -> dict[str, Intrinsic]:
 
 
 def names_of(nest: Nest) -> set[str]:
-    """Return all names of loops and buffers."""
+    """Return the names of all loops and buffers."""
     return {loop.name for loop in all_loops(nest.body)} | buffers_of(nest).keys()
 
 
 def loop_at(nest: Nest, name: str) -> Loop:
-    """Return the loop of that name."""
+    """Return the loop called `name`; raise `ScheduleError` if there is none."""
     for loop in all_loops(nest.body):
         if loop.name == name:
             return loop
-    there = ", ".join(found.name for found in all_loops(nest.body)) or "none"
-    raise ScheduleError("unknown-loop", f"there is no loop {name!r}; loops: {there}")
+    names = ", ".join(found.name for found in all_loops(nest.body)) or "none"
+    raise ScheduleError("unknown-loop", f"there is no loop {name!r}; loops: {names}")
 
 
 def path_to(body: Body, name: str) -> tuple[Loop, ...] | None:
-    """Return the loops around loop `name`, outermost first, itself last; None if it is not there."""
+    """Return the loops around loop `name`, outermost first, itself last; None if it is missing."""
     for statement in body:
         if isinstance(statement, (Loop, Guard)):
-            own = (statement,) if isinstance(statement, Loop) else ()
-            if own and own[0].name == name:
-                return own
+            path = (statement,) if isinstance(statement, Loop) else ()
+            if path and path[0].name == name:
+                return path
             below = path_to(statement.body, name)
             if below is not None:
-                return own + below
+                return path + below
     return None
 
 
 def ranges_of(loops: tuple[Loop, ...]) -> Ranges:
-    """Return the ranges of the variables of loops."""
+    """Return the ranges of the variables of `loops`."""
     return {loop.name: (0, loop.extent - 1) for loop in loops}
 
 
-def with_loop(body: Body, name: str, change: Callable[[Loop], Body]) -> Body:
-    """Return `body` with loop `name` exchanged for what `change` makes of it."""
-    found: list[Statement] = []
+def replace_loop(body: Body, name: str, change: Callable[[Loop], Body]) -> Body:
+    """Return `body` with loop `name` replaced by the statements that `change` returns for it."""
+    statements: list[Statement] = []
     for statement in body:
         if isinstance(statement, Loop) and statement.name == name:
-            found += change(statement)
+            statements += change(statement)
         elif isinstance(statement, (Loop, Guard)):
-            found.append(replace(statement, body=with_loop(statement.body, name, change)))
+            statements.append(replace(statement, body=replace_loop(statement.body, name, change)))
         else:
-            found.append(statement)
-    return tuple(found)
+            statements.append(statement)
+    return tuple(statements)
 
 
-def rebuilt(
+def rewrite_body(
     body: Body, index: Callable[[Index], Index] = lambda i: i, load: Callable[[Load], Value] = lambda x: x,
     statement: Callable[[Statement], Statement] = lambda s: s, name: Callable[[str], str] = lambda n: n,
 ) -> Body:
-    """Return `body` with indices, loads, statements and names of loops exchanged, from the inside out."""
-    found: list[Statement] = []
-    for s in body:
-        match s:
+    """Return `body` with indices, loads, statements and loop names mapped, innermost first."""
+    statements: list[Statement] = []
+    for old_statement in body:
+        match old_statement:
             case Store(_, at, value) | Update(_, at, _, value):
-                made: Statement = replace(s, index=tuple(map(index, at)), value=revalued(value, index, load))
+                rewritten: Statement = replace(old_statement, index=tuple(map(index, at)),
+                                               value=rewrite_value(value, index, load))
             case Loop(old, _, inner):
-                made = replace(s, name=name(old), body=rebuilt(inner, index, load, statement, name))
+                rewritten = replace(old_statement, name=name(old),
+                                    body=rewrite_body(inner, index, load, statement, name))
             case Guard(at, _, inner):
-                made = replace(s, index=index(at), body=rebuilt(inner, index, load, statement, name))
+                rewritten = replace(old_statement, index=index(at),
+                                    body=rewrite_body(inner, index, load, statement, name))
             case Invoke(_, windows):
-                moved = [replace(w, index=tuple(map(index, w.index))) for w in windows]
-                made = replace(s, windows=tuple(moved))
+                windows_ = [replace(w, index=tuple(map(index, w.index))) for w in windows]
+                rewritten = replace(old_statement, windows=tuple(windows_))
             case _:
-                made = s
-        found.append(statement(made))
-    return tuple(found)
+                rewritten = old_statement
+        statements.append(statement(rewritten))
+    return tuple(statements)
 
 
-def revalued(value: Value, index: Callable[[Index], Index], load: Callable[[Load], Value]) -> Value:
-    """Return `value` with its indices, then its loads exchanged."""
+def rewrite_value(value: Value, index: Callable[[Index], Index], load: Callable[[Load], Value]) -> Value:
+    """Return `value` with its indices, then its loads mapped."""
     match value:
         case Load(buffer, at):
             return load(Load(buffer, tuple(map(index, at))))
         case Apply(_, args):
-            return replace(value, args=tuple([revalued(a, index, load) for a in args]))
+            return replace(value, args=tuple([rewrite_value(a, index, load) for a in args]))
         case Number():
             return value
 
 
-def renamed(body: Body, by: Mapping[str, Index], names: Mapping[str, str] | None = None) -> Body:
-    """Return `body` with variables exchanged for indices, and with loops, too, under other names."""
+def substitute_variables(body: Body, indices: Mapping[str, Index],
+                         names: Mapping[str, str] | None = None) -> Body:
+    """Return `body` with variables replaced by indices, and loops renamed by `names`."""
     loops = names or {}
-    every = {**{old: variable(new) for old, new in loops.items()}, **by}
-    return rebuilt(body, lambda i: replaced(i, every), name=lambda n: loops.get(n, n))
+    substitutions = {**{old: variable(new) for old, new in loops.items()}, **indices}
+    return rewrite_body(body, lambda i: substitute_index(i, substitutions), name=lambda n: loops.get(n, n))
 
 
-def fresh(taken: set[str], name: str) -> str:
-    """Return a name like `name` that is not `taken` yet, and take it."""
-    found, n = name, 2
-    while found in taken:
-        found, n = f"{name}{n}", n + 1
-    taken.add(found)
-    return found
+def fresh_name(taken: set[str], name: str) -> str:
+    """Return a name like `name` that is not in `taken`, and add it there."""
+    candidate, n = name, 2
+    while candidate in taken:
+        candidate, n = f"{name}{n}", n + 1
+    taken.add(candidate)
+    return candidate
 
 
-#: Operators whose order does not matter, not even to a bit: those of whole numbers, which wrap.
-EXACT = {"add": "iu", "multiply": "iu", "minimum": "iub", "maximum": "iub", "bitwise_and": "iub",
+#: Reductions whose order does not affect a bit, with the kinds of dtype: those of integers, which wrap.
+REORDERABLE_KINDS = {"add": "iu", "multiply": "iu", "minimum": "iub", "maximum": "iub", "bitwise_and": "iub",
          "bitwise_or": "iub", "bitwise_xor": "iub", "logical_and": "b", "logical_or": "b"}
 
 
-def is_exact(op: str, dtype: np.dtype) -> bool:
-    """Tell whether a reduction by `op` may be done in any order."""
-    return dtype.kind in EXACT.get(op, "")
+def is_reorderable(op: str, dtype: np.dtype) -> bool:
+    """Return whether a reduction by `op` gives the same bits in any order."""
+    return dtype.kind in REORDERABLE_KINDS.get(op, "")
 
 
-def carried(
+def carried_dependence(
     loop: Loop, around: tuple[Loop, ...], buffers: Mapping[str, Buffer],
     intrinsics: Mapping[str, Intrinsic], inside: tuple[Loop, ...] = (),
 ) -> str | None:
-    """Return why turns of `loop` are not independent, None if they are.
+    """Return a description of a dependence between iterations of `loop`, None if they are independent.
 
-    `around` are the loops outside it, in which a turn is fixed; `inside` are those of them that are not.
+    `around` are the loops outside it, whose variables are equal in both iterations, except those of `inside`.
     """
-    own = {b.name for b in allocated(loop.body)}
-    found = [a for a in accesses((loop,), intrinsics, around) if a.buffer not in own]
+    local = {b.name for b in allocated_buffers(loop.body)}
+    all_accesses = [a for a in accesses((loop,), intrinsics, around) if a.buffer not in local]
     fixed = frozenset(a.name for a in around) - {a.name for a in inside}
-    written = {a.buffer for a in found if a.writes}
-    for one, other in _pairs(found, written):
+    written = {a.buffer for a in all_accesses if a.writes}
+    for one, other in _pairs(all_accesses, written):
         if _commute(one, other, buffers):
             continue
-        if not _never_meet(one, other, loop.name, fixed):
+        if not _are_disjoint(one, other, loop.name, fixed):
             at = ", ".join(map(str, one.at))
-            return f"elements {one.buffer}[{at}] of two turns of {loop.name} may be the same"
+            return f"elements {one.buffer}[{at}] of two iterations of {loop.name} may be the same"
     return None
 
 
-def _pairs(found: list[Access], written: set[str]) -> Iterable[tuple[Access, Access]]:
-    """Return all pairs of accesses of the same buffer, one of which writes."""
-    for one, other in product(found, repeat=2):
+def _pairs(all_accesses: list[Access], written: set[str]) -> Iterable[tuple[Access, Access]]:
+    """Yield all pairs of accesses of one buffer of which the first writes."""
+    for one, other in product(all_accesses, repeat=2):
         if one.writes and one.buffer == other.buffer and one.buffer in written:
             yield one, other
 
 
 def _commute(one: Access, other: Access, buffers: Mapping[str, Buffer]) -> bool:
-    """Tell whether both are updates that may change places."""
+    """Return whether both accesses are updates that may be reordered."""
     same = one.update is not None and one.update == other.update
-    return same and is_exact(str(one.update), buffers[one.buffer].dtype)
+    return same and is_reorderable(str(one.update), buffers[one.buffer].dtype)
 
 
-def _never_meet(one: Access, other: Access, name: str, fixed: frozenset[str]) -> bool:
-    """Tell whether the elements differ wherever the turns of `name` do."""
-    here, there = ranges_of(one.loops), ranges_of(other.loops)
-    for atom in _virtual(one.at, name) or {name}:
-        if not any(_apart(i, j, atom, fixed, here, there, k, m) for i, j, k, m in zip(
+def _are_disjoint(one: Access, other: Access, name: str, fixed: frozenset[str]) -> bool:
+    """Return whether the two accesses touch different elements in any two iterations of loop `name`."""
+    ranges, other_ranges = ranges_of(one.loops), ranges_of(other.loops)
+    for atom in _quotient_and_remainder(one.at, name) or {name}:
+        if not any(_differ_along_axis(i, j, atom, fixed, ranges, other_ranges, k, m) for i, j, k, m in zip(
                 one.at, other.at, one.extent or (1,) * len(one.at),
                 other.extent or (1,) * len(other.at), strict=True)):
             return False
     return True
 
 
-def _virtual(index: tuple[Index, ...], name: str) -> set[Atom]:
-    """Return a quotient and a rest of the loop variable, which together are it."""
+def _quotient_and_remainder(index: tuple[Index, ...], name: str) -> set[Atom]:
+    """Return a quotient and a remainder in `index` that together determine the loop variable, if any."""
     atoms = {a for i in index for a, _ in i.terms}
     for atom in atoms:
-        if isinstance(atom, Quotient) and atom.of.single == name and Rest(atom.of, atom.by) in atoms:
-            return {atom, Rest(atom.of, atom.by)}
+        if isinstance(atom, Quotient) and atom.of.single_variable == name and Remainder(atom.of,
+                                                                                        atom.by) in atoms:
+            return {atom, Remainder(atom.of, atom.by)}
     return set()
 
 
-def _apart(
-    one: Index, other: Index, atom: Atom, fixed: frozenset[str], here: Ranges, there: Ranges,
-    many: int, more: int,
+def _differ_along_axis(
+    one: Index, other: Index, atom: Atom, fixed: frozenset[str], ranges: Ranges, other_ranges: Ranges,
+    count: int, other_count: int,
 ) -> bool:
-    """Tell whether ``one != other`` along this axis wherever `atom` differs between the two."""
-    mine, its = dict(one.terms), dict(other.terms)
-    step = mine.pop(atom, 0)
-    if not step or its.pop(atom, 0) != step:
+    """Return whether ``one != other`` along this axis for any two different values of `atom`.
+
+    `count` and `other_count` are the numbers of elements that the windows span. All other terms are bounded
+    by intervals; no difference of the atom may make up for them.
+    """
+    terms, other_terms = dict(one.terms), dict(other.terms)
+    step = terms.pop(atom, 0)
+    if not step or other_terms.pop(atom, 0) != step:
         return False
-    low, high = one.plus - other.plus, one.plus - other.plus
-    for key in mine.keys() | its.keys():
+    low, high = one.constant - other.constant, one.constant - other.constant
+    for key in terms.keys() | other_terms.keys():
         names = frozenset({key}) if isinstance(key, str) else key.of.variables
-        a, b = mine.get(key, 0), its.get(key, 0)
+        a, b = terms.get(key, 0), other_terms.get(key, 0)
         if names <= fixed and a == b:
             continue
-        first = sorted(a * e for e in (reach(Index(((key, 1),)), here) if a else (0, 0)))
-        second = sorted(b * e for e in (reach(Index(((key, 1),)), there) if b else (0, 0)))
+        first = sorted(a * e for e in (value_range(Index(((key, 1),)), ranges) if a else (0, 0)))
+        second = sorted(b * e for e in (value_range(Index(((key, 1),)), other_ranges) if b else (0, 0)))
         low, high = low + first[0] - second[1], high + first[1] - second[0]
-    # windows reach further: of `one` up to many - 1 elements, of `other` up to more - 1
-    low, high = low - (more - 1), high + (many - 1)
-    begins, ends = reach(Index(((atom, 1),)), here)
+    # windows extend further: by count - 1 elements, and by other_count - 1
+    low, high = low - (other_count - 1), high + (count - 1)
+    begins, ends = value_range(Index(((atom, 1),)), ranges)
     most = ends - begins
-    # differences of the atom are -most ... -1 and 1 ... most; none may make up for the rest
-    return not any(low <= -step * d <= high for d in (*_near(low, high, step, most),))
+    # the atom differs by -most ... -1 or 1 ... most; no difference may compensate the other terms
+    return not any(low <= -step * d <= high for d in (*_compensating_distances(low, high, step, most),))
 
 
-def _near(low: int, high: int, step: int, most: int) -> Iterable[int]:
-    """Return the differences of a variable that could make up for `low` to `high`."""
+def _compensating_distances(low: int, high: int, step: int, most: int) -> Iterable[int]:
+    """Return the nonzero differences of a variable that make up for a difference from `low` to `high`."""
     ends = sorted((-low / step, -high / step))
     first, last = max(int(np.floor(ends[0])), -most), min(int(np.ceil(ends[1])), most)
     return [d for d in range(first, last + 1) if d]
 
 
-def conflict(
+def conflicting_buffer(
     first: Body, second: Body, intrinsics: Mapping[str, Intrinsic], besides: Collection[str]
 ) -> str | None:
-    """Return a buffer that one of two sequences writes and the other touches, `besides` some."""
+    """Return a buffer, not in `besides`, that one of two sequences writes and the other accesses."""
     one: dict[str, bool] = {}
     for access in accesses(first, intrinsics):
         one[access.buffer] = access.writes or one.get(access.buffer, False)

@@ -1,4 +1,4 @@
-"""Nodes of the loop IR, and affine indices."""
+"""Nodes of the loop IR, and affine indices with quotients, remainders and minima."""
 
 from __future__ import annotations
 
@@ -13,102 +13,106 @@ from jitla.classes import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Quotient:
-    """`of` divided by `by`, rounded down."""
+    """The index `of` divided by the constant `by`, rounded down."""
 
     of: Index
     by: int
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """What is left of `of` divided by `by`."""
+class Remainder:
+    """The remainder of the index `of` divided by the constant `by`."""
 
     of: Index
     by: int
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """The smaller of an index and a number."""
+class Minimum:
+    """The smaller of the index `of` and the constant `limit`."""
 
     of: Index
-    most: int
+    limit: int
 
 
-Atom = str | Quotient | Rest | Least
-#: What every variable is at least, and at most.
+Atom = str | Quotient | Remainder | Minimum
+#: Inclusive bounds of every variable.
 Ranges = Mapping[str, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A sum of multiples of atoms, and a number."""
+    """An affine index in normal form: a sum of multiples of atoms, and a constant.
+
+    An atom is a loop variable, or a quotient, remainder or minimum of an index.
+    """
 
     terms: tuple[tuple[Atom, int], ...] = ()
-    plus: int = 0
+    constant: int = 0
 
     def __add__(self, other: Index | int) -> Index:
-        more = number(other) if isinstance(other, int) else other
-        found = dict(self.terms)
-        for atom, times in more.terms:
-            found[atom] = found.get(atom, 0) + times
-        return _sorted(found, self.plus + more.plus)
+        addend = number(other) if isinstance(other, int) else other
+        terms = dict(self.terms)
+        for atom, times in addend.terms:
+            terms[atom] = terms.get(atom, 0) + times
+        return _normalised(terms, self.constant + addend.constant)
 
     def __sub__(self, other: Index | int) -> Index:
         return self + (-other if isinstance(other, int) else other * -1)
 
     def __mul__(self, times: int) -> Index:
-        return _sorted({a: t * times for a, t in self.terms}, self.plus * times)
+        return _normalised({a: t * times for a, t in self.terms}, self.constant * times)
 
     def __str__(self) -> str:
-        text = " + ".join(_term(a, t) for a, t in self.terms)
+        text = " + ".join(_format_term(a, t) for a, t in self.terms)
         if not text:
-            return str(self.plus)
-        if self.plus:
-            text += f" {'-' if self.plus < 0 else '+'} {abs(self.plus)}"
+            return str(self.constant)
+        if self.constant:
+            text += f" {'-' if self.constant < 0 else '+'} {abs(self.constant)}"
         return text.replace("+ -", "- ")
 
     @property
     def variables(self) -> frozenset[str]:
-        """Names of all loop variables in it."""
-        found: set[str] = set()
+        """The names of all loop variables in the index."""
+        names: set[str] = set()
         for atom, _ in self.terms:
-            found |= {atom} if isinstance(atom, str) else atom.of.variables
-        return frozenset(found)
+            names |= {atom} if isinstance(atom, str) else atom.of.variables
+        return frozenset(names)
 
     @property
-    def single(self) -> str | None:
-        """The variable that it is, if it is nothing else."""
-        if len(self.terms) == 1 and self.plus == 0 and self.terms[0][1] == 1:
+    def single_variable(self) -> str | None:
+        """The name of the variable if the index is exactly one variable, else None."""
+        if len(self.terms) == 1 and self.constant == 0 and self.terms[0][1] == 1:
             atom = self.terms[0][0]
             return atom if isinstance(atom, str) else None
         return None
 
 
-def _sorted(terms: Mapping[Atom, int], plus: int) -> Index:
-    left = [(a, t) for a, t in terms.items() if t]
-    return Index(tuple(sorted(left, key=lambda term: (-abs(term[1]), _atom(term[0])))), plus)
+def _normalised(terms: Mapping[Atom, int], plus: int) -> Index:
+    """Return the index of `terms`, without zeros and in a fixed order."""
+    nonzero = [(a, t) for a, t in terms.items() if t]
+    return Index(tuple(sorted(nonzero, key=lambda term: (-abs(term[1]), _format_atom(term[0])))), plus)
 
 
-def _term(atom: Atom, times: int) -> str:
-    text = _atom(atom)
+def _format_term(atom: Atom, times: int) -> str:
+    text = _format_atom(atom)
     return text if times == 1 else f"-{text}" if times == -1 else f"{times}*{text}"
 
 
-def _atom(atom: Atom) -> str:
+def _format_atom(atom: Atom) -> str:
     match atom:
         case Quotient(of, by):
             return f"(({of}) // {by})"
-        case Rest(of, by):
+        case Remainder(of, by):
             return f"(({of}) % {by})"
-        case Least(of, most):
-            return f"min({of}, {most})"
+        case Minimum(of, limit):
+            return f"min({of}, {limit})"
         case str(name):
             return name
 
 
 def number(value: int) -> Index:
-    """Return the index that is always `value`."""
+    """Return the constant index `value`."""
     return Index((), value)
 
 
@@ -119,114 +123,114 @@ def variable(name: str) -> Index:
 
 def quotient(of: Index, by: int) -> Index:
     """Return `of` divided by `by`, rounded down."""
-    return Index(((Quotient(of, by), 1),)) if of.terms and by != 1 else number(of.plus // by) \
+    return Index(((Quotient(of, by), 1),)) if of.terms and by != 1 else number(of.constant // by) \
         if not of.terms else of
 
 
-def rest(of: Index, by: int) -> Index:
-    """Return what is left of `of` divided by `by`."""
-    return Index(((Rest(of, by), 1),)) if of.terms and by != 1 else number(of.plus % by)
+def remainder(of: Index, by: int) -> Index:
+    """Return the remainder of `of` divided by `by`."""
+    return Index(((Remainder(of, by), 1),)) if of.terms and by != 1 else number(of.constant % by)
 
 
-def least(of: Index, most: int) -> Index:
-    """Return the smaller of `of` and a number."""
-    return Index(((Least(of, most), 1),)) if of.terms else number(min(of.plus, most))
+def minimum(of: Index, limit: int) -> Index:
+    """Return the smaller of `of` and the constant `limit`."""
+    return Index(((Minimum(of, limit), 1),)) if of.terms else number(min(of.constant, limit))
 
 
-def replaced(index: Index, by: Mapping[str, Index]) -> Index:
-    """Return `index` with variables exchanged for indices."""
+def substitute_index(index: Index, by: Mapping[str, Index]) -> Index:
+    """Return `index` with variables replaced by indices."""
     if not index.variables & by.keys():
         return index
-    found = number(index.plus)
+    result = number(index.constant)
     for atom, times in index.terms:
         match atom:
             case Quotient(of, divisor):
-                part = quotient(replaced(of, by), divisor)
-            case Rest(of, divisor):
-                part = rest(replaced(of, by), divisor)
-            case Least(of, most):
-                part = least(replaced(of, by), most)
+                part = quotient(substitute_index(of, by), divisor)
+            case Remainder(of, divisor):
+                part = remainder(substitute_index(of, by), divisor)
+            case Minimum(of, limit):
+                part = minimum(substitute_index(of, by), limit)
             case str(name):
                 part = by.get(name) or variable(name)
-        found = found + part * times
-    return found
+        result = result + part * times
+    return result
 
 
-def reach(index: Index, ranges: Ranges) -> tuple[int, int]:
-    """Return what `index` is at least, and at most."""
-    low = high = index.plus
+def value_range(index: Index, ranges: Ranges) -> tuple[int, int]:
+    """Return lower and upper bounds of `index`, by interval arithmetic."""
+    low = high = index.constant
     for atom, times in index.terms:
-        ends = sorted(times * end for end in _reach(atom, ranges))
+        ends = sorted(times * end for end in _atom_range(atom, ranges))
         low, high = low + ends[0], high + ends[1]
     return low, high
 
 
-def _reach(atom: Atom, ranges: Ranges) -> tuple[int, int]:
+def _atom_range(atom: Atom, ranges: Ranges) -> tuple[int, int]:
     if isinstance(atom, str):
         return ranges[atom]
-    low, high = reach(atom.of, ranges)
+    low, high = value_range(atom.of, ranges)
     match atom:
         case Quotient(_, by):
             return low // by, high // by
-        case Rest(_, by):
+        case Remainder(_, by):
             return (low % by, high % by) if low // by == high // by else (0, by - 1)
-        case Least(_, most):
-            return min(low, most), min(high, most)
+        case Minimum(_, limit):
+            return min(low, limit), min(high, limit)
 
 
 def evaluate(index: Index, values: Mapping[str, int]) -> int:
-    """Return the number that `index` is where loop variables have these values."""
-    found = index.plus
+    """Return the value of `index` for these values of loop variables."""
+    total = index.constant
     for atom, times in index.terms:
         if isinstance(atom, str):
-            found += times * values[atom]
+            total += times * values[atom]
             continue
         inner = evaluate(atom.of, values)
         match atom:
             case Quotient(_, by):
-                found += times * (inner // by)
-            case Rest(_, by):
-                found += times * (inner % by)
-            case Least(_, most):
-                found += times * min(inner, most)
-    return found
+                total += times * (inner // by)
+            case Remainder(_, by):
+                total += times * (inner % by)
+            case Minimum(_, limit):
+                total += times * min(inner, limit)
+    return total
 
 
-def parted(index: Index, inner: frozenset[str]) -> tuple[Index, Index] | None:
-    """Return what of `index` does not change with the `inner` variables, and the rest of it.
+def split_index(index: Index, inner: frozenset[str]) -> tuple[Index, Index] | None:
+    """Split `index` into a part that does not depend on the `inner` variables, and the remaining part.
 
-    None if a part of it mixes them with others.
+    None if an atom mixes them with other variables.
     """
     fixed: dict[Atom, int] = {}
     moving: dict[Atom, int] = {}
     for atom, times in index.terms:
-        mine = frozenset({atom}) if isinstance(atom, str) else atom.of.variables
-        if mine <= inner:
+        names = frozenset({atom}) if isinstance(atom, str) else atom.of.variables
+        if names <= inner:
             moving[atom] = times
-        elif mine & inner:
+        elif names & inner:
             return None
         else:
             fixed[atom] = times
-    return _sorted(fixed, 0), _sorted(moving, index.plus)
+    return _normalised(fixed, 0), _normalised(moving, index.constant)
 
 
 class Scope(Enum):
-    """Where a buffer lies."""
+    """The memory that holds a buffer."""
 
     MEMORY = "memory"
     CACHE = "cache"
     REGISTER = "register"
-    SCRATCHPAD = "scratchpad"  # of an accelerator: filled and emptied by its own instructions
+    SCRATCHPAD = "scratchpad"  # of an accelerator: filled and emptied by load and store instructions
 
 
 class LoopKind(Enum):
-    """How the turns of a loop are run; in all kinds but `SERIAL` and `UNROLLED` they are independent."""
+    """How the iterations of a loop are run; they are independent in all kinds but `SERIAL` and `UNROLLED`."""
 
     SERIAL = "serial"
     UNROLLED = "unrolled"
     PARALLEL = "parallel"
     VECTORISED = "vectorised"
-    BOUND = "bound"  # to the threads of a device
+    BOUND = "bound"  # one iteration per thread of a device
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +248,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One element of a buffer."""
+    """An element of a buffer as a value."""
 
     buffer: str
     index: tuple[Index, ...]
@@ -252,7 +256,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A constant, by its bytes: NaN and the two zeros are told apart."""
+    """A constant as bytes, which distinguish NaNs and the two zeros."""
 
     dtype: np.dtype
     bits: bytes
@@ -260,7 +264,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """An element-wise operator of the op table; `dtype` is that of its value."""
+    """An element-wise operator of the op table applied to `args`; `dtype` is that of the result."""
 
     op: str
     args: tuple[Value, ...]
@@ -275,7 +279,7 @@ Value = Load | Number | Apply
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """An element is set."""
+    """Assignment to an element."""
 
     buffer: str
     index: tuple[Index, ...]
@@ -284,7 +288,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """An element becomes ``op(element, value)``: the order of turns is the order of the reduction."""
+    """Reduction into an element, ``element = op(element, value)``; the iteration order is its order."""
 
     buffer: str
     index: tuple[Index, ...]
@@ -294,7 +298,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for `name` from 0 to `extent`."""
+    """A loop over `name` from 0 to `extent` (exclusive)."""
 
     name: str
     extent: int
@@ -304,7 +308,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`body` where `index` is less than `below`."""
+    """A condition: `body` runs if `index` is less than `below`."""
 
     index: Index
     below: int
@@ -313,14 +317,14 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class Alloc:
-    """A buffer of its own for what follows, anew in every turn."""
+    """Allocation of a buffer for the statements that follow, fresh in every iteration."""
 
     buffer: Buffer
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The part of a buffer that an intrinsic works on: from `index` on, as large as it declares."""
+    """The part of a buffer that an intrinsic works on: from `index`, in the extent that it declares."""
 
     buffer: str
     index: tuple[Index, ...]
@@ -339,7 +343,7 @@ Statement = Store | Update | Loop | Guard | Alloc | Invoke
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """An instruction of a machine, declared by the nest it stands for."""
+    """A machine instruction, declared by the nest that it is equivalent to."""
 
     name: str
     operands: tuple[Buffer, ...]
@@ -348,7 +352,7 @@ class Intrinsic:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """What is computed: `outputs` from `inputs` by `body`; outputs begin with what is in them."""
+    """A loop nest that computes `outputs` from `inputs` by `body`; outputs may hold values on entry."""
 
     name: str
     inputs: tuple[Buffer, ...]
@@ -357,7 +361,7 @@ class Nest:
     intrinsics: tuple[Intrinsic, ...] = ()
 
     def intrinsic(self, name: str) -> Intrinsic:
-        """Return the intrinsic of that name."""
+        """Return the intrinsic called `name`."""
         return next(i for i in self.intrinsics if i.name == name)
 
 

@@ -1,4 +1,4 @@
-"""Schedule primitives on stages: compute_at, store_at, caches, inference of bounds."""
+"""Schedule primitives on stages: compute_at, store_at, caches, with bounds inference."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from jitla.loopir.analysis import (
     Body,
     accesses,
     all_loops,
-    allocated,
+    allocated_buffers,
     buffers_of,
-    conflict,
-    fresh,
+    conflicting_buffer,
+    fresh_name,
     intrinsics_of,
     loop_at,
     names_of,
     path_to,
     ranges_of,
-    rebuilt,
-    renamed,
-    revalued,
-    with_loop,
+    replace_loop,
+    rewrite_body,
+    rewrite_value,
+    substitute_variables,
 )
 from jitla.loopir.nodes import (
     Alloc,
@@ -43,63 +43,66 @@ from jitla.loopir.nodes import (
     Update,
     Value,
     number,
-    parted,
-    reach,
-    replaced,
-    rest,
+    remainder,
+    split_index,
+    substitute_index,
+    value_range,
     variable,
 )
 from jitla.loopir.schedule_loops import (
     bind,
-    checked,
+    checked_nest,
     fuse,
     parallel,
-    rebuffered,
-    refuse,
+    rename_buffers,
     reorder,
     rfactor,
+    schedule_error,
     split,
     tensorise,
     tile,
     unroll,
     vectorise,
 )
-from jitla.loopir.verifier import within
+from jitla.loopir.verifier import guarded_range
 
 
 class Region(NamedTuple):
-    """Where a part of a buffer begins, its extents, and along which axes it may leave the buffer."""
+    """A box in a buffer: first element, extents, and the axes along which it may exceed the buffer."""
 
     base: tuple[Index, ...]
     extent: tuple[int, ...]
-    over: tuple[bool, ...]
+    exceeds: tuple[bool, ...]
 
 
-def region(
-    found: Iterable[Access], shape: Sequence[int], around: tuple[Loop, ...], guards: tuple[Guard, ...] = ()
+def enclosing_region(
+    accesses_: Iterable[Access], shape: Sequence[int], around: tuple[Loop, ...],
+    guards: tuple[Guard, ...] = ()
 ) -> Region:
-    """Return the part of a buffer of `shape` that holds all elements `found`.
+    """Return the smallest inferred region of a buffer of `shape` that contains all `accesses_`.
 
-    `around` are the loops in which it is fixed.
+    It may depend on the variables of the loops `around`.
     """
-    found = tuple(found)
-    axes = [_along(axis, found, size, around) for axis, size in enumerate(shape)]
-    over = [within(base, around, guards)[1] + many > size
-            for (base, many), size in zip(axes, shape, strict=True)]
-    return Region(tuple(b for b, _ in axes), tuple(n for _, n in axes), tuple(over))
+    accesses_ = tuple(accesses_)
+    axes = [_axis_bounds(axis, accesses_, size, around) for axis, size in enumerate(shape)]
+    exceeds = [guarded_range(base, around, guards)[1] + count > size
+            for (base, count), size in zip(axes, shape, strict=True)]
+    return Region(tuple(b for b, _ in axes), tuple(n for _, n in axes), tuple(exceeds))
 
 
-def _along(axis: int, found: tuple[Access, ...], size: int, around: tuple[Loop, ...]) -> tuple[Index, int]:
+def _axis_bounds(axis: int, accesses_: tuple[Access, ...], size: int,
+                 around: tuple[Loop, ...]) -> tuple[Index, int]:
+    """Return the first index and the extent of the accesses along `axis`; the whole axis if unknown."""
     fixed = frozenset(loop.name for loop in around)
     bases: set[Index] = set()
     low, high = [], []
-    for access in found:
+    for access in accesses_:
         inner = frozenset(x.name for x in access.loops) - fixed
-        parts = parted(access.at[axis], inner)
+        parts = split_index(access.at[axis], inner)
         if parts is None:
             return number(0), size
         bases.add(parts[0])
-        ends = reach(parts[1], ranges_of(access.loops))
+        ends = value_range(parts[1], ranges_of(access.loops))
         low.append(ends[0])
         high.append(ends[1] + (access.extent[axis] - 1 if access.extent else 0))
     if len(bases) != 1 or max(high) - min(low) + 1 >= size:
@@ -108,136 +111,137 @@ def _along(axis: int, found: tuple[Access, ...], size: int, around: tuple[Loop, 
 
 
 class Stage(NamedTuple):
-    """A statement that makes buffers: its loops, of which `axes` walk their axes, and a store.
+    """A statement that computes buffers: loops, of which `axes` iterate over the buffers' axes, and a store.
 
-    `body` is what the loops stand around: the stores, and what they take from registers of their own.
+    `body` is the innermost body: the stores to `buffers`, and private registers.
     """
 
     loops: tuple[Loop, ...]
     axes: tuple[str, ...]
     store: Store | Update
     body: Body
-    made: tuple[str, ...]
+    buffers: tuple[str, ...]
 
 
-class Parts(NamedTuple):
-    """The sequence a buffer is allocated in: what comes before it, its stages, others, all readers."""
+class Partition(NamedTuple):
+    """The sequence that allocates a buffer, partitioned into stages, statements between, and readers."""
 
     stages: tuple[Stage, ...]
     between: Body
     readers: Body
 
 
-def _in_sequence(nest: Nest, name: str, change: Callable[[Body], Body]) -> Nest:
-    """Exchange the sequence in which buffer `name` is allocated for what `change` makes of it."""
+def _rewrite_sequence(nest: Nest, name: str, change: Callable[[Body], Body]) -> Nest:
+    """Return `nest` with the sequence that allocates buffer `name` mapped by `change`."""
     if name in {b.name for b in (*nest.inputs, *nest.outputs)}:
-        raise refuse("not-inner", f"{name} is an operand, and lies where it lies")
-    done = []
+        raise schedule_error("not-inner", f"{name} is an operand, which cannot be moved")
+    rewritten = []
 
-    def look(body: Body) -> Body:
+    def visit(body: Body) -> Body:
         if any(isinstance(s, Alloc) and s.buffer.name == name for s in body):
-            done.append(name)
+            rewritten.append(name)
             return change(body)
-        return tuple(replace(s, body=look(s.body)) if isinstance(s, (Loop, Guard)) else s for s in body)
+        return tuple(replace(s, body=visit(s.body)) if isinstance(s, (Loop, Guard)) else s for s in body)
 
-    made = replace(nest, body=look(nest.body))
-    if not done:
-        raise refuse("unknown-buffer", f"there is no buffer {name!r}")
-    return checked(made)
+    result = replace(nest, body=visit(nest.body))
+    if not rewritten:
+        raise schedule_error("unknown-buffer", f"there is no buffer {name!r}")
+    return checked_nest(result)
 
 
-def _mates(body: Body, buffer: Buffer, nest: Nest) -> tuple[Buffer, ...]:
-    """Return a buffer and those of its shape that are allocated beside it and made by the same loops."""
-    beside = {s.buffer.name: s.buffer for s in body if isinstance(s, Alloc)}
-    found = {buffer.name: buffer}
+def _sibling_buffers(body: Body, buffer: Buffer, nest: Nest) -> tuple[Buffer, ...]:
+    """Return `buffer` and the buffers of equal shape, allocated beside it and computed by the same loops."""
+    allocated = {s.buffer.name: s.buffer for s in body if isinstance(s, Alloc)}
+    siblings = {buffer.name: buffer}
     for statement in body:
         written = {a.buffer for a in accesses((statement,), intrinsics_of(nest)) if a.writes}
         if buffer.name in written:
-            found |= {n: b for n, b in beside.items() if n in written and b.shape == buffer.shape}
-    return tuple(found.values())
+            siblings |= {n: b for n, b in allocated.items() if n in written and b.shape == buffer.shape}
+    return tuple(siblings.values())
 
 
-def _parts(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> Parts:
-    """Tell apart what makes buffers and what reads them; refuse what is neither."""
+def _partition(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> Partition:
+    """Partition a sequence into the stages that compute buffers, and their readers; else raise."""
     intrinsics, buffer = intrinsics_of(nest), buffers[0]
     names = tuple(b.name for b in buffers)
     stages: list[Stage] = []
     between: list[Statement] = []
     readers: list[Statement] = []
-    passed: list[Statement] = []  # what the stages are moved past
+    passed: list[Statement] = []  # statements that the stages are moved past
     for statement in body:
-        found = [a for a in accesses((statement,), intrinsics) if a.buffer in names]
+        touching = [a for a in accesses((statement,), intrinsics) if a.buffer in names]
         if isinstance(statement, Alloc) and statement.buffer in buffers:
             continue
-        if any(a.writes for a in found):
+        if any(a.writes for a in touching):
             if readers:
-                raise refuse("not-pure", f"{buffer.name} is written after it was read")
-            stages.append(_stage(statement, buffer, names))
-        elif found:
+                raise schedule_error("not-pure", f"{buffer.name} is written after it was read")
+            stages.append(_parse_stage(statement, buffer, names))
+        elif touching:
             readers.append(statement)
         else:
             (readers if readers else between).append(statement)
             if stages and not readers:
                 passed.append(statement)
-    made = tuple(w for s in stages for w in _written(s))
-    clash = conflict(made, (*passed, *readers), intrinsics, names)
-    if clash:
-        raise refuse("overwritten", f"{clash} changes between where {buffer.name} is made and read")
-    return Parts(tuple(stages), tuple(between), tuple(readers))
+    stage_statements = tuple(w for s in stages for w in _stage_statements(s))
+    conflict = conflicting_buffer(stage_statements, (*passed, *readers), intrinsics, names)
+    if conflict:
+        raise schedule_error("overwritten",
+                             f"{conflict} changes between where {buffer.name} is made and read")
+    return Partition(tuple(stages), tuple(between), tuple(readers))
 
 
-def _stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -> Stage:
-    """Take a statement apart that makes all of a buffer: loops, and one store."""
+def _parse_stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -> Stage:
+    """Return the stage of a statement that computes all elements of a buffer: loops around one store."""
     loops: list[Loop] = []
     body: Body = (statement,)
     while len(body) == 1 and isinstance(body[0], Loop):
         loops.append(body[0])
         body = body[0].body
-    own = {s.buffer.name for s in body if isinstance(s, Alloc)}
+    local = {s.buffer.name for s in body if isinstance(s, Alloc)}
     stores = [s for s in body if isinstance(s, (Store, Update)) and s.buffer in names]
     if not stores or len({s.buffer for s in stores}) < len(stores) or not all(
-            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in own or s in stores
+            isinstance(s, Alloc) or isinstance(s, (Store, Update)) and s.buffer in local or s in stores
             for s in body):
-        raise refuse("not-pure", f"{buffer.name} is not made by loops around one store")
+        raise schedule_error("not-pure", f"{buffer.name} is not made by loops around one store")
     store = stores[0]
-    again = [a.at for a in accesses(body, {}) if a.buffer in names]
-    if any(at != store.index for at in again):
-        raise refuse("not-pure", f"elements of {buffer.name} depend on each other")
-    axes = tuple(i.single or "" for i in store.index)
+    indices = [a.at for a in accesses(body, {}) if a.buffer in names]
+    if any(at != store.index for at in indices):
+        raise schedule_error("not-pure", f"elements of {buffer.name} depend on each other")
+    axes = tuple(i.single_variable or "" for i in store.index)
     extents = {loop.name: loop.extent for loop in loops}
     if len(set(axes)) != len(axes) or tuple(extents.get(a, 0) for a in axes) != buffer.shape:
-        raise refuse("not-pure", f"not every element of {buffer.name} is made by a turn of its own")
+        raise schedule_error("not-pure", f"elements of {buffer.name} and iterations do not correspond")
     if isinstance(store, Store) and len(loops) != len(axes):
-        raise refuse("not-pure", f"elements of {buffer.name} are stored several times")
+        raise schedule_error("not-pure", f"elements of {buffer.name} are stored several times")
     return Stage(tuple(loops), axes, store, body, names)
 
 
-def _written(stage: Stage) -> Body:
-    made = stage.body
+def _stage_statements(stage: Stage) -> Body:
+    body = stage.body
     for loop in reversed(stage.loops):
-        made = (replace(loop, body=made),)
-    return made
+        body = (replace(loop, body=body),)
+    return body
 
 
-def _partly(
-    stage: Stage, base: Sequence[Index], extent: Sequence[int], over: Sequence[bool], shape: Sequence[int],
+def _restricted_stage(
+    stage: Stage, base: Sequence[Index], extent: Sequence[int], exceeds: Sequence[bool], shape: Sequence[int],
     at: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Statement:
-    """Return the stage for a part of its buffer; `at` says where element number `index` of it lies."""
-    places = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
-    here = tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))
+    """Return the stage restricted to a region of its buffer; `at` maps indices in it to storage."""
+    positions = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
+    storage_index = tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))
 
     def load(found: Load) -> Value:
-        return replace(found, index=here) if found.buffer in stage.made else found
+        return replace(found, index=storage_index) if found.buffer in stage.buffers else found
 
-    def stored(s: Statement) -> Statement:
-        if isinstance(s, (Store, Update)) and s.buffer in stage.made:
-            return replace(s, index=here)
+    def redirect(s: Statement) -> Statement:
+        if isinstance(s, (Store, Update)) and s.buffer in stage.buffers:
+            return replace(s, index=storage_index)
         return s
 
-    body = rebuilt(renamed(stage.body, places), load=load, statement=stored)
+    body = rewrite_body(substitute_variables(stage.body, positions), load=load, statement=redirect)
     for a, name in enumerate(stage.axes):
-        if over[a]:
+        if exceeds[a]:
             body = (Guard(base[a] + variable(name), shape[a], body),)
     sizes = dict(zip(stage.axes, extent, strict=True))
     for loop in reversed(stage.loops):
@@ -246,256 +250,267 @@ def _partly(
 
 
 def compute_inline(nest: Nest, buffer: str) -> Nest:
-    """Compute an element of `buffer` wherever it is read."""
-    there = buffers_of(nest)
+    """Inline `buffer`: compute its elements where they are read."""
+    buffers = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        parts = _parts(body, (there[buffer],), nest)
+        parts = _partition(body, (buffers[buffer],), nest)
         if len(parts.stages) != 1 or isinstance(parts.stages[0].store, Update) or \
                 len(parts.stages[0].body) > 1:
-            raise refuse("not-pure", f"{buffer} is not the value of one expression")
+            raise schedule_error("not-pure", f"{buffer} is not the value of one expression")
         stage = parts.stages[0]
         if any(isinstance(s, Invoke) and buffer in [w.buffer for w in s.windows]
-               for s in _leaves(parts.readers)):
-            raise refuse("intrinsic", f"an intrinsic reads {buffer} from memory")
+               for s in _leaf_statements(parts.readers)):
+            raise schedule_error("intrinsic", f"an intrinsic reads {buffer} from memory")
 
         def load(found: Load) -> Value:
             if found.buffer != buffer:
                 return found
             by = dict(zip(stage.axes, found.index, strict=True))
-            return revalued(stage.store.value, lambda i: replaced(i, by), lambda x: x)
+            return rewrite_value(stage.store.value, lambda i: substitute_index(i, by), lambda x: x)
 
-        return (*parts.between, *rebuilt(parts.readers, load=load))
+        return (*parts.between, *rewrite_body(parts.readers, load=load))
 
-    return _in_sequence(nest, buffer, change)
+    return _rewrite_sequence(nest, buffer, change)
 
 
-def _leaves(body: Body) -> list[Statement]:
-    found: list[Statement] = []
+def _leaf_statements(body: Body) -> list[Statement]:
+    leaves: list[Statement] = []
     for s in body:
-        found += _leaves(s.body) if isinstance(s, (Loop, Guard)) else [s]
-    return found
+        leaves += _leaf_statements(s.body) if isinstance(s, (Loop, Guard)) else [s]
+    return leaves
 
 
 def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest:
-    """Compute in every turn of `loop` the region of `buffer` that it reads, and no more."""
-    there = buffers_of(nest)
+    """Compute in every iteration of `loop` exactly the region of `buffer` that it reads."""
+    buffers = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        mates = _mates(body, there[buffer], nest)
-        parts = _parts(body, mates, nest)
-        found, part = _needed(parts, mates, loop, nest)
-        made = [_partly(s, part.base, part.extent, part.over, there[buffer].shape) for s in parts.stages]
-        local = [Alloc(replace(b, shape=part.extent, scope=Scope(scope))) for b in mates]
-        inside = (*local, *made, *_all_moved(found.body, mates, part.base))
-        return (*parts.between, *with_loop(
-            parts.readers, loop, lambda x: (replace(x, body=inside),)))
+        siblings = _sibling_buffers(body, buffers[buffer], nest)
+        partition = _partition(body, siblings, nest)
+        consumer, needed = _consumed_region(partition, siblings, loop, nest)
+        stages = [_restricted_stage(s, needed.base, needed.extent, needed.exceeds, buffers[buffer].shape)
+                  for s in partition.stages]
+        allocations = [Alloc(replace(b, shape=needed.extent, scope=Scope(scope))) for b in siblings]
+        inside = (*allocations, *stages, *_relocate_buffers(consumer.body, siblings, needed.base))
+        return (*partition.between, *replace_loop(
+            partition.readers, loop, lambda x: (replace(x, body=inside),)))
 
     loop_at(nest, loop)
-    return _in_sequence(nest, buffer, change)
+    return _rewrite_sequence(nest, buffer, change)
 
 
-def _needed(parts: Parts, mates: tuple[Buffer, ...], loop: str, nest: Nest) -> tuple[Loop, Region]:
+def _consumed_region(partition: Partition, siblings: tuple[Buffer, ...], loop: str, nest: Nest) -> tuple[Loop,
+    Region]:
     """Return the loop at which buffers are to be computed, and the region that it reads."""
-    path, inside, outside = _reads(parts, mates, loop, nest)
+    path, inside, outside = _read_accesses(partition, siblings, loop, nest)
     if outside:
-        raise refuse("used-outside", f"{outside[0].buffer} is read outside {loop}, too")
-    return path[-1], region(inside, mates[0].shape, path)
+        raise schedule_error("used-outside", f"{outside[0].buffer} is read outside {loop}, too")
+    return path[-1], enclosing_region(inside, siblings[0].shape, path)
 
 
-def _reads(
-    parts: Parts, mates: tuple[Buffer, ...], loop: str, nest: Nest
+def _read_accesses(
+    partition: Partition, siblings: tuple[Buffer, ...], loop: str, nest: Nest
 ) -> tuple[tuple[Loop, ...], list[Access], list[Access]]:
-    """Return the loops around `loop` and itself, the elements of buffers read in it, and others."""
-    names = [b.name for b in mates]
+    """Return the loops down to `loop`, the reads of buffers inside it, and the other reads."""
+    names = [b.name for b in siblings]
     path = path_to(nest.body, loop)
-    if path_to(parts.readers, loop) is None or path is None:
-        raise refuse("no-use", f"{loop} does not read {names[0]}")
-    found = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer in names]
-    stages = {x.name for s in parts.stages for x in s.loops}
-    reads = [a for a in found if not stages & {x.name for x in a.loops}]
+    if path_to(partition.readers, loop) is None or path is None:
+        raise schedule_error("no-use", f"{loop} does not read {names[0]}")
+    all_accesses = [a for a in accesses(nest.body, intrinsics_of(nest)) if a.buffer in names]
+    stages = {x.name for s in partition.stages for x in s.loops}
+    reads = [a for a in all_accesses if not stages & {x.name for x in a.loops}]
     inside = [a for a in reads if loop in {x.name for x in a.loops}]
     if not inside:
-        raise refuse("no-use", f"{loop} does not read {names[0]}")
+        raise schedule_error("no-use", f"{loop} does not read {names[0]}")
     return path, inside, [a for a in reads if a not in inside]
 
 
-def moved(
+def relocate_buffer(
     body: Body, buffer: str, base: Sequence[Index], name: str = "",
     at: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Body:
-    """Return `body` with the elements of `buffer` where they lie in a part of it, called `name`."""
-    def place(index: tuple[Index, ...]) -> tuple[Index, ...]:
+    """Return `body` with accesses of `buffer` redirected to a region that starts at `base`, called `name`."""
+    def relocated(index: tuple[Index, ...]) -> tuple[Index, ...]:
         return tuple(at(a, i - b) for a, (i, b) in enumerate(zip(index, base, strict=True)))
 
     def load(found: Load) -> Value:
-        return Load(name or buffer, place(found.index)) if found.buffer == buffer else found
+        return Load(name or buffer, relocated(found.index)) if found.buffer == buffer else found
 
     def statement(s: Statement) -> Statement:
         if isinstance(s, (Store, Update)) and s.buffer == buffer:
-            return replace(s, buffer=name or buffer, index=place(s.index))
+            return replace(s, buffer=name or buffer, index=relocated(s.index))
         if isinstance(s, Invoke):
             return replace(s, windows=tuple(
-                replace(w, buffer=name or buffer, index=place(w.index)) if w.buffer == buffer else w
+                replace(w, buffer=name or buffer, index=relocated(w.index)) if w.buffer == buffer else w
                 for w in s.windows))
         return s
 
-    return rebuilt(body, load=load, statement=statement)
+    return rewrite_body(body, load=load, statement=statement)
 
 
-def _all_moved(
-    body: Body, mates: tuple[Buffer, ...], base: Sequence[Index],
+def _relocate_buffers(
+    body: Body, siblings: tuple[Buffer, ...], base: Sequence[Index],
     at: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Body:
-    for mate in mates:
-        body = moved(body, mate.name, base, at=at)
+    for sibling in siblings:
+        body = relocate_buffer(body, sibling.name, base, at=at)
     return body
 
 
 def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False) -> Nest:
-    """Keep `buffer` over the turns of `outer`, and compute in those of `loop` what is new in each.
+    """Keep `buffer` across the iterations of `outer`, and compute in each of `loop` only new elements.
 
-    With `ring` only as much is kept as a turn reads: what is new takes the place of what is oldest.
+    This is a sliding window. With `ring` the buffer has the extent that one iteration reads: new elements
+    overwrite the oldest ones.
     """
-    there = buffers_of(nest)
+    buffers = buffers_of(nest)
 
     def change(body: Body) -> Body:
-        mates = _mates(body, there[buffer], nest)
-        parts = _parts(body, mates, nest)
-        path, inside, before = _reads(parts, mates, loop, nest)
-        inner, part = path[-1], region(inside, there[buffer].shape, path)
-        holder, whole = _needed(parts, mates, outer, nest)
-        if inner not in holder.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
-            raise refuse("not-in-order", f"{loop} does not stand, turn after turn, directly in {outer}")
-        axis, step = _slides(part, whole, loop, buffer)
-        kept = part.extent[axis] - step
-        if before:
-            _begins_with(region(before, there[buffer].shape, path[:-1]), whole, axis, kept, buffer)
-        shape = list(whole.extent)
+        siblings = _sibling_buffers(body, buffers[buffer], nest)
+        partition = _partition(body, siblings, nest)
+        path, inside, earlier = _read_accesses(partition, siblings, loop, nest)
+        inner, window = path[-1], enclosing_region(inside, buffers[buffer].shape, path)
+        outer_loop, total = _consumed_region(partition, siblings, outer, nest)
+        if inner not in outer_loop.body or inner.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
+            raise schedule_error("not-in-order", f"{loop} is not a serial loop directly in {outer}")
+        axis, step = _sliding_axis(window, total, loop, buffer)
+        overlap = window.extent[axis] - step
+        if earlier:
+            _require_prologue(enclosing_region(earlier, buffers[buffer].shape, path[:-1]), total, axis,
+                              overlap, buffer)
+        shape = list(total.extent)
         if ring:
-            shape[axis] = part.extent[axis]
+            shape[axis] = window.extent[axis]
 
         def at(a: int, index: Index) -> Index:
-            return rest(index, part.extent[axis]) if ring and a == axis else index
+            return remainder(index, window.extent[axis]) if ring and a == axis else index
 
         def steady(a: int, index: Index) -> Index:
-            return at(a, index + (variable(loop) * step + kept if a == axis else 0))
+            return at(a, index + (variable(loop) * step + overlap if a == axis else 0))
 
-        size = there[buffer].shape
-        taken = names_of(nest)
-        first = [_copied(_partly(s, whole.base, _with(whole.extent, axis, kept), whole.over, size, at), taken)
-                 for s in parts.stages]
-        bases = [b + variable(loop) * step + kept if a == axis else b for a, b in enumerate(whole.base)]
-        new = [_partly(s, bases, _with(whole.extent, axis, step), whole.over, size, steady)
-               for s in parts.stages]
-        local = [Alloc(replace(b, shape=tuple(shape), scope=Scope.CACHE)) for b in mates]
-        turns = replace(inner, body=(*new, *_all_moved(inner.body, mates, whole.base, at)))
-        body = (*local, *first, *(
-            turns if s == inner else _all_moved((s,), mates, whole.base, at)[0] for s in holder.body))
-        return (*parts.between, *with_loop(parts.readers, outer, lambda x: (replace(x, body=body),)))
+        size = buffers[buffer].shape
+        names = names_of(nest)
+        prologue = [_fresh_copy(_restricted_stage(s, total.base, _with_extent(total.extent, axis, overlap),
+                                                  total.exceeds, size, at), names)
+                 for s in partition.stages]
+        bases = [b + variable(loop) * step + overlap if a == axis else b for a, b in enumerate(total.base)]
+        steady_stages = [_restricted_stage(s, bases, _with_extent(total.extent, axis, step), total.exceeds,
+                                           size, steady)
+               for s in partition.stages]
+        allocations = [Alloc(replace(b, shape=tuple(shape), scope=Scope.CACHE)) for b in siblings]
+        loop_body = replace(inner,
+                            body=(*steady_stages, *_relocate_buffers(inner.body, siblings, total.base, at)))
+        body = (*allocations, *prologue, *(
+            loop_body if s == inner else _relocate_buffers((s,), siblings, total.base, at)[0]
+            for s in outer_loop.body))
+        return (*partition.between,
+                *replace_loop(partition.readers, outer, lambda x: (replace(x, body=body),)))
 
     loop_at(nest, loop)
     loop_at(nest, outer)
-    return _in_sequence(nest, buffer, change)
+    return _rewrite_sequence(nest, buffer, change)
 
 
-def _begins_with(early: Region, whole: Region, axis: int, kept: int, buffer: str) -> None:
-    """Refuse unless what is read before the turns begin is made by then."""
-    skipped = early.base[axis] - whole.base[axis]
-    if skipped.terms or skipped.plus < 0 or skipped.plus + early.extent[axis] > kept:
-        raise refuse("used-outside", f"{buffer} is read before the turns that make it")
+def _require_prologue(earlier: Region, total: Region, axis: int, overlap: int, buffer: str) -> None:
+    """Raise `ScheduleError` if elements are read before the loop that the prologue does not compute."""
+    skipped = earlier.base[axis] - total.base[axis]
+    if skipped.terms or skipped.constant < 0 or skipped.constant + earlier.extent[axis] > overlap:
+        raise schedule_error("used-outside", f"{buffer} is read before the iterations that compute it")
 
 
-def _with(extent: Sequence[int], axis: int, size: int) -> list[int]:
+def _with_extent(extent: Sequence[int], axis: int, size: int) -> list[int]:
     return [size if a == axis else n for a, n in enumerate(extent)]
 
 
-def _slides(part: Region, whole: Region, loop: str, buffer: str) -> tuple[int, int]:
-    """Return along which axis a region moves with the turns of `loop`, and how far: all else stays."""
-    found = []
-    for axis, (near, far) in enumerate(zip(part.base, whole.base, strict=True)):
-        way = near - far
-        if way.terms or way.plus:
-            found.append((axis, way))
-        elif part.extent[axis] != whole.extent[axis]:
-            raise refuse("no-sliding", f"what {loop} reads of {buffer} does not move evenly")
-    if len(found) != 1 or found[0][1].plus or [a for a, _ in found[0][1].terms] != [loop]:
-        raise refuse("no-sliding", f"what {loop} reads of {buffer} does not move along one axis")
-    axis, step = found[0][0], found[0][1].terms[0][1]
-    if not 0 < step < part.extent[axis]:
-        raise refuse("no-sliding", f"turns of {loop} read nothing of {buffer} that another has read")
+def _sliding_axis(window: Region, total: Region, loop: str, buffer: str) -> tuple[int, int]:
+    """Return the axis along which a region moves with the iterations of `loop`, and its step."""
+    moving = []
+    for axis, (start, total_start) in enumerate(zip(window.base, total.base, strict=True)):
+        distance = start - total_start
+        if distance.terms or distance.constant:
+            moving.append((axis, distance))
+        elif window.extent[axis] != total.extent[axis]:
+            raise schedule_error("no-sliding", f"the region of {buffer} that {loop} reads does not slide")
+    if len(moving) != 1 or moving[0][1].constant or [a for a, _ in moving[0][1].terms] != [loop]:
+        raise schedule_error(
+            "no-sliding", f"the region of {buffer} that {loop} reads does not slide along one axis")
+    axis, step = moving[0][0], moving[0][1].terms[0][1]
+    if not 0 < step < window.extent[axis]:
+        raise schedule_error("no-sliding", f"iterations of {loop} read disjoint regions of {buffer}")
     return axis, step
 
 
-def _copied(statement: Statement, taken: set[str]) -> Statement:
-    """Return a copy whose loops and buffers have names of their own."""
-    names = {x.name: fresh(taken, x.name + "_first") for x in all_loops((statement,))}
-    buffers = {b.name: fresh(taken, b.name + "_first") for b in allocated((statement,))}
-    return rebuffered(renamed((statement,), {}, names), buffers)[0]
+def _fresh_copy(statement: Statement, names_taken: set[str]) -> Statement:
+    """Return a copy of `statement` whose loops and buffers have fresh names."""
+    names = {x.name: fresh_name(names_taken, x.name + "_first") for x in all_loops((statement,))}
+    buffers = {b.name: fresh_name(names_taken, b.name + "_first") for b in allocated_buffers((statement,))}
+    return rename_buffers(substitute_variables((statement,), {}, names), buffers)[0]
 
 
 def cache_read(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:
-    """Copy the region of `buffer` that every turn of `loop` reads, and read the copy."""
-    return _cached(nest, buffer, loop, Scope(scope), name, False)
+    """Copy the region of `buffer` that every iteration of `loop` reads, and read the copy."""
+    return _cache_region(nest, buffer, loop, Scope(scope), name, False)
 
 
 def cache_write(nest: Nest, buffer: str, loop: str, scope: str = "cache", name: str = "") -> Nest:
-    """Let every turn of `loop` write to a copy of its region of `buffer`, which is put back at its end."""
-    return _cached(nest, buffer, loop, Scope(scope), name, True)
+    """Redirect writes of every iteration of `loop` to a copy of its region, which is written back."""
+    return _cache_region(nest, buffer, loop, Scope(scope), name, True)
 
 
-def _cached(nest: Nest, buffer: str, loop: str, scope: Scope, name: str, writes: bool) -> Nest:
+def _cache_region(nest: Nest, buffer: str, loop: str, scope: Scope, name: str, writes: bool) -> Nest:
     path = path_to(nest.body, loop_at(nest, loop).name)
-    there = buffers_of(nest)
+    buffers = buffers_of(nest)
     assert path is not None
-    if buffer not in there:
-        raise refuse("unknown-buffer", f"there is no buffer {buffer!r}")
-    found = [a for a in accesses((path[-1],), intrinsics_of(nest), path[:-1]) if a.buffer == buffer]
-    if not found:
-        raise refuse("no-use", f"{loop} does not touch {buffer}")
-    if not writes and any(a.writes for a in found):
-        raise refuse("overwritten", f"{loop} writes {buffer}: a copy would not show it")
-    if writes and not any(a.writes for a in found):
-        raise refuse("no-use", f"{loop} does not write {buffer}")
-    part = region(found, there[buffer].shape, path)
-    taken = names_of(nest)
-    local = Buffer(fresh(taken, name or f"{buffer}_{scope.value}"), part.extent, there[buffer].dtype, scope)
-    body = moved(path[-1].body, buffer, part.base, local.name)
-    if not writes or not _covers(path[-1].body, buffer, part, found):
-        body = (_copy(local, there[buffer], part, taken, True), *body)
+    if buffer not in buffers:
+        raise schedule_error("unknown-buffer", f"there is no buffer {buffer!r}")
+    touching = [a for a in accesses((path[-1],), intrinsics_of(nest), path[:-1]) if a.buffer == buffer]
+    if not touching:
+        raise schedule_error("no-use", f"{loop} does not touch {buffer}")
+    if not writes and any(a.writes for a in touching):
+        raise schedule_error("overwritten", f"{loop} writes {buffer}: a copy would not show it")
+    if writes and not any(a.writes for a in touching):
+        raise schedule_error("no-use", f"{loop} does not write {buffer}")
+    needed = enclosing_region(touching, buffers[buffer].shape, path)
+    names = names_of(nest)
+    local = Buffer(fresh_name(names, name or f"{buffer}_{scope.value}"), needed.extent, buffers[buffer].dtype,
+                   scope)
+    body = relocate_buffer(path[-1].body, buffer, needed.base, local.name)
+    if not writes or not _overwrites_region(path[-1].body, buffer, needed, touching):
+        body = (_copy_loops(local, buffers[buffer], needed, names, True), *body)
     if writes:
-        body = (*body, _copy(local, there[buffer], part, taken, False))
+        body = (*body, _copy_loops(local, buffers[buffer], needed, names, False))
     inside = (Alloc(local), *body)
-    return checked(replace(nest, body=with_loop(
+    return checked_nest(replace(nest, body=replace_loop(
         nest.body, loop, lambda x: (replace(x, body=inside),))))
 
 
-def _covers(body: Body, buffer: str, part: Region, found: Sequence[Access]) -> bool:
-    """Tell whether the first thing that is done to a region is to store all of it."""
-    first = next(a for a in found)
-    if first.update or not first.writes or first.guards or first.extent or any(part.over):
+def _overwrites_region(body: Body, buffer: str, needed: Region, touching: Sequence[Access]) -> bool:
+    """Return whether all of a region is overwritten before any of it is read."""
+    first = next(a for a in touching)
+    if first.update or not first.writes or first.guards or first.extent or any(needed.exceeds):
         return False
-    own = {x.name: x.extent for x in all_loops(body)}
-    axes = [(i - b).single for i, b in zip(first.at, part.base, strict=True)]
-    sizes = [own.get(a or "", 1 if not (i - b).terms else 0) for a, i, b in zip(
-        axes, first.at, part.base, strict=True)]
+    extents = {x.name: x.extent for x in all_loops(body)}
+    axes = [(i - b).single_variable for i, b in zip(first.at, needed.base, strict=True)]
+    sizes = [extents.get(a or "", 1 if not (i - b).terms else 0) for a, i, b in zip(
+        axes, first.at, needed.base, strict=True)]
     named = [a for a in axes if a]
-    return tuple(sizes) == part.extent and len(set(named)) == len(named)
+    return tuple(sizes) == needed.extent and len(set(named)) == len(named)
 
 
-def _copy(local: Buffer, far: Buffer, part: Region, taken: set[str], reads: bool) -> Statement:
-    """Return the loops that copy a region, in or out."""
-    names = [fresh(taken, f"{local.name}_{a}") for a in range(len(local.shape))]
-    here = tuple(map(variable, names))
-    there = tuple(b + i for b, i in zip(part.base, here, strict=True))
-    made: Statement = Store(local.name, here, Load(far.name, there)) if reads else \
-        Store(far.name, there, Load(local.name, here))
+def _copy_loops(local: Buffer, far: Buffer, needed: Region, names_taken: set[str], reads: bool) -> Statement:
+    """Return the loops that copy a region in (`reads`) or out."""
+    names = [fresh_name(names_taken, f"{local.name}_{a}") for a in range(len(local.shape))]
+    local_index = tuple(map(variable, names))
+    far_index = tuple(b + i for b, i in zip(needed.base, local_index, strict=True))
+    statement: Statement = Store(local.name, local_index, Load(far.name, far_index)) if reads else \
+        Store(far.name, far_index, Load(local.name, local_index))
     for a, name in enumerate(names):
-        if part.over[a]:
-            made = Guard(there[a], far.shape[a], (made,))
+        if needed.exceeds[a]:
+            statement = Guard(far_index[a], far.shape[a], (statement,))
     for name, size in reversed(list(zip(names, local.shape, strict=True))):
-        made = Loop(name, size, (made,))
-    return made
+        statement = Loop(name, size, (statement,))
+    return statement
 
 
 PRIMITIVES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (
@@ -503,42 +518,42 @@ PRIMITIVES: dict[str, Callable[..., Nest]] = {f.__name__: f for f in (
     cache_read, cache_write, rfactor, tensorise)}
 
 
-def scheduled(
+def apply_schedule(
     nest: Nest, schedule: str, relaxed: bool = False, intrinsics: Mapping[str, Intrinsic] | None = None,
 ) -> Nest:
-    """Return `nest` after the lines of a schedule; names of loops and buffers are written as they are."""
+    """Return `nest` after the primitives of a schedule, one per line; loops and buffers are bare names."""
     for line in schedule.splitlines():
         if line.strip():
-            nest = _applied(nest, line.strip(), relaxed, intrinsics or {})
+            nest = _apply_line(nest, line.strip(), relaxed, intrinsics or {})
     return nest
 
 
-def _applied(nest: Nest, line: str, relaxed: bool, intrinsics: Mapping[str, Intrinsic]) -> Nest:
+def _apply_line(nest: Nest, line: str, relaxed: bool, intrinsics: Mapping[str, Intrinsic]) -> Nest:
     try:
         call = ast.parse(line, mode="eval").body
     except SyntaxError:
-        raise refuse("no-primitive", line) from None
+        raise schedule_error("no-primitive", line) from None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) \
             or call.func.id not in PRIMITIVES:
-        raise refuse("no-primitive", f"{line}; there are {', '.join(PRIMITIVES)}")
-    words: list[Any] = [_word(a) for a in call.args]
-    named = {str(k.arg): _word(k.value) for k in call.keywords}
+        raise schedule_error("no-primitive", f"{line}; there are {', '.join(PRIMITIVES)}")
+    words: list[Any] = [_argument(a) for a in call.args]
+    named = {str(k.arg): _argument(k.value) for k in call.keywords}
     if call.func.id == "rfactor":
         named["relaxed"] = relaxed
     if call.func.id == "tensorise" and len(words) == 2:
         if words[1] not in intrinsics:
-            raise refuse("intrinsic", f"{words[1]} is not declared")
+            raise schedule_error("intrinsic", f"{words[1]} is not declared")
         words[1] = intrinsics[words[1]]
     try:
         return PRIMITIVES[call.func.id](nest, *words, **named)
     except TypeError as error:
-        raise refuse("no-primitive", f"{line}: {error}") from None
+        raise schedule_error("no-primitive", f"{line}: {error}") from None
 
 
-def _word(node: ast.expr) -> Any:
+def _argument(node: ast.expr) -> Any:
     if isinstance(node, ast.Name):
         return node.id
     try:
         return ast.literal_eval(node)
     except ValueError:
-        raise refuse("no-primitive", ast.unparse(node)) from None
+        raise schedule_error("no-primitive", ast.unparse(node)) from None

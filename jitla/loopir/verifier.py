@@ -1,4 +1,4 @@
-"""Verifier of the loop IR, and its interpreter."""
+"""Verifier of the loop IR, and its reference interpreter."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from jitla.hops import Kind, Meta, all_ops, lookup
 from jitla.loopir.analysis import (
     Body,
     all_loops,
-    allocated,
+    allocated_buffers,
     buffers_of,
-    carried,
+    carried_dependence,
     intrinsics_of,
     ranges_of,
 )
@@ -37,163 +37,167 @@ from jitla.loopir.nodes import (
     Value,
     dtype_of,
     evaluate,
-    reach,
+    value_range,
 )
 
-UNSET = 0xA5  # every byte of memory that nothing was stored to
+UNSET_BYTE = 0xA5  # fills memory that was not written
 
 
 def run(nest: Nest, arrays: Mapping[str, Any], backwards: bool = False) -> dict[str, Any]:
-    """Return the outputs; `arrays` are the inputs, and outputs if what is in them matters."""
-    there: dict[str, Any] = {}
+    """Interpret a nest and return its outputs; `arrays` are the inputs, and initial values of outputs.
+
+    `backwards` runs independent iterations in reverse order.
+    """
+    buffers: dict[str, Any] = {}
     for buffer in nest.inputs:
-        there[buffer.name] = _given(buffer, arrays)
+        buffers[buffer.name] = _checked_input(buffer, arrays)
     for buffer in nest.outputs:
-        given = buffer.name in arrays
-        there[buffer.name] = _given(buffer, arrays).copy() if given else unset(buffer)
+        has_value = buffer.name in arrays
+        buffers[buffer.name] = _checked_input(buffer, arrays).copy() if has_value else unset_array(buffer)
     with np.errstate(all="ignore"):
-        _Run(nest, backwards).body(nest.body, {}, there)
-    return {b.name: there[b.name] for b in nest.outputs}
+        _Interpreter(nest, backwards).body(nest.body, {}, buffers)
+    return {b.name: buffers[b.name] for b in nest.outputs}
 
 
-def _given(buffer: Buffer, arrays: Mapping[str, Any]) -> Any:
+def _checked_input(buffer: Buffer, arrays: Mapping[str, Any]) -> Any:
     array = np.asarray(arrays[buffer.name])
     if array.shape != buffer.shape or array.dtype != buffer.dtype:
         raise NestError("operand", f"{buffer.name} is {array.dtype}{array.shape}")
     return array
 
 
-def unset(buffer: Buffer) -> Any:
-    """Return an array that nothing was stored to."""
+def unset_array(buffer: Buffer) -> Any:
+    """Return an array filled with `UNSET_BYTE`, which makes reads of unwritten memory visible."""
     size = int(np.prod(buffer.shape, dtype=np.int64)) * buffer.dtype.itemsize
-    return np.full(size, UNSET, np.uint8).view(buffer.dtype).reshape(buffer.shape)
+    return np.full(size, UNSET_BYTE, np.uint8).view(buffer.dtype).reshape(buffer.shape)
 
 
-class _Run:
-    """One nest on its way; `at` are the loop variables, `there` the buffers by name."""
+class _Interpreter:
+    """Interprets one nest; `at` are the values of loop variables, `arrays` the buffers by name."""
 
     def __init__(self, nest: Nest, backwards: bool) -> None:
         self.intrinsics = intrinsics_of(nest)
         self.backwards = backwards
 
-    def body(self, body: Body, at: dict[str, int], there: dict[str, Any]) -> None:
-        """Run statements; what they allocate ends with them."""
-        own = dict(there) if any(isinstance(s, Alloc) for s in body) else there
+    def body(self, body: Body, at: dict[str, int], arrays: dict[str, Any]) -> None:
+        """Run statements; their allocations end with them."""
+        local = dict(arrays) if any(isinstance(s, Alloc) for s in body) else arrays
         for statement in body:
-            self.statement(statement, at, own)
+            self.statement(statement, at, local)
 
-    def statement(self, statement: Statement, at: dict[str, int], there: dict[str, Any]) -> None:
+    def statement(self, statement: Statement, at: dict[str, int], arrays: dict[str, Any]) -> None:
         """Run one statement."""
         match statement:
             case Store(buffer, index, value):
-                there[buffer][self.place(buffer, index, at, there)] = self.value(value, at, there)
+                arrays[buffer][self.subscript(buffer, index, at, arrays)] = self.value(value, at, arrays)
             case Update(buffer, index, op, value):
-                place = self.place(buffer, index, at, there)
-                there[buffer][place] = lookup(op).ref(there[buffer][place], self.value(value, at, there))
+                position = self.subscript(buffer, index, at, arrays)
+                arrays[buffer][position] = lookup(op).ref(arrays[buffer][position],
+                                                          self.value(value, at, arrays))
             case Loop(name, extent, inner, kind):
-                turns = range(extent)
+                iterations = range(extent)
                 if self.backwards and kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
-                    turns = turns[::-1]
-                for turn in turns:
-                    at[name] = turn
-                    self.body(inner, at, there)
+                    iterations = iterations[::-1]
+                for iteration in iterations:
+                    at[name] = iteration
+                    self.body(inner, at, arrays)
                 del at[name]
             case Guard(index, below, inner):
                 if evaluate(index, at) < below:
-                    self.body(inner, at, there)
+                    self.body(inner, at, arrays)
             case Alloc(buffer):
-                there[buffer.name] = unset(buffer)
+                arrays[buffer.name] = unset_array(buffer)
             case Invoke(name, windows):
                 intrinsic = self.intrinsics[name]
                 parts = {}
                 for operand, window in zip(intrinsic.operands, windows, strict=True):
-                    begins = self.place(window.buffer, window.index, at, there)
-                    cut = tuple(slice(b, b + n) for b, n in zip(begins, operand.shape, strict=True))
-                    parts[operand.name] = there[window.buffer][cut]
+                    start = self.subscript(window.buffer, window.index, at, arrays)
+                    section = tuple(slice(b, b + n) for b, n in zip(start, operand.shape, strict=True))
+                    parts[operand.name] = arrays[window.buffer][section]
                 self.body(intrinsic.body, {}, parts)
 
-    def place(
-        self, buffer: str, index: Sequence[Index], at: dict[str, int], there: dict[str, Any]
+    def subscript(
+        self, buffer: str, index: Sequence[Index], at: dict[str, int], arrays: dict[str, Any]
     ) -> tuple[int, ...]:
-        """Return where an element is."""
-        found = tuple([evaluate(i, at) for i in index])
-        if any(not 0 <= i < n for i, n in zip(found, there[buffer].shape, strict=True)):
-            raise NestError("out-of-bounds", f"{buffer}{list(found)}, which has {there[buffer].shape}")
-        return found
+        """Return the subscript of an element; raise `NestError` if it is out of bounds."""
+        position = tuple([evaluate(i, at) for i in index])
+        if any(not 0 <= i < n for i, n in zip(position, arrays[buffer].shape, strict=True)):
+            raise NestError("out-of-bounds", f"{buffer}{list(position)}, which has {arrays[buffer].shape}")
+        return position
 
-    def value(self, value: Value, at: dict[str, int], there: dict[str, Any]) -> Any:
-        """Return the NumPy scalar that `value` is."""
+    def value(self, value: Value, at: dict[str, int], arrays: dict[str, Any]) -> Any:
+        """Return `value` as a NumPy scalar."""
         match value:
             case Load(buffer, index):
-                return there[buffer][self.place(buffer, index, at, there)]
+                return arrays[buffer][self.subscript(buffer, index, at, arrays)]
             case Number(dtype, bits):
                 return np.frombuffer(bits, dtype)[0]
             case Apply(op, args, _, attrs):
-                return lookup(op).ref(*[self.value(a, at, there) for a in args], **dict(attrs))
+                return lookup(op).ref(*[self.value(a, at, arrays) for a in args], **dict(attrs))
 
 
 LAWS = {
-    "one-name": "no two loops or buffers have one name",
-    "extent": "loops have turns, buffers have elements",
-    "unknown-buffer": "a buffer is allocated before it is used, and inputs are not written",
-    "unknown-variable": "indices are made of the variables of the loops around them",
-    "axes": "an index has one number for each axis",
-    "out-of-bounds": "no index leaves its buffer",
-    "dtype": "what is stored has the dtype of its buffer",
+    "one-name": "names of loops and buffers are unique",
+    "extent": "loops and buffers are not empty",
+    "unknown-buffer": "buffers are allocated before they are used, and inputs are not written",
+    "unknown-variable": "indices contain variables of surrounding loops only",
+    "axes": "an index has one component for each axis",
+    "out-of-bounds": "indices are within their buffers",
+    "dtype": "stored values have the dtype of their buffer",
     "unknown-operator": "operators of values are cells of the op table",
-    "dependent-turns": "turns of a loop that is not serial are independent",
-    "intrinsic": "an intrinsic that is used is declared, and gets as many windows as it has operands",
+    "dependent-iterations": "iterations of a loop that is not serial are independent",
+    "intrinsic": "an invoked intrinsic is declared, and gets one window per operand",
 }
 _CELLS = frozenset(op.name for op in all_ops() if op.kind is Kind.CELL)
 Buffers = Mapping[str, Buffer]
 
 
 def verify(nest: Nest) -> None:
-    """Raise `NestError` unless `nest` obeys all `LAWS`."""
-    names = [loop.name for loop in all_loops(nest.body)] + [b.name for b in allocated(nest.body)]
+    """Raise `NestError` unless `nest` satisfies all `LAWS`."""
+    names = [loop.name for loop in all_loops(nest.body)] + [b.name for b in allocated_buffers(nest.body)]
     names += [b.name for b in (*nest.inputs, *nest.outputs)]
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    _law("one-name", not twice, ", ".join(twice))
+    duplicates = [name for name, times in Counter(names).items() if times > 1]
+    _require("one-name", not duplicates, ", ".join(duplicates))
     for intrinsic in nest.intrinsics:
         own = Nest(intrinsic.name, (), intrinsic.operands, intrinsic.body)
-        _Check(own).body(own.body, {b.name: b for b in own.outputs}, (), ())
-    _Check(nest).body(nest.body, {b.name: b for b in (*nest.inputs, *nest.outputs)}, (), ())
+        _Checker(own).body(own.body, {b.name: b for b in own.outputs}, (), ())
+    _Checker(nest).body(nest.body, {b.name: b for b in (*nest.inputs, *nest.outputs)}, (), ())
     check_kinds(nest)
 
 
 def check_kinds(nest: Nest) -> None:
-    """Raise `NestError` if a loop is parallel, vectorised or bound whose turns are not independent."""
+    """Raise `NestError` if the iterations of a parallel, vectorised or bound loop depend on each other."""
     buffers, intrinsics = buffers_of(nest), intrinsics_of(nest)
 
-    def look(body: Body, around: tuple[Loop, ...]) -> None:
+    def visit(body: Body, around: tuple[Loop, ...]) -> None:
         for statement in body:
             if isinstance(statement, Loop):
                 if statement.kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
-                    why = carried(statement, around, buffers, intrinsics)
-                    _law("dependent-turns", why is None, why or "")
-                look(statement.body, (*around, statement))
+                    dependence = carried_dependence(statement, around, buffers, intrinsics)
+                    _require("dependent-iterations", dependence is None, dependence or "")
+                visit(statement.body, (*around, statement))
             elif isinstance(statement, Guard):
-                look(statement.body, around)
+                visit(statement.body, around)
 
-    look(nest.body, ())
+    visit(nest.body, ())
 
 
-def _law(law: str, holds: bool, text: str) -> None:
+def _require(law: str, holds: bool, text: str) -> None:
     if not holds:
         raise NestError(law, f"{LAWS[law]}, but {text}")
 
 
-class _Check:
-    """The laws of single statements."""
+class _Checker:
+    """Checks the laws that concern single statements."""
 
     def __init__(self, nest: Nest) -> None:
         self.intrinsics = intrinsics_of(nest)
         self.constant = {b.name for b in nest.inputs}
         for buffer in (*nest.inputs, *nest.outputs):
-            _law("extent", min(buffer.shape, default=1) > 0, f"{buffer.name} has {buffer.shape}")
+            _require("extent", min(buffer.shape, default=1) > 0, f"{buffer.name} has {buffer.shape}")
 
     def body(self, body: Body, buffers: Buffers, loops: tuple[Loop, ...], guards: tuple[Guard, ...]) -> None:
-        """Check statements; what they allocate ends with them."""
+        """Check statements; their allocations end with them."""
         own = dict(buffers)
         for statement in body:
             self.statement(statement, own, loops, guards)
@@ -202,50 +206,50 @@ class _Check:
         self, statement: Statement, buffers: dict[str, Buffer], loops: tuple[Loop, ...],
         guards: tuple[Guard, ...],
     ) -> None:
-        """Check one statement, and note what it allocates."""
+        """Check one statement, and add a buffer that it allocates."""
         match statement:
             case Store(buffer, index, value) | Update(buffer, index, _, value):
                 self.element(buffer, index, buffers, loops, guards, True)
-                found = self.value(value, buffers, loops, guards)
+                dtype = self.value(value, buffers, loops, guards)
                 if isinstance(statement, Update):
-                    found = _meant(statement.op, [buffers[buffer].dtype, found], {})
-                _law("dtype", found == buffers[buffer].dtype, f"{buffer} gets {found}")
+                    dtype = _result_dtype(statement.op, [buffers[buffer].dtype, dtype], {})
+                _require("dtype", dtype == buffers[buffer].dtype, f"{buffer} gets {dtype}")
             case Loop(name, extent, inner):
-                _law("extent", extent > 0, f"{name} has {extent} turns")
+                _require("extent", extent > 0, f"{name} has {extent} iterations")
                 self.body(inner, buffers, (*loops, statement), guards)
             case Guard(index, _, inner):
                 self.variables(index, loops)
                 self.body(inner, buffers, loops, (*guards, statement))
             case Alloc(buffer):
-                _law("extent", min(buffer.shape, default=1) > 0, f"{buffer.name} has {buffer.shape}")
+                _require("extent", min(buffer.shape, default=1) > 0, f"{buffer.name} has {buffer.shape}")
                 buffers[buffer.name] = buffer
             case Invoke(name, windows):
-                _law("intrinsic", name in self.intrinsics, f"{name} is not declared")
+                _require("intrinsic", name in self.intrinsics, f"{name} is not declared")
                 operands = self.intrinsics[name].operands
-                _law("intrinsic", len(operands) == len(windows), f"{name} has {len(operands)} operands")
+                _require("intrinsic", len(operands) == len(windows), f"{name} has {len(operands)} operands")
                 for operand, window in zip(operands, windows, strict=True):
                     self.element(window.buffer, window.index, buffers, loops, guards, False, operand.shape)
-                    given = buffers[window.buffer].dtype
-                    _law("dtype", given == operand.dtype, f"{name} gets {given} for {operand.name}")
+                    dtype_ = buffers[window.buffer].dtype
+                    _require("dtype", dtype_ == operand.dtype, f"{name} gets {dtype_} for {operand.name}")
 
     def variables(self, index: Index, loops: tuple[Loop, ...]) -> None:
-        """Check that the variables of `index` are those of loops around it."""
+        """Check that the variables of `index` belong to the loops around it."""
         unknown = index.variables - {loop.name for loop in loops}
-        _law("unknown-variable", not unknown, f"{', '.join(sorted(unknown))} is none")
+        _require("unknown-variable", not unknown, f"{', '.join(sorted(unknown))} is none")
 
     def element(
         self, name: str, index: tuple[Index, ...], buffers: Buffers, loops: tuple[Loop, ...],
         guards: tuple[Guard, ...], writes: bool, extent: tuple[int, ...] | None = None,
     ) -> None:
-        """Check that there is such an element, or a window of them."""
-        _law("unknown-buffer", name in buffers and not (writes and name in self.constant), name)
+        """Check that an element, or a window of elements, is in bounds."""
+        _require("unknown-buffer", name in buffers and not (writes and name in self.constant), name)
         shape = buffers[name].shape
-        _law("axes", len(index) == len(shape), f"{name} has {len(shape)}, the index {len(index)}")
-        for at, size, many in zip(index, shape, extent or (1,) * len(shape), strict=True):
+        _require("axes", len(index) == len(shape), f"{name} has {len(shape)}, the index {len(index)}")
+        for at, size, count in zip(index, shape, extent or (1,) * len(shape), strict=True):
             self.variables(at, loops)
-            low, high = within(at, loops, guards)
-            _law("out-of-bounds", low >= 0 and high + many - 1 < size,
-                 f"{name}[{', '.join(map(str, index))}] reaches from {low} to {high + many - 1} of {size}")
+            low, high = guarded_range(at, loops, guards)
+            _require("out-of-bounds", low >= 0 and high + count - 1 < size,
+                 f"{name}[{', '.join(map(str, index))}] reaches from {low} to {high + count - 1} of {size}")
 
     def value(
         self, value: Value, buffers: Buffers, loops: tuple[Loop, ...], guards: tuple[Guard, ...]
@@ -255,23 +259,23 @@ class _Check:
             self.element(value.buffer, value.index, buffers, loops, guards, False)
         elif isinstance(value, Apply):
             dtypes = [self.value(a, buffers, loops, guards) for a in value.args]
-            found = _meant(value.op, dtypes, dict(value.attrs))
-            _law("dtype", found == value.dtype, f"{value.op} of {dtypes} is {found}")
+            dtype = _result_dtype(value.op, dtypes, dict(value.attrs))
+            _require("dtype", dtype == value.dtype, f"{value.op} of {dtypes} is {dtype}")
         return dtype_of(value, buffers)
 
 
-def _meant(op: str, dtypes: list[np.dtype], attrs: dict[str, object]) -> np.dtype:
-    _law("unknown-operator", op in _CELLS, f"{op} is none")
+def _result_dtype(op: str, dtypes: list[np.dtype], attrs: dict[str, object]) -> np.dtype:
+    _require("unknown-operator", op in _CELLS, f"{op} is none")
     return lookup(op).meta(tuple(Meta((), d) for d in dtypes), attrs).dtype
 
 
-def within(index: Index, loops: tuple[Loop, ...], guards: tuple[Guard, ...]) -> tuple[int, int]:
-    """Return what `index` is at least and at most, as far as loops and guards say."""
-    low, high = reach(index, ranges_of(loops))
-    has = dict(index.terms)
+def guarded_range(index: Index, loops: tuple[Loop, ...], guards: tuple[Guard, ...]) -> tuple[int, int]:
+    """Return lower and upper bounds of `index`, given the loops and guards around it."""
+    low, high = value_range(index, ranges_of(loops))
+    coefficients = dict(index.terms)
     for guard in guards:
-        times = {has.get(atom, 0) // n for atom, n in guard.index.terms}
-        if len(times) == 1 and (many := times.pop()) > 0:  # so many times what is guarded, and a rest
-            rest = index + guard.index * -many
-            high = min(high, (guard.below - 1) * many + reach(rest, ranges_of(loops))[1])
+        times = {coefficients.get(atom, 0) // n for atom, n in guard.index.terms}
+        if len(times) == 1 and (factor := times.pop()) > 0:  # factor * guarded index + remaining terms
+            remaining = index + guard.index * -factor
+            high = min(high, (guard.below - 1) * factor + value_range(remaining, ranges_of(loops))[1])
     return low, high

@@ -39,8 +39,8 @@ from jitla.loopir import (
     Statement,
     Store,
     Value,
+    apply_schedule,
     number,
-    scheduled,
     show,
     variable,
 )
@@ -79,7 +79,7 @@ def _text(kernel: Kernel | RowKernel | WindowKernel, name: str, found: Chosen | 
     schedule = schedule_of(kernel, values, size)
     lines = said + "".join(f"# {line}\n" for line in schedule.splitlines())
     try:
-        return f"{show(nest)}\n{lines}{show(scheduled(nest, schedule))}"
+        return f"{show(nest)}\n{lines}{show(apply_schedule(nest, schedule))}"
     except ScheduleError as error:  # what cannot be proven of odd shapes
         return f"{show(nest)}\n{lines}# not shown as it is run: {error}\n"
 
@@ -300,7 +300,7 @@ def nested(
     if any(f"{name}(" in lines for name in MOVES) and isinstance(kernel, WindowKernel):
         _check_read(kernel, shapes, _covered if f"{INLINE}(" in lines else _spanned)
     try:
-        made = tools.nest(scheduled(nest, lines), steps)
+        made = tools.nest(apply_schedule(nest, lines), steps)
     except BackendError as error:
         raise ScheduleError("operand", str(error)) from None
     return b"", partial(_run, made, names, {b.name: b.dtype for b in nest.inputs})
@@ -318,7 +318,7 @@ def placements(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> tuple[str
     if nest is not None:
         try:
             _check_read(kernel, shapes, _covered)
-            scheduled(nest, cut(kernel, {PLACE: "inline"}))
+            apply_schedule(nest, cut(kernel, {PLACE: "inline"}))
             return PLACES
         except ScheduleError:  # more than one value at a time, or some that would not be computed
             return PLACES[0], PLACES[2]

@@ -9,7 +9,7 @@ import pytest
 
 from jitla.codegen import LlvmBackend
 from jitla.errors import BackendError, NestError
-from jitla.loopir import parse, run, scheduled
+from jitla.loopir import apply_schedule, parse, run
 from tests.loopir.listings import SCRATCHPAD, TILES, blur, intrinsics, product
 
 
@@ -43,7 +43,7 @@ LOOPS = ("for i in range(6):", "    for j in vectorised(37):")
 
 @pytest.mark.parametrize("schedule", (TILES, SCRATCHPAD))
 def test_products_with_intrinsics(backend, schedule):
-    assert_same(backend, scheduled(product(16), schedule, intrinsics=intrinsics()))
+    assert_same(backend, apply_schedule(product(16), schedule, intrinsics=intrinsics()))
 
 
 @pytest.mark.parametrize("schedule", (
@@ -51,7 +51,7 @@ def test_products_with_intrinsics(backend, schedule):
     "split(y, 5)\nparallel(y_o)\nstore_at(rows, y_o, y_i, ring=True)",
     "split(y, 5, 'shifted')\nsplit(x, 8, 'peeled')\nvectorise(x_i)\nunroll(y_i)"))
 def test_blurs(backend, schedule):
-    assert_same(backend, scheduled(blur(23, 41), schedule))
+    assert_same(backend, apply_schedule(blur(23, 41), schedule))
 
 
 @pytest.mark.parametrize("dtype", ("bool", "int8", "uint64", "float32", "complex128"))
@@ -128,5 +128,5 @@ def test_what_is_no_operand_is_refused(backend):
         code({"A": np.zeros((6, 37))})
     with pytest.raises(BackendError, match="float16"):
         backend.nest(nest(*LOOPS, "        B[i, j] = A[i, j]", A="float16[6,37]", B="float16[6,37]"))
-    with pytest.raises(NestError, match="dependent-turns"):
+    with pytest.raises(NestError, match="dependent-iterations"):
         backend.nest(nest("for i in parallel(5):", "    B[i + 1, 0] = B[i, 0]"))

@@ -8,7 +8,7 @@ from collections import Counter
 from jitla.engine import ENGINE
 from jitla.errors import ScheduleError
 from jitla.fusion import RowKernel
-from jitla.loopir import scheduled
+from jitla.loopir import apply_schedule
 from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
 from jitla.recompile.loop_schedules import nest_of
 from tests.loopir.agree import line_for
@@ -51,7 +51,7 @@ def _lines(choice: Choice, dice: random.Random) -> str:
     for _ in range(TRIES if nest is not None else 0):
         line = line_for(dice, nest)
         try:
-            nest = scheduled(nest, line)
+            nest = apply_schedule(nest, line)
         except ScheduleError:
             continue
         lines.append(line)

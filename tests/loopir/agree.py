@@ -17,10 +17,10 @@ import numpy as np
 
 from jitla.codegen import LlvmBackend
 from jitla.errors import ScheduleError
-from jitla.loopir import Loop, Nest, parse, run, scheduled, show, verify
+from jitla.loopir import Loop, Nest, apply_schedule, parse, run, show, verify
 from jitla.loopir.analysis import (
     all_loops,
-    allocated,
+    allocated_buffers,
 )
 
 DTYPES = ("float32", "float64", "int32", "uint16")
@@ -144,7 +144,7 @@ def _product(rng, n, last, name, shape, dtype):
 def line_for(rng: random.Random, nest: Nest) -> str:
     """Return a primitive that may fit."""
     loops = [x.name for x in all_loops(nest.body)]
-    inner = [b.name for b in allocated(nest.body)] or ["out"]
+    inner = [b.name for b in allocated_buffers(nest.body)] or ["out"]
     every = [*inner, "A", "W", "out"]
     nested = [(x.name, y.name) for x in all_loops(nest.body) for y in x.body if isinstance(y, Loop)]
     a, b = rng.choice(nested) if nested and rng.random() < 0.7 else (rng.choice(loops), rng.choice(loops))
@@ -161,7 +161,7 @@ def line_for(rng: random.Random, nest: Nest) -> str:
 
 def sliding_lines(rng: random.Random, nest: Nest) -> list[str]:
     """Return primitives that keep the last buffer over the turns of a loop."""
-    inner = [b.name for b in allocated(nest.body)]
+    inner = [b.name for b in allocated_buffers(nest.body)]
     last = [x.name for x in nest.body if isinstance(x, Loop)][-1]
     if not inner:
         return []
@@ -187,7 +187,7 @@ def agree(seed: int, taken: Counter[str]) -> str | None:
         tries += 1
         line = sliding.pop(0) if sliding else line_for(rng, changed)
         try:
-            changed = scheduled(changed, line)
+            changed = apply_schedule(changed, line)
         except ScheduleError as error:
             taken[f"refused: {error.law}"] += 1
             continue
@@ -195,7 +195,7 @@ def agree(seed: int, taken: Counter[str]) -> str | None:
         lines.append(line)
     for loop in [x.name for x in all_loops(changed.body) if rng.random() < 0.6]:
         try:
-            changed = scheduled(changed, f"vectorise({loop})")
+            changed = apply_schedule(changed, f"vectorise({loop})")
         except ScheduleError:
             continue
         taken["vectorise"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jitla.loopir import Intrinsic, Nest, parse, scheduled, show
+from jitla.loopir import Intrinsic, Nest, apply_schedule, parse, show
 
 GOLDEN = Path(__file__).with_name("golden")
 
@@ -121,7 +121,7 @@ def listings() -> dict[str, str]:
 
 
 def _listing(nest: Nest, schedule: str) -> str:
-    made = scheduled(nest, schedule, intrinsics=intrinsics())
+    made = apply_schedule(nest, schedule, intrinsics=intrinsics())
     lines = [f"# {line}" for line in schedule.split("\n") if line]
     return "\n".join([*lines, show(made)])
 

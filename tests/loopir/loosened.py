@@ -11,7 +11,7 @@ from collections import Counter
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.loopir import parse, run, scheduled, show, verify
+from jitla.loopir import apply_schedule, parse, run, show, verify
 from tests.loopir.agree import STEPS, backend, line_for
 
 
@@ -33,11 +33,11 @@ def near(seed: int, taken: Counter[str]) -> str | None:
     arrays = {b.name: (data.normal(size=b.shape) * 100).astype(dtype) for b in (*nest.inputs, *nest.outputs)}
     lines = [f"split(k, {rng.randint(2, 4)})"] if rng.random() < 0.7 else []
     lines.append(f"rfactor({rng.choice(('k_o', 'k_i')) if lines else 'k'})")
-    changed = scheduled(nest, "\n".join(lines), relaxed=True)
+    changed = apply_schedule(nest, "\n".join(lines), relaxed=True)
     for _ in range(5 * STEPS):
         line = line_for(rng, changed)
         try:
-            changed = scheduled(changed, line, relaxed=True)
+            changed = apply_schedule(changed, line, relaxed=True)
         except ScheduleError as error:
             taken[f"refused: {error.law}"] += 1
             continue

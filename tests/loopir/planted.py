@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitla.errors import ScheduleError
-from jitla.loopir import Nest, parse, run, scheduled, verify
+from jitla.loopir import Nest, apply_schedule, parse, run, verify
 
 FLOATS = ("float32", "float64")
 DTYPES = (*FLOATS, "int32", "uint16")
@@ -47,13 +47,14 @@ def _recurrence(rng: random.Random, n: int) -> Planted:
         return [f"{got if back else put} = {op}({put if back else got}, A[{at} + {plus}, x])"]
 
     backwards = _loops(y, x, body=body("-y", n - dy - 1))
-    ways = [("parallel(y)", "dependent-turns", backwards), ("bind(y)", "dependent-turns", backwards)]
+    ways = [("parallel(y)", "dependent-iterations", backwards),
+            ("bind(y)", "dependent-iterations", backwards)]
     if dx < 0:
         crossed = _loops(x, y, body=body("y"))
         ways += [("reorder(x, y)", "order-matters", crossed),
                  (f"tile(y, x, {y[1]}, 1)", "order-matters", crossed)]
     else:
-        ways.append(("fuse(y, x)\nparallel(y_x)", "dependent-turns", backwards))
+        ways.append(("fuse(y, x)\nparallel(y_x)", "dependent-iterations", backwards))
     return Planted(_loops(y, x, body=body("y")), *rng.choice(ways), rng.choice(DTYPES))
 
 
@@ -73,7 +74,7 @@ def _rounded(rng: random.Random, n: int) -> Planted:
     twice = over(terms("k", ("k", whole)), terms(f"l + {depth - factor}", ("l", factor)))
     crossed = over(terms(f"k + {whole}", ("k", depth - whole)),
                    terms(f"{factor}*o + i", ("i", factor), ("o", whole // factor)))
-    ways = [(f"{how}(k)", "dependent-turns", backwards) for how in ("parallel", "bind", "vectorise")]
+    ways = [(f"{how}(k)", "dependent-iterations", backwards) for how in ("parallel", "bind", "vectorise")]
     ways += [(f"split(k, {factor}, 'shifted')", "done-twice", twice),
              (f"split(k, {factor})\nreorder(k_i, k_o)", "order-matters", crossed)]
     if not first:
@@ -132,11 +133,11 @@ def refused(seed: int, taken: Counter[str]) -> str | None:
     taken["of them change bits where they are done" if apart else "of them change no bit of this data"] += 1
     if made.prelude and rng.random() < 0.5:
         try:
-            nest = scheduled(nest, made.prelude)
+            nest = apply_schedule(nest, made.prelude)
         except ScheduleError:
             taken["of them without what comes before"] += 1
     try:
-        scheduled(nest, made.schedule)
+        apply_schedule(nest, made.schedule)
     except ScheduleError as error:
         taken[error.law] += 1
         return None if error.law == made.law else f"refused for another reason: {error}\n{made.schedule}"

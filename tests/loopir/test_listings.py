@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from jitla.loopir import parse, run, scheduled, show, verify
+from jitla.loopir import apply_schedule, parse, run, show, verify
 from tests.loopir.listings import (
     BLUR,
     GOLDEN,
@@ -36,7 +36,7 @@ def test_a_listing_reads_back(text):
 def test_the_product_is_numpys(schedule):
     rng = np.random.default_rng(0)
     A, B = (rng.integers(-9, 9, (16, 16)).astype("int32") for _ in range(2))
-    made = scheduled(product(16, "int32"), schedule, intrinsics=intrinsics("int32"))
+    made = apply_schedule(product(16, "int32"), schedule, intrinsics=intrinsics("int32"))
     assert np.array_equal(run(made, {"A": A, "B": B})["C"], A.T @ B)
 
 
@@ -44,7 +44,7 @@ def test_products_of_floats_keep_their_order():
     rng = np.random.default_rng(0)
     given = {n: rng.normal(size=(16, 16)).astype("f4") for n in "AB"}
     want = run(product(16), given)["C"]
-    made = scheduled(product(16), SCRATCHPAD, intrinsics=intrinsics())
+    made = apply_schedule(product(16), SCRATCHPAD, intrinsics=intrinsics())
     assert run(made, given)["C"].tobytes() == want.tobytes()
 
 
@@ -52,7 +52,7 @@ def test_rectified_products_keep_their_order():
     rng = np.random.default_rng(1)
     given = {"x": rng.normal(size=(11, 9)).astype("f4"), "w": rng.normal(size=(21, 9)).astype("f4")}
     nest = rectified(11, 21, 9)
-    made = scheduled(nest, RECTIFIED)
+    made = apply_schedule(nest, RECTIFIED)
     want = run(nest, given)["out"]
     assert run(made, given, backwards=True)["out"].tobytes() == want.tobytes()
     assert np.allclose(want, np.maximum(given["x"] @ given["w"].T, 0), atol=1e-5)
@@ -63,5 +63,5 @@ def test_blurs_are_numpys(schedule):
     A = np.random.default_rng(2).random((40, 9), dtype="f4")
     rows = (A[:, :-2] + A[:, 1:-1] + A[:, 2:]) / np.float32(3)
     want = (rows[:-2] + rows[1:-1] + rows[2:]) / np.float32(3)
-    made = scheduled(blur(40, 9), schedule)
+    made = apply_schedule(blur(40, 9), schedule)
     assert run(made, {"A": A}, backwards=True)["out"].tobytes() == want.tobytes()

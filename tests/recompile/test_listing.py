@@ -18,7 +18,7 @@ from jitla.fusion import (
 )
 from jitla.fusion.template_window import fuse_windows
 from jitla.hops import REFERENCE_MACHINE, Meta, apply, const, evaluate, leaf, make
-from jitla.loopir import parse, run, scheduled, show, verify
+from jitla.loopir import apply_schedule, parse, run, show, verify
 from jitla.recompile.loop_schedules import (
     nest_of,
     schedule_of,
@@ -74,7 +74,7 @@ def test_a_chain_of_stencils_is_one_kernel_and_its_nest_means_it(times):
     assert parse(show(nest)) == nest
     (wanted,) = evaluate((root,), (array,))
     assert run(nest, {nest.inputs[0].name: array})["out0"].tobytes() == wanted.tobytes()
-    made = scheduled(nest, schedule_of(kernels[0]))
+    made = apply_schedule(nest, schedule_of(kernels[0]))
     assert run(made, {nest.inputs[0].name: array}, backwards=True)["out0"].tobytes() == wanted.tobytes()
 
 
