@@ -1,4 +1,4 @@
-"""Writes ``docs/rules.md``: every rewrite with what it becomes, when, how exact, and why."""
+"""Generates ``docs/rules.md``: every rewrite with its replacement, condition, exactness and reason."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ FIXTURES, PAGE = ROOT / "tests" / "rules", ROOT / "docs" / "rules.md"
 
 HEAD = """# Rewrites
 
-Before loops are planned, the recorded operations are rewritten into ones that mean the same and cost less.
-Each rewrite is a rule, written down as data in `jitla/rewrites/`: a pattern, what it becomes, a condition,
-how exact it is, and why. `jitla.explain(f, "rewrites")` shows which ones fired in a function of yours.
+Before fusion, jitla rewrites the recorded operations into equal but cheaper ones. Each rewrite is a rule in
+`jitla/rewrites/`: a pattern, a replacement, a condition, how exact it is, and why it helps.
+`jitla.explain(f, "rewrites")` shows the rules that fired in a function.
 
-There are {count} rules. Which of them are on depends on `numerics`:
+There are {count} rules in {groups} groups. The option `numerics` decides which are on:
 
-- **exact** ({exact}): every bit stays, NaN's sign and payload aside, and every warning. At all levels.
-- **rounding** ({rounding}): equal over the reals, with no worse bound of errors. At `"numpy"`, the default,
-  and `"relaxed"`.
-- **relaxed** ({relaxed}): equal over the reals. At `"relaxed"` only.
+| class | rules | on at `numerics=` | changes |
+|---|---|---|---|
+| exact | {exact} | all levels | no bits except sign and payload of NaN, and no warnings |
+| rounding | {rounding} | `"numpy"` (default), `"relaxed"` | rounding, with no worse error bound |
+| relaxed | {relaxed} | `"relaxed"` | equal over the reals |
 
-The option `without_rules`, and `JITLA_WITHOUT_RULES=name,name`, leave out single ones.
+The option `without_rules` (`JITLA_WITHOUT_RULES=name,name`) turns off single rules.
 
-Capital letters stand for any value, the same letter for the same value. What is in ⟨angle brackets⟩ must have
-no other use: then it is not computed at all. `tests/rules/` has examples of each, where it applies and where
-not. This page is made from the rules by `python -m tools.rules_table`.
+Capital letters stand for any value, the same letter for the same value. `a/b(X)` stands for `a(X)` and for
+`b(X)`, in the order of the rules. An expression in ⟨angle brackets⟩ must have no other use. `tests/rules/`
+has examples of each rule, where it applies and where not. `python -m tools.rules_table` generates this page.
 """
 
 
@@ -67,29 +68,60 @@ def sentence(function: Callable[..., Any]) -> str:
     return doc.strip().splitlines()[0].rstrip(".")
 
 
-def row(rule: Rule) -> str:
-    """Return the line of the table for one rule."""
+def cells(rule: Rule) -> tuple[str, str, str, str, str, str, str]:
+    """Return what the table says of a rule: name, pattern, new pattern or else words, when, class, why."""
+    pattern, words = "", ""
     if rule.right is not None:
-        after = f"`{pattern_text(rule.right)}`"
+        pattern = pattern_text(rule.right)
     else:
-        made = rule.build or rule.whole_dag
-        assert made is not None
-        after = re.sub(r"^(Build|Return) ", "", sentence(made))
+        build = rule.build or rule.whole_dag
+        assert build is not None
+        words = re.sub(r"^(Build|Return) ", "", sentence(build))
     when = sentence(rule.when) if rule.when else ""
-    cells = (f"`{rule.name}`", f"`{pattern_text(rule.left)}`", after, when, rule.exactness, rule.doc)
-    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"
+    return f"`{rule.name}`", pattern_text(rule.left), pattern, words, when, rule.exactness, rule.doc
+
+
+def merged(texts: list[str]) -> str:
+    """Return one text with alternatives such as `sum/prod` if `texts` differ in one word, else a list."""
+    words = [re.split(r"(\w+)", text) for text in texts]
+    if len({len(each) for each in words}) > 1:
+        return ", ".join(dict.fromkeys(f"`{text}`" for text in texts))
+    columns = list(zip(*words, strict=True))
+    varying = {column for column in columns if len(set(column)) > 1}
+    if len(varying) > 1 or varying & set(columns[::2]):
+        return ", ".join(dict.fromkeys(f"`{text}`" for text in texts))
+    return "`" + "".join("/".join(dict.fromkeys(column)) for column in columns) + "`"
+
+
+def groups(rules: list[Rule]) -> list[list[tuple[str, ...]]]:
+    """Return the cells of rules, those together that differ in their names and patterns."""
+    alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
+    for rule in rules:
+        row = cells(rule)
+        alike.setdefault((str(bool(row[2])), *row[3:]), []).append(row)
+    return list(alike.values())
+
+
+def line(group: list[tuple[str, ...]]) -> str:
+    """Return the line of the table for a group of rules."""
+    before = merged([row[1] for row in group])
+    after = group[0][3] or merged([row[2] for row in group])
+    texts = (", ".join(row[0] for row in group), before, after, *group[0][4:])
+    return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
 def page() -> str:
     """Return the whole page."""
     rules = list(RULES)
     counts = {name: sum(r.exactness == name for r in rules) for name in ("exact", "rounding", "relaxed")}
-    parts = [HEAD.format(count=len(rules), **counts)]
-    for name, (title, members) in families().items():
-        lines = [row(rule) for rule in members]
+    tables = {name: (title, groups(members)) for name, (title, members) in families().items()}
+    parts = [HEAD.format(count=len(rules), groups=sum(len(lines) for _, lines in tables.values()), **counts)]
+    for name, (title, members) in tables.items():
+        count = sum(len(group) for group in members)
         parts.append("\n".join([
-            f"\n## {name.capitalize()}\n", f"{title}\n", "| rule | before | after | when | class | why |",
-            "|---|---|---|---|---|---|", *lines, ""]))
+            f"\n## {name.capitalize()}\n", f"{title}\n", "<details>", f"<summary>{count} rules</summary>\n",
+            "| rules | before | after | when | class | why |", "|---|---|---|---|---|---|",
+            *map(line, members), "\n</details>\n"]))
     return "".join(parts)
 
 

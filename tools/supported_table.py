@@ -1,4 +1,4 @@
-"""Writes ``docs/supported.md``: which functions of NumPy and SciPy are recorded, and what becomes of them."""
+"""Generates ``docs/supported.md``: which functions of NumPy and SciPy are recorded, and how they run."""
 
 from __future__ import annotations
 
@@ -22,19 +22,23 @@ SPELLED = {"mean", "var", "std", "trace"}
 BY_ROWS = {"matmul", "dot", "argmin", "argmax", "cumsum", "concatenate", "stack", "einsum"}
 HEAD = """# What is supported
 
-Everything works: what is not on this page is run by NumPy or SciPy, on finished arrays, and
-`jitla.coverage()` names it with your line. What is on this page is *recorded*: it may share a loop with
-what stands around it, and does not end a block. Operators (`+`, `@`, `[...]`, `==`) and methods
-(`x.sum()`) count as the functions they stand for. This page is made from the op table by
-`python -m tools.supported_table`.
+Everything works: functions that are not on this page run in NumPy or SciPy, on finished arrays, and
+`jitla.coverage()` names them with your line. Functions on this page are *recorded*: they may share a loop
+with surrounding operations and do not end a block. Operators (`+`, `@`, `[...]`, `==`) and methods
+(`x.sum()`) count as the corresponding functions. `python -m tools.supported_table` generates this page.
 
 Recorded are arrays of bools, integers of up to 64 bits, float32, float64, complex64 and complex128; with
-other dtypes NumPy runs the operation. "In loops" means that there is code for an element, so that the
-operation takes no pass over memory of its own; "a step of the plan" that NumPy is called for it, between
-loops of the same plan; "in passes over rows" that products with vectors and narrow matrices, extremes,
-running sums and joined rows may share one pass over a matrix with what surrounds them, where that is
-predicted to pay. "Last bits" marks results that may differ from NumPy's there, by how much
-[differences.md](differences.md) says; that page also has what holds for sums and products.
+other dtypes NumPy runs the operation.
+
+| how it runs | meaning |
+|---|---|
+| in loops | generated code for single elements; no pass over memory by itself |
+| a step of the plan | a call of NumPy between loops |
+| in passes over rows | may share one pass over a matrix with surrounding operations |
+| a view | no data is moved |
+
+"Last bits" marks results that may differ from NumPy's in the last bits; [numerical
+differences](differences.md) says by how much, and what holds for sums and products.
 """
 
 
@@ -54,12 +58,12 @@ def page() -> str:
         "Functions that become operators of the tables above: " + ", ".join(f"`{n}`" for n in written) + ".",
         "\n## Sparse matrices of SciPy\n",
         "Matrices and arrays in the formats csr, csc and coo, with entries of the dtypes above, are recorded "
-        "where entries stay where they are, are added up or multiplied: the operators `+`, `-`, `*`, `/`, "
+        "in operations that keep, merge or multiply them: the operators `+`, `-`, `*`, `/`, "
         "`@`, `**` and comparisons, and the methods "
-        + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_") + ". See [sparse.md](sparse.md).",
+        + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_") + ". See [sparse data](sparse.md).",
         "\n## Explicit loops\n",
-        "Loops over elements, `for i in range(n): ...`, are compiled by Numba behind the program: "
-        "[loops.md](loops.md) has what they may contain.\n"]
+        "Loops over elements, `for i in range(n): ...`, are compiled by Numba in the background: "
+        "[scalar loops](loops.md) says what they may contain.\n"]
     return "\n".join(parts)
 
 

@@ -23,6 +23,7 @@ from bench.algorithms.tables import (
     of_peers,
     summaries,
 )
+from tools.kernels_chart import FIGURE, PAGE, chart
 
 
 def run(system: str, steady: float, rows: int = 1000, objective: float = 2.0, **more: Any) -> dict[str, Any]:
@@ -88,6 +89,10 @@ def test_the_page_has_what_was_run_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert "| PCA, 1,000 rows | dask | ValueError: a / b |" in text and "Ablations" not in text
     for name in ("speed.svg", "scaling.svg"):
         ElementTree.fromstring((tmp_path / "benchmarks" / name).read_text())
+
+
+def test_the_figure_of_kernels_shows_their_table() -> None:
+    assert FIGURE.read_text(encoding="utf-8") == chart(PAGE.read_text(encoding="utf-8"))
 
 
 def test_bars_and_lines_are_where_their_numbers_say() -> None:
