@@ -155,7 +155,8 @@ class Engine:
         """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
         place = cache_directory(config)
         if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
-            self._records[place] = self.room("tuner.schedule_store").load(place if config.disk_cache else "")
+            store = self.room("tuner.schedule_store")
+            self._records[place] = store.load_records(place if config.disk_cache else "")
         return self._records.get(place)
 
     def _tuning(self, config: Config) -> Any:
@@ -163,10 +164,12 @@ class Engine:
         found = self.records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
-        tuned = self.room("tuner.schedule_store")
-        made = tuned.Tuned(found, self.host(), config.numerics == "relaxed", tuned.read(config.schedules))
+        store = self.room("tuner.schedule_store")
+        made = store.ScheduleChooser(
+            found, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
         if config.tune_after_ms:
-            made.watch = self.room("tuner.background").Hot(config, found, made.block, self.behind).watched
+            tuner = self.room("tuner.background").BackgroundTuner(config, found, made.block, self.behind)
+            made.watch = tuner.profiled
         return made
 
     def renew(self, session: Any = None) -> None:
@@ -196,7 +199,7 @@ class Engine:
         found = (accel.preset(name) for name in names.split(","))
         records = None if config is None or self.session is not None else self.records(config)
         how = {} if config is None or records is None else {
-            "tiles": self.room("tuner.accel_layers").chooser(records, config.numerics == "relaxed")}
+            "tiles": self.room("tuner.accel_layers").tiling_chooser(records, config.numerics == "relaxed")}
         return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
 
     def rules(self, without: str) -> Any:

@@ -7,7 +7,7 @@ import signal
 
 from jitla.cli import tuning_workers
 
-usual = tuning_workers.Bench.runner
+usual = tuning_workers.ScheduleBench.bind_schedule
 
 
 def runner(bench, values):
@@ -31,5 +31,5 @@ def hang():
 
 def main():
     """Answer as the usual process does."""
-    tuning_workers.Bench.runner = runner
+    tuning_workers.ScheduleBench.bind_schedule = runner
     tuning_workers.measure()

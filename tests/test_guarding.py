@@ -38,19 +38,19 @@ def job_of(f, *args):
 
 def test_faults_end_their_process_only(kept, monkeypatch):
     monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
-    monkeypatch.setattr(guarding, "MOST_LOST", 2)
+    monkeypatch.setattr(guarding, "MAX_ENDED_PROCESSES", 2)
     space, job = job_of(jitla.jit(distance, compile="sync"), X, X)
-    usual, guard = space.values(space.default), guarding.Guard(job)
+    usual, guard = space.values(space.default), guarding.MeasurementProcess(job)
     said = [guard.time({**usual, "unroll": n}, 2) for n in (2, 4, 1, 8)]
     assert [said[0], said[1], said[3]] == ["differs", "crashed", "late"]
     assert said[2].seconds > 0
-    with pytest.raises(guarding.Lost, match="2 schedules ended"):
+    with pytest.raises(guarding.MeasurementUnavailable, match="2 schedules ended"):
         guard.time(usual, 2)
 
 
 def test_a_search_ends_where_too_many_processes_were_lost(kept, monkeypatch):
     monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
-    monkeypatch.setattr(guarding, "MOST_LOST", 1)
+    monkeypatch.setattr(guarding, "MAX_ENDED_PROCESSES", 1)
     f = jitla.jit(distance, compile="sync")
     wanted = f(X, X)
     (found,) = jitla.tune(f, X, X, trials=100)

@@ -52,7 +52,7 @@ def test_a_hot_kernel_is_swapped_while_it_runs(kept, monkeypatch):
         told.wait(60)
         return line(job, {"height": 24, "units": 2})
 
-    monkeypatch.setattr(hot, "_asked", asked)
+    monkeypatch.setattr(hot, "_tune_in_process", asked)
     f = jitla.jit(softmax, compile="sync")
     wanted = f(X)
     for _ in range(200):
@@ -65,9 +65,10 @@ def test_a_hot_kernel_is_swapped_while_it_runs(kept, monkeypatch):
 
 
 def test_what_is_short_or_cold_is_left_alone(kept, monkeypatch):
-    monkeypatch.setattr(hot, "_asked", lambda job: pytest.fail("nothing was to be tuned"))
-    heats = []  # of this test: compilers of others may be there
-    monkeypatch.setattr(hot, "Heat", lambda made=hot.Heat: heats.append(made()) or heats[-1])
+    monkeypatch.setattr(hot, "_tune_in_process", lambda job: pytest.fail("nothing was to be tuned"))
+    profiles = []  # of this test: compilers of others may be there
+    make = hot.KernelProfile
+    monkeypatch.setattr(hot, "KernelProfile", lambda: profiles.append(make()) or profiles[-1])
     f, g = jitla.jit(add, compile="sync"), jitla.jit(softmax, compile="sync")
     small = np.ones(100)
     with jitla.options(tune_after_ms=100_000):
@@ -76,7 +77,7 @@ def test_what_is_short_or_cold_is_left_alone(kept, monkeypatch):
         for _ in range(100):
             g(X)
     until_tuned()
-    assert sorted(h.counts for h in heats if h.timed) == [False, True]
+    assert sorted(h.is_candidate for h in profiles if h.timed) == [False, True]
 
 
 def test_a_process_that_fails_changes_nothing(kept, monkeypatch):

@@ -20,7 +20,7 @@ from jitla.hops import machine_file as machines
 from jitla.runtime.process import _PROCESS
 from jitla.tuner import calibration
 from jitla.tuner.calibration import (
-    Sizes,
+    CacheSizes,
     cache_sizes,
 )
 
@@ -88,10 +88,11 @@ def test_cache_sizes_are_the_systems(tmp_path: Path) -> None:
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "level").write_text(level + "\n")
         (tmp_path / f"index{index}" / "size").write_text(size + "\n")
-    assert cache_sizes(tmp_path) == Sizes(1 << 20, 8 << 20)
+    assert cache_sizes(tmp_path) == CacheSizes(1 << 20, 8 << 20)
     (tmp_path / "index2" / "size").write_text("many\n")
-    assert cache_sizes(tmp_path) == Sizes(1 << 20, calibration.SHARED)
-    assert cache_sizes(tmp_path / "nothing") == Sizes(calibration.NEAR, calibration.SHARED)
+    assert cache_sizes(tmp_path) == CacheSizes(1 << 20, calibration.DEFAULT_SHARED_BYTES)
+    default = CacheSizes(calibration.DEFAULT_NEAR_BYTES, calibration.DEFAULT_SHARED_BYTES)
+    assert cache_sizes(tmp_path / "nothing") == default
 
 
 def test_a_measured_machine_is_possible() -> None:

@@ -12,13 +12,13 @@ from jitla.engine import ENGINE
 from jitla.recompile import UNTUNED
 from jitla.tuner.transport import (
     Job,
-    Memory,
+    OperandMemory,
     Unsendable,
-    head_of,
-    packed,
+    pack,
+    packed_header,
     receive_job,
     send_job,
-    unpacked,
+    unpack,
 )
 
 X = np.random.default_rng(1).random((60, 40))
@@ -69,9 +69,9 @@ def test_what_was_sent_computes_the_same(heard, function, args):
     wanted = jitla.jit(function, compile="sync")(*args)
     assert heard
     choice, operands = heard[-1]
-    memory = Memory.of(operands, choice.outputs)
+    memory = OperandMemory.copy_of(operands, choice.outputs)
     wire = io.BytesIO()
-    send_job(wire, head_of(Job(choice.parcel(), memory, choice.outputs, {})), memory)
+    send_job(wire, packed_header(Job(choice.parcel(), memory, choice.outputs, {})), memory)
     wire.seek(0)
     job = receive_job(wire)
     there = job.parcel.choice(ENGINE.compiler(jitla.config.current()))
@@ -86,7 +86,7 @@ def test_what_was_sent_computes_the_same(heard, function, args):
 
 def test_memory_that_arrays_share_is_copied_once_and_lies_as_it_did():
     out = np.ones((59, 40))
-    memory = Memory.of((X[1:], X[:-1], X[::-1, ::2].T, 2.5, out), 1)
+    memory = OperandMemory.copy_of((X[1:], X[:-1], X[::-1, ::2].T, 2.5, out), 1)
     a, b, c, number, result = memory.operands()
     assert len(memory.parts) == 2 and number == 2.5 and not result.any()
     assert a.ctypes.data - b.ctypes.data == X.strides[0]
@@ -97,11 +97,11 @@ def test_memory_that_arrays_share_is_copied_once_and_lies_as_it_did():
 
 def test_what_cannot_be_sent_is_refused():
     with pytest.raises(Unsendable, match="writes where it reads"):
-        Memory.of((X[1:], X[:-1]), 1)
+        OperandMemory.copy_of((X[1:], X[:-1]), 1)
     with pytest.raises(Unsendable, match="object of Listening"):
-        Memory.of((Listening(), X), 1)
+        OperandMemory.copy_of((Listening(), X), 1)
     with pytest.raises(Unsendable, match="written down"):
-        packed(lambda: 1)
+        pack(lambda: 1)
 
 
 def test_long_chains_of_hops_are_sent():
@@ -109,4 +109,4 @@ def test_long_chains_of_hops_are_sent():
     x = leaf(0, Meta((4,), np.dtype(float)))
     for _ in range(3000):
         x = make("sqrt", (x,))
-    assert unpacked(packed({"x": x, "n": 1}))["x"] is x and len(topo((x,))) == 3001
+    assert unpack(pack({"x": x, "n": 1}))["x"] is x and len(topo((x,))) == 3001

@@ -17,10 +17,10 @@ slept = []
 vars(os).pop("SCHED_IDLE", None)  # processors are short where tests run
 os.nice = lambda by: None
 throttle.sleep = slept.append
-throttle.slowly(0.25)
-with throttle.steady():
+throttle.limit_share(0.25)
+with throttle.unthrottled():
     before = len(slept)
-    while process_time() < throttle._Pace.since + 0.05:
+    while process_time() < throttle._Throttle.worked_at_sleep + 0.05:
         pass
     assert len(slept) == before
 end = process_time() + 0.1
@@ -35,23 +35,23 @@ def clock(monkeypatch):
     slept, now = [], [0.0]
     monkeypatch.setattr(throttle, "sleep", slept.append)
     monkeypatch.setattr(throttle, "process_time", lambda: now[0])
-    monkeypatch.setattr(throttle._Pace, "since", 0.0)
+    monkeypatch.setattr(throttle._Throttle, "worked_at_sleep", 0.0)
     return slept, now
 
 
 def test_who_works_without_a_share_never_sleeps(clock):
     slept, now = clock
     now[0] = 1.0
-    with throttle.steady():
+    with throttle.unthrottled():
         now[0] = 2.0
     assert not slept
 
 
 def test_work_is_slept_for_before_and_after_what_is_steady(clock, monkeypatch):
     slept, now = clock
-    monkeypatch.setattr(throttle._Pace, "share", 0.25)
+    monkeypatch.setattr(throttle._Throttle, "share", 0.25)
     now[0] = 1.0
-    with throttle.steady():
+    with throttle.unthrottled():
         now[0] = 3.0
         throttle.pause()
         assert slept == [3.0]

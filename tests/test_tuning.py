@@ -14,7 +14,7 @@ import pytest
 import jitla
 from jitla.__main__ import main
 from jitla.engine import ENGINE
-from jitla.tuner.measurement import Guard
+from jitla.tuner.measurement import MeasurementProcess
 from jitla.tuner.records import Record
 
 
@@ -100,7 +100,7 @@ def test_an_interrupt_keeps_what_was_found_and_leaves_other_kernels(kept, monkey
     def two(x, y):
         return np.sqrt(x * x + 1.0), np.exp(y - y.max(axis=1, keepdims=True))
 
-    timed, asked = Guard.time, []
+    timed, asked = MeasurementProcess.time, []
 
     def time(guard, values, rounds):
         asked.append(values)
@@ -108,7 +108,7 @@ def test_an_interrupt_keeps_what_was_found_and_leaves_other_kernels(kept, monkey
             raise KeyboardInterrupt
         return timed(guard, values, rounds)
 
-    monkeypatch.setattr(Guard, "time", time)
+    monkeypatch.setattr(MeasurementProcess, "time", time)
     found = jitla.tune(jitla.jit(two), np.ones((700, 500)), X, trials=9)
     first, other = found
     assert first.trials == 3 and other.note == "stopped" and not other.trials

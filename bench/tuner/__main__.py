@@ -12,7 +12,7 @@ from bench.tuner.kernels import again
 from bench.tuner.kernels import fill as fill_kernel
 from bench.tuner.report import Summary, kept, write
 from bench.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
-from jitla.tuner.model import PLACE
+from jitla.tuner.model import BUILT_IN_PATH
 
 PAST = 150  # points of every table that the library's own history is made of
 
@@ -44,7 +44,7 @@ def main() -> None:
     if given.past:
         made = history(kernel_tables(), PAST)
         assert made is not None
-        PLACE.write_text(json.dumps(made.trees.written(), separators=(",", ":")) + "\n")
+        BUILT_IN_PATH.write_text(json.dumps(made.trees.to_json(), separators=(",", ":")) + "\n")
     elif given.page:
         there = [t for t in every_table if (given.results / f"{t.name}.json").exists()]
         write(given.page, there, given.results)

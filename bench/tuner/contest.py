@@ -18,10 +18,10 @@ from jitla.tuner.model import (
     features,
 )
 from jitla.tuner.search import (
-    Found,
+    SearchResult,
     Settings,
-    annealing,
-    genetic,
+    annealing_search,
+    genetic_search,
     random_search,
     search,
 )
@@ -51,7 +51,7 @@ def judged(table: Table, costs: Sequence[float]) -> Result:
     return Result(near, tuple(curve[n - 1] for n in AT), tuple(curve[:LEAST]))
 
 
-def replayed(table: Table, method: Callable[..., Found], **given: object) -> Result:
+def replayed(table: Table, method: Callable[..., SearchResult], **given: object) -> Result:
     """Return how a search does that is given what a table says."""
     seen: list[float] = []
 
@@ -60,7 +60,7 @@ def replayed(table: Table, method: Callable[..., Found], **given: object) -> Res
         return None if seen[-1] == float("inf") else seen[-1]
 
     if method is search:  # once it is near, only regrets are left to tell
-        given["going"] = lambda: len(seen) < LEAST or min(seen) > table.best / SHARE
+        given["may_continue"] = lambda: len(seen) < LEAST or min(seen) > table.best / SHARE
     method(table.space, measure, **given)
     return judged(table, seen)
 
@@ -80,14 +80,14 @@ def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], 
     def model(seed: int, told: History | None = past, **changes: object) -> Result:
         return searched(table, seed, told, **changes)
 
-    def run(method: Callable[..., Found], seed: int) -> Result:
+    def run(method: Callable[..., SearchResult], seed: int) -> Result:
         return replayed(table, method, trials=TRIALS, seed=seed)
 
     made: dict[str, Callable[[int], Result]] = {}
     if known:
         made["other sizes"] = lambda seed: model(seed, known)
     if find_spec("lightgbm"):  # the extra `tuner`
-        boosted = import_module("jitla.tuner.lightgbm_model").Boosted
+        boosted = import_module("jitla.tuner.lightgbm_model").LightGbmTrees
         made["lightgbm"] = lambda seed: model(seed, learner=boosted)
     return made | {
         "tuner": model,
@@ -99,10 +99,10 @@ def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], 
         "neural": lambda seed: model(seed, learner=Neural),
         "not diverse": lambda seed: model(seed, diverse=False),
         "batches of 8": lambda seed: model(seed, batch=8),
-        "annealed scores": lambda seed: model(seed, way="annealing"),
-        "beam of scores": lambda seed: model(seed, way="beam"),
-        "genetic": lambda seed: run(genetic, seed),
-        "annealing": lambda seed: run(annealing, seed),
+        "annealed scores": lambda seed: model(seed, strategy="annealing"),
+        "beam of scores": lambda seed: model(seed, strategy="beam"),
+        "genetic": lambda seed: run(genetic_search, seed),
+        "annealing": lambda seed: run(annealing_search, seed),
         "random": lambda seed: run(random_search, seed),
     }
 
@@ -116,7 +116,7 @@ def samples(table: Table, most: int = HISTORY) -> tuple[np.ndarray, list[float]]
 
 def history(tables: Sequence[Table], most: int = HISTORY) -> History | None:
     """Learn from some points of other tables."""
-    return History.of([samples(t, most) for t in tables])
+    return History.fit([samples(t, most) for t in tables])
 
 
 def apart(table: Table, tables: Sequence[Table], shapes: bool = False) -> list[Table]:
@@ -150,7 +150,7 @@ def orders(table: Table, tables: Sequence[Table]) -> Orders:
     def score(shapes: bool) -> np.ndarray:
         past = history(apart(table, tables, shapes))
         assert past is not None
-        made: np.ndarray = past.told(x) + past.begun(x)
+        made: np.ndarray = past.predict(x) + past.baseline(x)
         return made
 
     noise = table.noise or 0.0
@@ -159,7 +159,7 @@ def orders(table: Table, tables: Sequence[Table]) -> Orders:
     known = score(False)
     return Orders(accuracy(known, costs), tuple(accuracy(known, costs, tie) for tie in TIES),
                   accuracy(known, costs, max(noise, 0.01)), float(np.mean(again)),
-                  accuracy(score(True), costs), accuracy(History.begun(x), costs))
+                  accuracy(score(True), costs), accuracy(History.baseline(x), costs))
 
 
 def told(table: Table) -> str:

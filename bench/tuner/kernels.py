@@ -17,7 +17,7 @@ from bench.tuner.tables import KERNELS, Table
 from jitla.dispatch.tuning import Session
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values
-from jitla.tuner.measurement import Guard
+from jitla.tuner.measurement import MeasurementProcess
 from jitla.tuner.stopwatch import Timing
 
 MOST = 640  # points of a table
@@ -62,7 +62,7 @@ class Runs:
     each in another order, and medians of them count.
     """
 
-    def __init__(self, guard: Guard, space: Space, end: float) -> None:
+    def __init__(self, guard: MeasurementProcess, space: Space, end: float) -> None:
         self.guard, self.space, self.end = guard, space, end
         self.found: dict[Point, list[float]] = {p: [] for p in space.points}
         self.refused: set[Point] = set()
@@ -102,7 +102,7 @@ class Runs:
         return sorted((p for p in costs if costs[p] > 0), key=costs.__getitem__)[:BEST]
 
 
-def largest(name: str) -> tuple[Guard, Space]:
+def largest(name: str) -> tuple[MeasurementProcess, Space]:
     """Return the kernel of a function that takes longest, ready to be timed, and its space."""
     function, args, numerics = FUNCTIONS[name]
     session = Session()
@@ -114,7 +114,7 @@ def largest(name: str) -> tuple[Guard, Space]:
         finally:
             ENGINE.renew()
         task = max(session.tasks.values(), key=lambda t: t.seconds)
-        return Guard(task.job(jitla.config.current())), task.choice.space()
+        return MeasurementProcess(task.job(jitla.config.current())), task.choice.space()
 
 
 def described(name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.tuner.trees import Loss, gradients
+from jitla.tuner.trees import Loss, loss_gradient
 
 Matrix = NDArray[np.float64]
 UNITS, STEPS, RATE, DECAY = 24, 150, 0.02, 1e-3
@@ -25,7 +25,7 @@ class Neural:
         rng, z = np.random.default_rng(0), (x - self._low) / self._wide
         self._weights = [rng.normal(size=(x.shape[1], UNITS)) / x.shape[1] ** 0.5, np.zeros(UNITS),
                          np.zeros(UNITS)]
-        pull = gradients(self.loss, costs, groups)
+        pull = loss_gradient(self.loss, costs, groups)
         first = [np.zeros_like(w) for w in self._weights]
         second = [np.zeros_like(w) for w in self._weights]
         for step in range(1, STEPS + 1):

@@ -21,10 +21,10 @@ from jitla.errors import BackendError, ScheduleError
 from jitla.fusion import Values
 from jitla.recompile import UNTUNED
 from jitla.tuner.background import SHARE
-from jitla.tuner.kernel_search import Trial
+from jitla.tuner.kernel_search import KernelSearch
 from jitla.tuner.search import Settings
 from jitla.tuner.stopwatch import Stopwatch
-from jitla.tuner.throttle import steady
+from jitla.tuner.throttle import unthrottled
 from jitla.tuner.transport import (
     Job,
     receive,
@@ -32,37 +32,37 @@ from jitla.tuner.transport import (
     send,
 )
 
-__all__ = ["Bench", "measure", "tune"]
+__all__ = ["ScheduleBench", "measure", "tune"]
 
-# Of tuning in the background: schedules, seconds, and times that limits are longer.
+# Of background tuning: schedules, seconds, and the factor of time limits.
 TRIALS, SECONDS, PATIENCE = 32, 1800.0, 200.0
-CLOSE = {4: 1e-4, 2: 1e-2}  # by bytes of a number: how far sums that went another way may be from each other
-LEFT = 5  # seconds after the last limit in which this process ends itself, if nobody else has done so
+TOLERANCES = {4: 1e-4, 2: 1e-2}  # by item size: relative error of reordered sums
+GRACE_SECONDS = 5  # after the last limit, in which the process ends itself if its parent is gone
 
 
-class Bench:
-    """A kernel that is run untuned, and with knobs as asked for."""
+class ScheduleBench:
+    """A kernel on its operands, run untuned and with other schedules."""
 
     def __init__(self, job: Job) -> None:
         self.choice = job.parcel.choice(ENGINE.compiler(current()))
         operands = job.memory.operands()
         self.given, self.results = operands[:-job.outputs], operands[-job.outputs:]
         self.exact = current().numerics != "relaxed"
-        untuned = self.runner(UNTUNED)
+        untuned = self.bind_schedule(UNTUNED)
         untuned()
         self.expected = [r.tobytes() if self.exact else r.copy() for r in self.results]
-        with steady():
+        with unthrottled():
             self.watch = Stopwatch(untuned)
 
-    def runner(self, values: Values) -> Callable[[], int]:
-        """Return what runs it with knobs chosen like this."""
+    def bind_schedule(self, values: Values) -> Callable[[], int]:
+        """Return a function that runs the kernel with these knobs."""
         block, launch = self.choice.make(values)
         return partial(launch, block, *self.given, *self.results)
 
-    def answers(self, values: Values, rounds: int) -> Iterator[tuple[Any, ...]]:
-        """Yield that it was made, that it ran, and what it took; or why not."""
+    def measure_schedule(self, values: Values, rounds: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the messages of a measurement: made, ran, took with the timing; or the failure."""
         try:
-            run = self.runner(values)
+            run = self.bind_schedule(values)
         except (BackendError, ScheduleError) as error:
             yield "refused", str(error)
             return
@@ -74,56 +74,57 @@ class Bench:
             yield "differs", "results are others"
             return
         yield ("ran",)
-        with steady():
+        with unthrottled():
             timing = self.watch.time(run, rounds)
         yield "took", *timing
 
-    def _same(self, made: np.ndarray, expected: Any) -> bool:
-        """Tell whether results are the untuned ones: to the bit, or nearly, where sums may go another way."""
+    def _same(self, result: np.ndarray, expected: Any) -> bool:
+        """Return whether results equal the untuned ones: bitwise, or nearly if sums may be reordered."""
         if self.exact:
-            return bool(made.tobytes() == expected)
-        if made.dtype.kind not in "fc":
-            return bool((made == expected).all())
-        close = CLOSE.get(made.real.dtype.itemsize, 1e-9)
-        return bool(np.allclose(made, expected, rtol=close, atol=close * _size(expected), equal_nan=True))
+            return bool(result.tobytes() == expected)
+        if result.dtype.kind not in "fc":
+            return bool((result == expected).all())
+        tolerance = TOLERANCES.get(result.real.dtype.itemsize, 1e-9)
+        atol = tolerance * _size(expected)
+        return bool(np.allclose(result, expected, rtol=tolerance, atol=atol, equal_nan=True))
 
 
 def _size(x: np.ndarray) -> float:
-    """Return the largest of the numbers that are finite."""
-    known = np.abs(x[np.isfinite(x)])
-    return float(known.max()) if known.size else 0.0
+    """Return the maximum magnitude of finite elements."""
+    finite = np.abs(x[np.isfinite(x)])
+    return float(finite.max()) if finite.size else 0.0
 
 
 def measure() -> None:
-    """Compile and time the schedules that standard input names, until it ends."""
+    """Compile and time the schedules that standard input requests, until its end."""
     source, sink = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what others print is no answer
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    os.dup2(2, 1)  # other output is no message
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     job = receive_job(source)
     configure(**job.options)
-    bench = Bench(job)
-    send(sink, pickle.dumps(("ready", bench.watch.once, bench.watch.repeats)))
+    bench = ScheduleBench(job)
+    send(sink, pickle.dumps(("ready", bench.watch.reference_seconds, bench.watch.repeats)))
     while True:
         try:
             values, rounds, limit = pickle.loads(receive(source))
         except EOFError:
             return
-        _end_after(limit + LEFT)
-        for answer in bench.answers(values, rounds):
+        _end_after(limit + GRACE_SECONDS)
+        for answer in bench.measure_schedule(values, rounds):
             send(sink, pickle.dumps(answer))
         _end_after(0)
 
 
 def _end_after(seconds: float) -> None:
-    """End this process after so many seconds, even if whoever watches over it is no more; 0: do not."""
+    """End this process after `seconds` even if its parent is gone; 0 cancels."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
 def tune() -> None:
-    """Tune the kernel on standard input in a share of the time; write what was found to standard output."""
+    """Tune the kernel of standard input in a share of the time and write its record to standard output."""
     source, sink, parent = sys.stdin.buffer, os.fdopen(os.dup(1), "wb"), os.getppid()
-    os.dup2(2, 1)  # what others print is no answer
+    os.dup2(2, 1)  # other output is no message
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     job = receive_job(source)
     config = configure(**{**job.options, "progress": False})
@@ -135,7 +136,7 @@ def tune() -> None:
         if os.getppid() != parent:  # the program has ended
             sys.exit()
 
-    with Trial(choice.key, space, job, ENGINE.host(), SECONDS, PATIENCE, look, SHARE) as trial:
-        trial.run(Settings(trials=TRIALS), records)
-    found = records.last(*choice.key, ENGINE.host())
-    send(sink, found.line().encode() if found is not None else b"")
+    with KernelSearch(choice.key, space, job, ENGINE.host(), SECONDS, PATIENCE, look, SHARE) as search:
+        search.run(Settings(trials=TRIALS), records)
+    record = records.last(*choice.key, ENGINE.host())
+    send(sink, record.line().encode() if record is not None else b"")

@@ -392,7 +392,7 @@ class State:
             ENGINE.rules(own.without_rules)
         ENGINE.devices(own.accelerator)
         if own.schedules:
-            ENGINE.room("tuner.schedule_store").read(own.schedules)
+            ENGINE.room("tuner.schedule_store").parse_pins(own.schedules)
         # of such loops compiled code waits for nobody
         sliced = own.compile == "sync" and not (_waits(own) or own.without_rules or own.schedules)
         if _waits(own):

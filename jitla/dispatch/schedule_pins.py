@@ -120,19 +120,19 @@ def schedule(
     state = state_of(function)
     finish(state)
     found = tuple(_kernels(state)) or state.scheduled
-    read, pins = ENGINE.room("tuner.schedule_store"), dict(_pins(state))
+    store, pins = ENGINE.room("tuner.schedule_store"), dict(_pins(state))
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
         chosen = _named(found, kernel, program)
         made = _asked(tile, loops, asked)
         relaxed = current().with_changes(state.changes).numerics == "relaxed"
-        chosen.choice.make(read.legal(made, chosen.choice, relaxed))
+        chosen.choice.make(store.checked_pins(made, chosen.choice, relaxed))
         pins[chosen.choice.key.kernel] = made
     elif usual:
         gone = {_named(found, kernel, program).choice.key.kernel} if kernel else set(pins)
         pins = {name: values for name, values in pins.items() if name not in gone}
     if pins != _pins(state):
-        _follow(state, read.written(pins), found)
+        _follow(state, store.pins_to_text(pins), found)
     return Schedules(_scheduled(k, pins) for k in found)
 
 
@@ -145,7 +145,8 @@ def _kernels(state: State) -> Iterator[_Kernel]:
 
 
 def _pins(state: State) -> Mapping[str, Values]:
-    found: dict[str, Values] = ENGINE.room("tuner.schedule_store").read(state.changes.get("schedules", ""))
+    store = ENGINE.room("tuner.schedule_store")
+    found: dict[str, Values] = store.parse_pins(state.changes.get("schedules", ""))
     return found
 
 

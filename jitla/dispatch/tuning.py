@@ -22,27 +22,27 @@ from jitla.explanations.records import duration
 from jitla.fusion import Space, Values
 from jitla.recompile import UNTUNED, Choice, Key, Made
 from jitla.tuner.kernel_search import (
-    Trial,
-    Tuned,
-    alone,
+    KernelSearch,
+    TunedKernel,
+    measuring_options,
 )
 from jitla.tuner.records import Records
 from jitla.tuner.search import Settings
 from jitla.tuner.transport import (
     Job,
-    Memory,
+    OperandMemory,
     Unsendable,
 )
 from jitla.tuner.trees import Learner, Trees
 
-__all__ = ["Tuned", "Tuning", "tune"]
+__all__ = ["TunedKernel", "Tuning", "tune"]
 
 TRIALS, SECONDS = 64, 30.0
 BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
 LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 
 
-class Tuning(tuple[Tuned, ...]):
+class Tuning(tuple[TunedKernel, ...]):
     """What was found for every kernel, the one that took longest first; ``str()`` is a table."""
 
     def __str__(self) -> str:
@@ -69,8 +69,9 @@ class Task:
 
     def job(self, config: Config) -> Job:
         """Return it as other processes run it; raise `Unsendable` if none can."""
-        return Job(self.choice.parcel(), Memory.of(self.operands, self.choice.outputs), self.choice.outputs,
-                   alone(config))
+        memory = OperandMemory.copy_of(self.operands, self.choice.outputs)
+        return Job(self.choice.parcel(), memory, self.choice.outputs,
+                   measuring_options(config))
 
 
 class Session:
@@ -116,7 +117,7 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         records = ENGINE.records(config, new=True)
         end = perf_counter() + seconds
         layers = [t for device in ENGINE.compiler(config).devices if device.layers
-                  for t in ENGINE.room("tuner.accel_layers").tuned_layers(
+                  for t in ENGINE.room("tuner.accel_layers").tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
         return Tuning((*layers, *_searched(session, records, config, settings, end - perf_counter())))
     finally:
@@ -132,7 +133,7 @@ def _learner(name: str) -> Callable[..., Learner] | None:
         there = ", ".join(map(repr, BUILT_IN))
         raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
     try:
-        found: Callable[..., Learner] = ENGINE.room("tuner.lightgbm_model").Boosted
+        found: Callable[..., Learner] = ENGINE.room("tuner.lightgbm_model").LightGbmTrees
     except ImportError as error:
         raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
     return found
@@ -144,25 +145,25 @@ def _own(value: Any) -> Any:
 
 
 def _searched(session: Session, records: Records, config: Config, settings: Settings,
-              seconds: float) -> Iterator[Tuned]:
+              seconds: float) -> Iterator[TunedKernel]:
     """Tune kernel by kernel; each may take the share of the time that it has of the call."""
     tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
     worth = [t for t in tasks if t.operands and t.seconds / t.runs >= LEAST]
     total = sum(t.seconds for t in worth)
-    going = True
+    may_continue = True
     for task in tasks:
         each = task.seconds / max(task.runs, 1)
         space = task.space if config.numerics == "relaxed" else task.space.exact()
         try:
-            why = "stopped" if not going else "nothing to choose" if len(space.points) < 2 else \
+            why = "stopped" if not may_continue else "nothing to choose" if len(space.points) < 2 else \
                 "too short" if task not in worth else ""
             job = None if why else task.job(config)
         except Unsendable as error:
             why, job = str(error), None
         if job is None:
-            yield Tuned(task.choice.key, {}, each, each, 0, len(space.points), 0, why)
+            yield TunedKernel(task.choice.key, {}, each, each, 0, len(space.points), 0, why)
             continue
-        trial = Trial(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total)
+        trial = KernelSearch(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total)
         with trial:
             yield trial.run(settings, records)
-        going = not trial.interrupted
+        may_continue = not trial.interrupted

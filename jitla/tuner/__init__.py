@@ -1,6 +1,9 @@
-"""Searches for faster schedules: of kernels by measurement, of accelerator layers by simulation.
+"""The autotuner: searches schedules of kernels by measurement, tilings of accelerator layers by simulation.
 
-The search is guided by a model that learns from measurements. Best schedules are stored with what they were
-measured on. This package loads nothing by itself: a measuring process first lowers its own priority by
-`throttle`, then loads the rest.
+`kernel_search` tunes one kernel: `search` proposes points of its schedule space by the scores of `model`,
+`measurement` times them in another process, and `records` stores them. `schedule_store` chooses stored and
+pinned schedules when kernels are bound; `background` tunes hot kernels while the program runs; `calibration`
+measures the machine of the cost model. It is above `jitla.fusion` and `jitla.recompile`, and used by
+`jitla.dispatch.tuning`. The package imports nothing by itself: a measuring process first lowers its priority
+by `throttle`.
 """

@@ -1,4 +1,4 @@
-"""Tunes hot kernels in a background process and swaps in the result."""
+"""Tuning of hot kernels in a background process, whose result replaces the running schedule."""
 
 from __future__ import annotations
 
@@ -19,110 +19,116 @@ from jitla.config import Config
 from jitla.events import log
 from jitla.process.resources import start
 from jitla.recompile import Choice, Key, Made
-from jitla.tuner.kernel_search import alone
+from jitla.tuner.kernel_search import measuring_options
 from jitla.tuner.measurement import (
-    Lost,
-    command,
+    MeasurementUnavailable,
+    python_command,
 )
 from jitla.tuner.records import Records, parse
 from jitla.tuner.transport import (
     Job,
-    Memory,
+    OperandMemory,
     Unsendable,
-    head_of,
+    packed_header,
     receive,
     send_job,
 )
 
-__all__ = ["Hot", "SHARE"]
+__all__ = ["BackgroundTuner", "SHARE"]
 
-EVERY = 16  # runs of which one is timed
-PROBED = 4  # timed runs after which it is known whether a kernel is too short
-LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
-#: Part of a processor that tuning in the background takes: the program comes first.
+TIMED_RUN_INTERVAL = 16  # one run of so many is timed
+PROBE_RUNS = 4  # timed runs before a kernel is judged too short
+MIN_KERNEL_SECONDS = 20e-6  # shorter kernels gain nothing
+#: Share of one processor that background tuning may take.
 SHARE = 0.01
-PROGRAM = (f"from jitla.tuner.throttle import slowly; slowly({SHARE}); "
+PROGRAM = (f"from jitla.tuner.throttle import limit_share; limit_share({SHARE}); "
            "from jitla.cli.tuning_workers import tune; tune()")
-SWAP = 0.2  # part of the time in which what was found is compiled
+SWAP_SHARE = 0.2  # share of the time in which the new schedule is compiled
 
 
-class Background(Protocol):
+class JobQueue(Protocol):
     """Runs jobs one after the other in a background thread."""
 
     def submit(self, job: Callable[[], None], soon: bool = False, share: float = 1.0) -> None:
-        """Run `job` after those that were asked for before, in a `share` of the time."""
+        """Run `job` after the queued ones, in a `share` of the time."""
 
 
 @dataclass(slots=True)
-class Heat:
-    """How long a kernel has run, about; whether that still counts; and what runs it."""
+class KernelProfile:
+    """The profile of a kernel: estimated total seconds, timed and counted runs, and its bindings.
+
+    `is_candidate` is false once it is too short or was tuned.
+    """
 
     seconds: float = 0.0
     timed: int = 0
     runs: int = 0
-    counts: bool = True
-    everywhere: WeakSet[Run] = field(default_factory=WeakSet)
+    is_candidate: bool = True
+    bindings: WeakSet[ProfiledLaunch] = field(default_factory=WeakSet)
 
 
-class Run:
-    """Runs one binding of a kernel, as was found best so far."""
+class ProfiledLaunch:
+    """The launcher of one binding of a kernel: it profiles runs and is updated with a better schedule."""
 
-    __slots__ = ("hot", "choice", "heat", "made", "__weakref__")
+    __slots__ = ("tuner", "choice", "profile", "executable", "__weakref__")
 
-    def __init__(self, hot: Hot, choice: Choice, heat: Heat, made: Made) -> None:
-        self.hot, self.choice, self.heat, self.made = hot, choice, heat, made
-        heat.everywhere.add(self)
+    def __init__(
+        self, tuner: BackgroundTuner, choice: Choice, profile: KernelProfile, executable: Made
+    ) -> None:
+        self.tuner, self.choice, self.profile, self.executable = tuner, choice, profile, executable
+        profile.bindings.add(self)
 
     def __call__(self, block: bytes, *operands: Any) -> int:
-        """Run it once; what it is given as its block is the one that it was bound with."""
-        heat = self.heat
-        block, launch = self.made
-        if not heat.counts:
+        """Launch the kernel with its current block; `block` is the one of the original binding."""
+        profile = self.profile
+        block, launch = self.executable
+        if not profile.is_candidate:
             return launch(block, *operands)
-        heat.runs += 1
-        if heat.runs % EVERY:
+        profile.runs += 1
+        if profile.runs % TIMED_RUN_INTERVAL:
             return launch(block, *operands)
         start = perf_counter()
         flags = launch(block, *operands)
-        self.hot.ran(self, perf_counter() - start, operands)
+        self.tuner.record_run(self, perf_counter() - start, operands)
         return flags
 
 
-class Hot:
-    """The kernels of one compiler: which are worth tuning, and the one that is tuned now."""
+class BackgroundTuner:
+    """The background tuner of one compiler: it profiles kernels and tunes hot ones, one at a time."""
 
     def __init__(self, config: Config, records: Records, block: Callable[[Choice], Made],
-                 background: Background) -> None:
+                 background: JobQueue) -> None:
         self.config, self.records, self.block, self.background = config, records, block, background
-        self.heats: dict[Key, Heat] = {}
-        self.after = config.tune_after_ms * 1e-3
+        self.profiles: dict[Key, KernelProfile] = {}
+        self.threshold_seconds = config.tune_after_ms * 1e-3
         self.lock = relock()
         self.busy = False
 
-    def watched(self, choice: Choice, made: Made) -> Made:
-        """Return what runs a kernel untuned, and takes note of how long that takes."""
-        heat = self.heats.setdefault(choice.key, Heat())
-        return made[0], Run(self, choice, heat, made)
+    def profiled(self, choice: Choice, executable: Made) -> Made:
+        """Return an untuned kernel whose launcher profiles it."""
+        profile = self.profiles.setdefault(choice.key, KernelProfile())
+        return executable[0], ProfiledLaunch(self, choice, profile, executable)
 
-    def ran(self, run: Run, seconds: float, operands: tuple[Any, ...]) -> None:
-        """Take note of one run in so many; ask for better schedules if that was long enough by now."""
-        heat = run.heat
-        heat.timed += 1
-        heat.seconds += EVERY * seconds
-        if heat.timed >= PROBED and heat.seconds < LEAST * EVERY * heat.timed:
-            heat.counts = False
-        elif heat.seconds >= self.after and not self.busy:
-            self._ask(run, operands)
+    def record_run(self, run: ProfiledLaunch, seconds: float, operands: tuple[Any, ...]) -> None:
+        """Record a timed run; start tuning once the kernel has run for `tune_after_ms`."""
+        profile = run.profile
+        profile.timed += 1
+        profile.seconds += TIMED_RUN_INTERVAL * seconds
+        shortest = MIN_KERNEL_SECONDS * TIMED_RUN_INTERVAL * profile.timed
+        if profile.timed >= PROBE_RUNS and profile.seconds < shortest:
+            profile.is_candidate = False
+        elif profile.seconds >= self.threshold_seconds and not self.busy:
+            self._start_tuning(run, operands)
 
-    def _ask(self, run: Run, operands: tuple[Any, ...]) -> None:
-        """Have a kernel tuned on a copy of what it was just run on."""
+    def _start_tuning(self, run: ProfiledLaunch, operands: tuple[Any, ...]) -> None:
+        """Start a thread that tunes a kernel on a copy of its current operands."""
         with self.lock:
-            if self.busy or not run.heat.counts:
+            if self.busy or not run.profile.is_candidate:
                 return
-            self.busy, run.heat.counts = True, False
+            self.busy, run.profile.is_candidate = True, False
         try:
-            memory = Memory.of(operands, run.choice.outputs)
-            job = Job(run.choice.parcel(), memory, run.choice.outputs, alone(self.config))
+            memory = OperandMemory.copy_of(operands, run.choice.outputs)
+            job = Job(run.choice.parcel(), memory, run.choice.outputs, measuring_options(self.config))
             work = partial(copy_context().run, self._tune, run.choice.key, job)
             start(threading.Thread(target=work, name="jitla tunes", daemon=True))
         except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
@@ -131,31 +137,31 @@ class Hot:
 
     def _tune(self, key: Key, job: Job) -> None:
         try:
-            line = _asked(job)
-        except (Lost, Unsendable, EOFError, OSError) as error:
+            line = _tune_in_process(job)
+        except (MeasurementUnavailable, Unsendable, EOFError, OSError) as error:
             log.info("a kernel is not tuned: %s", error)
             line = ""
         finally:
             self.busy = False
-        found = parse(line) if line else None
-        if found is not None:
-            self.records.learn(found)
-            self.background.submit(partial(self._swap, key), share=SWAP)
+        record = parse(line) if line else None
+        if record is not None:
+            self.records.learn(record)
+            self.background.submit(partial(self._swap, key), share=SWAP_SHARE)
 
     def _swap(self, key: Key) -> None:
-        """Run a kernel by what was found, wherever it is bound, from its next run on."""
-        for run in list(self.heats[key].everywhere):
-            run.made = self.block(run.choice)
+        """Rebuild every binding of a kernel with the recorded schedule; the next runs use it."""
+        for launch in list(self.profiles[key].bindings):
+            launch.executable = self.block(launch.choice)
 
 
-def _asked(job: Job) -> str:
-    """Return the record that another process has written down, which tunes while the program goes on."""
-    with subprocess.Popen(command(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+def _tune_in_process(job: Job) -> str:
+    """Run the tuning job in another process and return the line of its record."""
+    with subprocess.Popen(python_command(PROGRAM), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL) as process:
         atexit.register(process.kill)
         try:
             assert process.stdin is not None and process.stdout is not None
-            send_job(process.stdin, head_of(job), job.memory)
+            send_job(process.stdin, packed_header(job), job.memory)
             job.memory.parts.clear()
             return receive(process.stdout).decode()
         finally:

@@ -1,4 +1,4 @@
-"""The search for schedules of one kernel, which another process runs."""
+"""The search for a schedule of one kernel; candidates are run in a measurement process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from jitla.config import Config, current
 from jitla.fusion import Point, Space, Values
 from jitla.recompile import Key
 from jitla.tuner.measurement import (
-    Guard,
-    Lost,
+    MeasurementProcess,
+    MeasurementUnavailable,
 )
-from jitla.tuner.model import facts, remembered
+from jitla.tuner.model import history_for, structural_features
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
-    Found,
+    SearchResult,
     Settings,
     search,
 )
@@ -31,18 +31,18 @@ from jitla.tuner.stopwatch import (
 )
 from jitla.tuner.transport import Job
 
-__all__ = ["Trial", "Tuned", "alone"]
+__all__ = ["KernelSearch", "TunedKernel", "measuring_options"]
 
-# Schedules that are timed once more after the search, in how many turns with the untuned one; and turns of
-# the best of them, at last: what chose it does not count.
-FINALISTS, AGAIN, CONFIRM = 4, 16, 60
+# Finalists that are timed again after the search, and their rounds; rounds of the confirming measurement of
+# the best, which is independent of the choice.
+FINALISTS, FINALIST_ROUNDS, CONFIRM_ROUNDS = 4, 16, 60
 
 
-class Tuned(NamedTuple):
-    """One kernel: what runs it best, seconds of that and untuned, what was tried, and why nothing was.
+class TunedKernel(NamedTuple):
+    """The result of tuning one kernel: the best schedule, its time and the untuned one, and the trials.
 
-    `why` counts what was refused: "refused" by the compiler, "differs" from the untuned results, "late" or
-    "crashed", for which another process was ended.
+    `why` counts failed schedules: "refused" by the compiler, "differs" from the untuned results, "late" or
+    "crashed" for those that ended the measurement process. `note` is the reason if nothing better was found.
     """
 
     key: Key
@@ -56,51 +56,51 @@ class Tuned(NamedTuple):
     why: Mapping[str, int] = MappingProxyType({})
 
 
-def alone(config: Config) -> dict[str, Any]:
-    """Return the options by which another process runs a kernel as this one does, and does nothing else."""
+def measuring_options(config: Config) -> dict[str, Any]:
+    """Return the options of a measurement process: those of this one without tuning, logs and checks."""
     return {**{f.name: getattr(config, f.name) for f in fields(config)}, "tune_after_ms": 0, "schedules": "",
             "log": "", "verify": False, "accelerator": "", "compile": "sync"}
 
 
-class Trial:
-    """The search for one kernel: schedules are run in another process, beside the untuned one."""
+class KernelSearch:
+    """The search for a schedule of one kernel: each is timed in another process against the untuned one."""
 
     def __init__(self, key: Key, space: Space, job: Job, host: str, seconds: float, patience: float = 1.0,
-                 look: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
-        self.key, self.space, self.host, self.look = key, space, host, look
+                 check: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
+        self.key, self.space, self.host, self.check = key, space, host, check
         self.end = perf_counter() + seconds
-        self.guard = Guard(job, patience, share)
+        self.process = MeasurementProcess(job, patience, share)
         self.untuned = 0.0
-        self.said: Counter[str] = Counter()  # what became of schedules that have no time
+        self.failures: Counter[str] = Counter()  # outcomes of schedules without a time
         self.interrupted = False
-        self.gone = ""
+        self.stop_reason = ""
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> KernelSearch:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        self.guard.close()
+        self.process.close()
 
-    def run(self, settings: Settings, records: Records) -> Tuned:
-        """Search, confirm what is best, and write down what was measured."""
-        near = records.near(self.key.kernel, self.key.shape, self.host)
-        warm = [p for r in near if (p := self.space.nearest(r.config)) is not None]
-        past = remembered(records, self.host, self.space)
-        found = search(self.space, self.measure, settings, history=past, warm=warm, observe=self.tell,
-                       going=self.going)
-        self.interrupted = found.interrupted
-        return self.finish(found, records)
+    def run(self, settings: Settings, records: Records) -> TunedKernel:
+        """Search, confirm the best schedule and record the measurements."""
+        similar = records.near(self.key.kernel, self.key.shape, self.host)
+        warm = [p for r in similar if (p := self.space.nearest(r.config)) is not None]
+        history = history_for(records, self.host, self.space)
+        result = search(self.space, self.measure, settings, history=history, warm=warm,
+                        observe=self.show_progress, may_continue=self.may_continue)
+        self.interrupted = result.interrupted
+        return self.finish(result, records)
 
-    def going(self) -> bool:
-        """Tell whether there is time left, and a process that runs schedules."""
-        return perf_counter() < self.end and not self.gone
+    def may_continue(self) -> bool:
+        """Return whether there is time left and a process that runs schedules."""
+        return perf_counter() < self.end and not self.stop_reason
 
     def measure(self, point: Point) -> float | None:
-        """Return the seconds of a point; None if it does not compute the same, or does not end."""
+        """Return the seconds of a point; None if its results differ or it fails."""
         try:
-            self.untuned = self.untuned or self.guard.untuned()
-        except Lost as lost:
-            self.gone = str(lost)
+            self.untuned = self.untuned or self.process.untuned()
+        except MeasurementUnavailable as error:
+            self.stop_reason = str(error)
             return None
         if point == self.space.default:
             return self.untuned
@@ -108,57 +108,58 @@ class Trial:
         return timing.ratio * self.untuned if timing is not None else None
 
     def _timing(self, point: Point, rounds: int) -> Timing | None:
-        """Return what a point takes beside the untuned one; None if that cannot be told."""
+        """Return the timing of a point against the untuned schedule; None if it fails."""
         try:
-            timing = self.guard.time(self.space.values(point), rounds)
-        except Lost as lost:
-            self.gone = str(lost)
+            timing = self.process.time(self.space.values(point), rounds)
+        except MeasurementUnavailable as error:
+            self.stop_reason = str(error)
             return None
-        self.look()
+        self.check()
         if isinstance(timing, Timing):
             return timing
-        self.said[timing] += 1
+        self.failures[timing] += 1
         return None
 
-    def tell(self, found: Found) -> None:
-        """Show how far the search is."""
-        if current().progress and sys.stderr is not None and found.best is not None:
-            best = found.best[1] / self.untuned
-            sys.stderr.write(f"\rjitla: tuning {self.key.kernel[:10]}: {len(found.points)} of "
+    def show_progress(self, result: SearchResult) -> None:
+        """Show the progress of the search on standard error."""
+        if current().progress and sys.stderr is not None and result.best is not None:
+            best = result.best[1] / self.untuned
+            sys.stderr.write(f"\rjitla: tuning {self.key.kernel[:10]}: {len(result.points)} of "
                              f"{len(self.space.points)} schedules, best {best:.2f} of untuned ")
 
-    def finish(self, found: Found, records: Records) -> Tuned:
-        """Time the best and the untuned one once more, and write down what was measured."""
-        if current().progress and sys.stderr is not None and found.points:
+    def finish(self, result: SearchResult, records: Records) -> TunedKernel:
+        """Confirm the best schedule, record all measurements and return the result."""
+        if current().progress and sys.stderr is not None and result.points:
             sys.stderr.write("\n")
         make = partial(Record, self.key.kernel, self.key.shape, self.host)
-        known = facts(self.space, found.points)
+        features = structural_features(self.space, result.points)
         records.add([make(self.space.values(p), c, self.untuned, facts=f)
-                     for p, c, f in zip(found.points, found.costs, known, strict=True) if c is not None])
-        size, refused = len(self.space.points), sum(self.said.values())
-        last, note = self._confirmed(make, found) if self.untuned else (None, self.gone)
-        if last is None:
-            return Tuned(self.key, {}, self.untuned, self.untuned, len(found.points), size, refused, note,
-                         self.said)
-        records.add([last])
-        chosen, seconds = (last.config, last.seconds) if last.counts else ({}, last.reference)
-        return Tuned(self.key, chosen, seconds, last.reference, len(found.points), size, refused,
-                     note, self.said)
+                     for p, c, f in zip(result.points, result.costs, features, strict=True) if c is not None])
+        size, refused = len(self.space.points), sum(self.failures.values())
+        record, note = self._confirm(make, result) if self.untuned else (None, self.stop_reason)
+        if record is None:
+            return TunedKernel(self.key, {}, self.untuned, self.untuned, len(result.points), size, refused,
+                               note, self.failures)
+        records.add([record])
+        chosen, seconds = (record.config, record.seconds) if record.is_usable else ({}, record.reference)
+        return TunedKernel(self.key, chosen, seconds, record.reference, len(result.points), size, refused,
+                     note, self.failures)
 
-    def _confirmed(self, make: Callable[..., Record], found: Found) -> tuple[Record | None, str]:
-        """Return what the best schedule takes in a measurement of its own, and why it does not count.
+    def _confirm(self, make: Callable[..., Record], result: SearchResult) -> tuple[Record | None, str]:
+        """Return the record of a confirming measurement of the best schedule, and a note if it is not usable.
 
-        Of many that were timed once the best seems better than it is: a few of the best are timed again.
+        The minimum of many noisy timings is biased, so a few finalists are timed again first.
         """
-        ran = sorted((c, p) for c, p in zip(found.costs, found.points, strict=True) if c is not None)
-        again = [(t.ratio, p) for c, p in ran[:FINALISTS] if c < self.untuned and p != self.space.default
-                 and (t := self._timing(p, AGAIN)) is not None]
-        if not again:
-            usual = self.space.values(self.space.default)
-            return make(usual, self.untuned, self.untuned, 0.0, True), self.gone
-        point = min(again)[1]
-        timing = self._timing(point, CONFIRM)
+        measured = sorted((c, p) for c, p in zip(result.costs, result.points, strict=True) if c is not None)
+        finalists = [(t.ratio, p) for c, p in measured[:FINALISTS]
+                     if c < self.untuned and p != self.space.default
+                 and (t := self._timing(p, FINALIST_ROUNDS)) is not None]
+        if not finalists:
+            default_values = self.space.values(self.space.default)
+            return make(default_values, self.untuned, self.untuned, 0.0, True), self.stop_reason
+        point = min(finalists)[1]
+        timing = self._timing(point, CONFIRM_ROUNDS)
         if timing is None:
-            return None, self.gone or "it did not run again"
-        made = make(self.space.values(point), *timing, True)
-        return made, self.gone if made.counts else "no better than noise"
+            return None, self.stop_reason or "it did not run again"
+        record = make(self.space.values(point), *timing, True)
+        return record, self.stop_reason if record.is_usable else "no better than noise"

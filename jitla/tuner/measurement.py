@@ -1,4 +1,4 @@
-"""Running schedules where they can do no harm: in another process, which is ended if it takes too long."""
+"""Timing of schedules in another process, which is killed if one hangs and restarted if one crashes."""
 
 from __future__ import annotations
 
@@ -14,94 +14,100 @@ from jitla.fusion import Values
 from jitla.tuner.stopwatch import Timing
 from jitla.tuner.transport import (
     Job,
-    head_of,
+    packed_header,
     receive,
     send,
     send_job,
 )
 
-__all__ = ["Guard", "Lost", "command"]
+__all__ = ["MeasurementProcess", "MeasurementUnavailable", "python_command"]
 
 PROGRAM = "from jitla.cli.tuning_workers import measure; measure()"
-MOST_LOST = 4  # processes that may end before nothing more is tried of a kernel
-# Seconds in which the process has to be ready, and a schedule made; of its first run, and times the untuned
-# one; and times what timing it would take if every run were as slow as one that is still timed.
-READY, MADE, RAN, TIMES, TOOK = 60.0, 30.0, 0.25, 20.0, 4.0
+MAX_ENDED_PROCESSES = 4  # of one kernel, before its tuning is given up
+# Limits: until the process is ready; of compiling a schedule; of its first run, in seconds and in ratio to
+# the untuned one; of timing it, in ratio to the slowest schedule that is still timed in full.
+READY_SECONDS, COMPILE_SECONDS, FIRST_RUN_SECONDS = 60.0, 30.0, 0.25
+FIRST_RUN_RATIO, TIMED_RUN_RATIO = 20.0, 4.0
 
 
-class Lost(Exception):
-    """No process runs schedules of this kernel any more."""
+class MeasurementUnavailable(Exception):
+    """Schedules of this kernel cannot be measured any more."""
 
 
-def command(program: str) -> Sequence[str]:
-    """Return how to run a few lines in a process that imports what this one does, or raise `Lost`."""
+def python_command(program: str) -> Sequence[str]:
+    """Return the command that runs a Python program with the import path of this process.
+
+    Raises `MeasurementUnavailable` if there is no Python executable.
+    """
     if not sys.executable:
-        raise Lost("no other process can be had")
-    first = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    return sys.executable, "-c", first + program, json.dumps([str(p) for p in sys.path])
+        raise MeasurementUnavailable("no other process can be had")
+    set_path = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    return sys.executable, "-c", set_path + program, json.dumps([str(p) for p in sys.path])
 
 
-class Guard:
-    """The process that runs schedules of one kernel; a new one takes the place of one that was lost.
+class MeasurementProcess:
+    """The process that runs schedules of one kernel; one that ended is replaced.
 
-    `patience` is what limits are multiplied by, where other things come first; `share` the part of a
-    processor that the process may take.
+    `patience` multiplies time limits of a throttled process; `share` is the share of a processor it may take.
     """
 
     def __init__(self, job: Job, patience: float = 1.0, share: float = 1.0) -> None:
-        self._head, self._memory = head_of(job), job.memory
+        self._head, self._memory = packed_header(job), job.memory
         self._patience = patience
-        slow = f"from jitla.tuner.throttle import slowly; slowly({share}); " if share < 1.0 else ""
-        self._program = slow + PROGRAM
+        throttling = ""
+        if share < 1.0:
+            throttling = f"from jitla.tuner.throttle import limit_share; limit_share({share}); "
+        self._program = throttling + PROGRAM
         self._process: subprocess.Popen[bytes] | None = None
-        self.once, self._repeats = 0.0, 1
-        self.lost = 0
+        self.reference_seconds, self._repeats = 0.0, 1
+        self.ended_processes = 0
 
     def untuned(self) -> float:
         """Return the seconds of the untuned schedule."""
-        self._there()
-        return self.once
+        self._ensure_started()
+        return self.reference_seconds
 
     def time(self, values: Values, rounds: int) -> Timing | str:
-        """Return what knobs take beside the untuned ones, in `rounds` turns.
+        """Return the timing of knobs against the untuned schedule, in `rounds` rounds.
 
-        A word says that there is no timing: refused, differs, late, crashed.
+        A failure returns its name instead: refused, differs, late, crashed.
         """
-        self._there()
-        slowest = TOOK * max(self._repeats, 1) * self.once
-        limits = {"made": MADE, "ran": max(RAN, TIMES * self.once),
-                  "took": RAN + 2.0 * TOOK * (rounds + 2) * slowest}
+        self._ensure_started()
+        slowest = TIMED_RUN_RATIO * max(self._repeats, 1) * self.reference_seconds
+        limits = {"made": COMPILE_SECONDS,
+                  "ran": max(FIRST_RUN_SECONDS, FIRST_RUN_RATIO * self.reference_seconds),
+                  "took": FIRST_RUN_SECONDS + 2.0 * TIMED_RUN_RATIO * (rounds + 2) * slowest}
         total = self._patience * sum(limits.values())
         try:
             self._send(pickle.dumps((dict(values), rounds, total)))
             for word, limit in limits.items():
-                said = self._answer(limit)
-                if said[0] != word:
-                    return str(said[0])
-            return Timing(*said[1:])
-        except _Gone as gone:
-            self.lost += 1
-            return gone.word
+                message = self._receive(limit)
+                if message[0] != word:
+                    return str(message[0])
+            return Timing(*message[1:])
+        except _ProcessEnded as error:
+            self.ended_processes += 1
+            return error.word
         except BaseException:
             self.close()
             raise
 
-    def _there(self) -> None:
-        """See to it that there is a process, unless too many were lost."""
+    def _ensure_started(self) -> None:
+        """Start a process if there is none; raise if too many have ended."""
         if self._process is not None:
             return
-        if self.lost >= MOST_LOST:
-            raise Lost(f"{self.lost} schedules ended the process that ran them")
-        self._process = subprocess.Popen(command(self._program), stdin=subprocess.PIPE,
+        if self.ended_processes >= MAX_ENDED_PROCESSES:
+            raise MeasurementUnavailable(f"{self.ended_processes} schedules ended the process that ran them")
+        self._process = subprocess.Popen(python_command(self._program), stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:
             assert self._process.stdin is not None
             send_job(self._process.stdin, self._head, self._memory)
-            _, self.once, self._repeats = self._answer(READY)
-        except (_Gone, OSError) as gone:
+            _, self.reference_seconds, self._repeats = self._receive(READY_SECONDS)
+        except (_ProcessEnded, OSError) as error:
             self.close()
-            self.lost = MOST_LOST
-            raise Lost("the untuned kernel does not run in another process") from gone
+            self.ended_processes = MAX_ENDED_PROCESSES
+            raise MeasurementUnavailable("the untuned kernel does not run in another process") from error
         except BaseException:
             self.close()
             raise
@@ -112,15 +118,15 @@ class Guard:
             send(self._process.stdin, data)
         except OSError:
             self.close()
-            raise _Gone("crashed") from None
+            raise _ProcessEnded("crashed") from None
 
-    def _answer(self, limit: float) -> Any:
-        """Return what the process says next; end it if it says nothing in time."""
+    def _receive(self, limit: float) -> Any:
+        """Return the next message of the process; kill it if there is none in time."""
         assert self._process is not None and self._process.stdout is not None
-        late: list[bool] = []
+        timed_out: list[bool] = []
 
         def end(process: subprocess.Popen[bytes]) -> None:
-            late.append(True)
+            timed_out.append(True)
             process.kill()
 
         timer = Timer(limit * self._patience, end, (self._process,))
@@ -130,12 +136,12 @@ class Guard:
             return pickle.loads(receive(self._process.stdout))
         except (EOFError, OSError, ValueError):
             self.close()
-            raise _Gone("late" if late else "crashed") from None
+            raise _ProcessEnded("late" if timed_out else "crashed") from None
         finally:
             timer.cancel()
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process and close its pipes."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -144,12 +150,12 @@ class Guard:
                 if pipe is not None:
                     try:
                         pipe.close()
-                    except OSError:  # what was not sent any more
+                    except OSError:  # unsent data
                         continue
 
 
-class _Gone(Exception):
-    """The process is no more: `word` says why."""
+class _ProcessEnded(Exception):
+    """The process has ended; `word` is the reason."""
 
     def __init__(self, word: str) -> None:
         super().__init__(word)

@@ -1,4 +1,4 @@
-"""Scores schedules: an analytic estimate, corrected by what was measured, here and for other kernels.
+"""The score model of schedules: an analytic estimate, corrected by measurements of this and other kernels.
 
 Each schedule is a vector of features. Corrections are boosted trees or a Gaussian process on few samples;
 measurements of other kernels are the prior.
@@ -19,17 +19,17 @@ from jitla.fusion import Point, Space, Value
 from jitla.tuner.records import Records
 from jitla.tuner.trees import Learner, Loss, Trees
 
-__all__ = ["PLACE", "built_in", "remembered"]
+__all__ = ["BUILT_IN_PATH", "built_in_history", "history_for"]
 
 
 Matrix = NDArray[np.float64]
 
 
 def features(space: Space, points: Sequence[Point], structural: bool = False) -> Matrix:
-    """Return a row of numbers for every point.
+    """Return the feature vectors of points, one row each.
 
-    `structural` ones mean the same in every space of a kind: traits and the estimate. Else the choices
-    themselves come with them, which only this space has.
+    `structural` features are comparable between spaces of a kind: traits and the estimate. Otherwise the
+    choices of this space follow.
     """
     rows = []
     for point in points:
@@ -40,13 +40,13 @@ def features(space: Space, points: Sequence[Point], structural: bool = False) ->
     return np.array(rows, float).reshape(len(rows), width)
 
 
-def facts(space: Space, points: Sequence[Point]) -> list[tuple[float, ...]]:
-    """Return the structural features of points, as records keep them."""
+def structural_features(space: Space, points: Sequence[Point]) -> list[tuple[float, ...]]:
+    """Return the structural features of points in the form of records."""
     return [tuple(row) for row in features(space, points, structural=True).tolist()]
 
 
 def prior(space: Space, points: Sequence[Point]) -> Matrix:
-    """Return the estimated costs of points; all the same where nothing estimates."""
+    """Return the estimated costs of points; all equal without an estimator."""
     if space.estimate is None:
         return np.ones(len(points))
     return np.array([space.estimate(space.values(p)) for p in points], float)
@@ -60,252 +60,263 @@ def _log(cost: float) -> float:
     return float(np.log2(max(cost, 1e-12)))
 
 
-SCALES = (0.5, 1.0, 2.0, 4.0)  # how fast likeness falls with distance
-NOISE = (0.02, 0.1, 0.4)  # of measurements, as a share of what differs
-RATES, NOISES = np.repeat(SCALES, len(NOISE)), np.tile(NOISE, len(SCALES))
-SPREAD, SURE = 0.2, 2.0  # how far speeds are off, before any is known; samples that this counts as
-SLOPE = 0.3  # how far the slope of speeds along what is expected may be off
-FREE = 100.0  # how far all of them together
+LENGTH_RATES = (0.5, 1.0, 2.0, 4.0)  # inverse length scales of the covariance
+NOISE_RATIOS = (0.02, 0.1, 0.4)  # variance of the noise relative to the signal
+RATES, NOISES = np.repeat(LENGTH_RATES, len(NOISE_RATIOS)), np.tile(NOISE_RATIOS, len(LENGTH_RATES))
+PRIOR_SPREAD, PRIOR_SAMPLES = 0.2, 2.0  # prior deviation of log speeds, and its weight in samples
+SLOPE_SPREAD = 0.3  # prior deviation of the slope along the expectation
+OFFSET_VARIANCE = 100.0  # prior variance of a common offset
 
 
-class Smooth:
-    """Speeds are what is expected, by a slope that may be another one; what is left over is smooth."""
+class GaussianProcess:
+    """A Gaussian process on log speeds: a linear function of the expectation plus a smooth residual.
+
+    The covariance is exponential; scale and noise are the pair of maximum marginal likelihood.
+    """
 
     def __init__(self) -> None:
-        self.likely = 0.0  # the logarithm of how likely the samples are
+        self.log_likelihood = 0.0  # marginal, of the samples
 
-    def fit(self, x: Matrix, speeds: Matrix, expected: Matrix) -> Smooth:
-        """Learn how far speeds are from those expected."""
-        apart, slope, count = distances(x, x), expected * (SLOPE / SPREAD), len(x)
-        like = np.exp(-RATES[:, None, None] * apart) + NOISES[:, None, None] * np.eye(count)
-        lower = np.linalg.cholesky(like + FREE + np.outer(slope, slope))
-        left = np.broadcast_to((speeds - expected)[:, None], (len(RATES), count, 1))
-        whole = np.linalg.solve(lower, left)[..., 0]
-        spread = ((whole ** 2).sum(1) + 2 * SURE * SPREAD ** 2) / (count + 2 * SURE)
-        likely = -0.5 * (count + 2 * SURE) * np.log(spread) \
+    def fit(self, x: Matrix, speeds: Matrix, expected: Matrix) -> GaussianProcess:
+        """Fit the deviation of log speeds from the expected ones."""
+        distance, slope, count = distances(x, x), expected * (SLOPE_SPREAD / PRIOR_SPREAD), len(x)
+        covariance = np.exp(-RATES[:, None, None] * distance) + NOISES[:, None, None] * np.eye(count)
+        lower = np.linalg.cholesky(covariance + OFFSET_VARIANCE + np.outer(slope, slope))
+        residual = np.broadcast_to((speeds - expected)[:, None], (len(RATES), count, 1))
+        solution = np.linalg.solve(lower, residual)[..., 0]
+        prior_sum = 2 * PRIOR_SAMPLES * PRIOR_SPREAD ** 2
+        variance = ((solution ** 2).sum(1) + prior_sum) / (count + 2 * PRIOR_SAMPLES)
+        log_likelihoods = -0.5 * (count + 2 * PRIOR_SAMPLES) * np.log(variance) \
             - np.log(np.diagonal(lower, axis1=1, axis2=2)).sum(1)
-        best = int(likely.argmax())
-        self.likely, self._spread, self._rate = float(likely[best]), float(spread[best]), RATES[best]
-        self._lower, self._whole, self._x, self._slope = lower[best], whole[best], x, slope
+        best = int(log_likelihoods.argmax())
+        self.log_likelihood = float(log_likelihoods[best])
+        self._variance, self._rate = float(variance[best]), RATES[best]
+        self._lower, self._solution, self._x, self._slope = lower[best], solution[best], x, slope
         return self
 
-    def told(self, x: Matrix, expected: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the speeds of other points, and the squares of how far these are unsure."""
-        slope = expected * (SLOPE / SPREAD)
-        like = np.exp(-self._rate * distances(self._x, x)) + FREE + np.outer(self._slope, slope)
-        known = np.linalg.solve(self._lower, like)
-        left = np.maximum(1.0 + FREE + slope ** 2 - (known ** 2).sum(0), 1e-9)
-        return expected + self._whole @ known, left * self._spread
+    def predict(self, x: Matrix, expected: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the predicted log speeds of points and their variances."""
+        slope = expected * (SLOPE_SPREAD / PRIOR_SPREAD)
+        smooth = np.exp(-self._rate * distances(self._x, x))
+        covariance = smooth + OFFSET_VARIANCE + np.outer(self._slope, slope)
+        projection = np.linalg.solve(self._lower, covariance)
+        variance = np.maximum(1.0 + OFFSET_VARIANCE + slope ** 2 - (projection ** 2).sum(0), 1e-9)
+        return expected + self._solution @ projection, variance * self._variance
 
 
-def distances(one: Matrix, other: Matrix) -> Matrix:
-    """Return how far the rows of two matrices are from each other."""
-    squares = (one * one).sum(1)[:, None] + (other * other).sum(1) - 2.0 * one @ other.T
-    found: Matrix = np.sqrt(np.maximum(squares, 0.0) + 1e-12)
-    return found
+def distances(a_rows: Matrix, b_rows: Matrix) -> Matrix:
+    """Return the Euclidean distances of the rows of two matrices."""
+    squares = (a_rows * a_rows).sum(1)[:, None] + (b_rows * b_rows).sum(1) - 2.0 * a_rows @ b_rows.T
+    distance: Matrix = np.sqrt(np.maximum(squares, 0.0) + 1e-12)
+    return distance
 
 
-WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)  # of the estimate's logarithm, of which the best is taken
-USUAL_WEIGHT = 4.0
-ENOUGH = 8  # own samples from which on they say what the estimate and the history are worth
-GUARD = 0.55  # pairs that history has to put in the right order
-FADES = 32.0  # own samples after which history counts half
-FAILED = 4.0  # times the worst cost, for what could not be run
-ROUNDS, DEPTH = 80, 3  # of history: shallow trees carry over to other kernels better than deep ones
-WORST = 3.0  # times the usual cost, beyond which it does not matter how bad a point is
-# By how much speeds differ, if the estimate differs by one, or the score of history; the least share of a
-# belief that counts; points of a space that tell what it is like.
-ESTIMATED, TOLD, LEAST, SOME = 0.6, 0.1, 0.01, 1000
+ESTIMATE_WEIGHTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)  # candidates for the weight of the log estimate
+DEFAULT_WEIGHT = 4.0
+MIN_JUDGED_SAMPLES = 8  # samples that are enough to judge estimate and history
+MIN_HISTORY_ACCURACY = 0.55  # fraction of pairs that history has to order correctly
+HISTORY_HALF_LIFE = 32.0  # in samples of this space
+FAILURE_COST_FACTOR = 4.0  # cost of a failed point relative to the worst
+HISTORY_ROUNDS, HISTORY_DEPTH = 80, 3  # of history: shallow trees transfer better to other kernels
+MAX_COST_FACTOR = 3.0  # costs are clipped at this multiple of the median
+# Log speed per unit of the log estimate and of a history score; the minimum weight of a belief that counts;
+# points that sample the features of a space.
+ESTIMATE_SCALE, HISTORY_SCALE, MIN_BELIEF_SHARE, SAMPLED_POINTS = 0.6, 0.1, 0.01, 1000
 
 
 @dataclass(slots=True)
 class History:
-    """Trees learnt from other spaces of the same kind, on structural features, beside those learnt before."""
+    """Boosted trees fitted to other spaces on structural features, on top of a previous history."""
 
     trees: Trees
-    before: History | None = None
+    previous: History | None = None
 
     @classmethod
-    def of(cls, samples: Sequence[tuple[Matrix, Sequence[float]]], before: History | None = None
+    def fit(cls, samples: Sequence[tuple[Matrix, Sequence[float]]], previous: History | None = None
            ) -> History | None:
-        """Learn from features and costs of points, space by space; without any it is as `before`."""
-        kept = [(np.asarray(x, float), np.asarray(c, float)) for x, c in samples if len(c) > 1]
-        if not kept:
-            return before
-        x = np.concatenate([x for x, _ in kept])
-        costs = np.concatenate([c for _, c in kept])
-        groups = np.repeat(np.arange(len(kept)), [len(c) for _, c in kept])
-        start = cls.begun(x) + (before.told(x) if before is not None else 0.0)
-        return cls(Trees(rounds=ROUNDS, depth=DEPTH).fit(x, costs, groups, start), before)
+        """Fit features and costs of points, grouped by space; without samples return `previous`."""
+        spaces = [(np.asarray(x, float), np.asarray(c, float)) for x, c in samples if len(c) > 1]
+        if not spaces:
+            return previous
+        x = np.concatenate([x for x, _ in spaces])
+        costs = np.concatenate([c for _, c in spaces])
+        groups = np.repeat(np.arange(len(spaces)), [len(c) for _, c in spaces])
+        offset = cls.baseline(x) + (previous.predict(x) if previous is not None else 0.0)
+        return cls(Trees(rounds=HISTORY_ROUNDS, depth=HISTORY_DEPTH).fit(x, costs, groups, offset), previous)
 
     @staticmethod
-    def begun(x: Matrix) -> Matrix:
-        """Return the scores that history is added to: the estimate is the last of the features."""
-        found: Matrix = -USUAL_WEIGHT * np.log(2.0) * x[:, -1]
-        return found
+    def baseline(x: Matrix) -> Matrix:
+        """Return the scores of the estimate, which is the last feature; history is added to them."""
+        scores: Matrix = -DEFAULT_WEIGHT * np.log(2.0) * x[:, -1]
+        return scores
 
     @property
     def width(self) -> int:
-        """How many features it was learnt from."""
+        """The number of features."""
         return self.trees.width
 
-    def told(self, x: Matrix) -> Matrix:
-        """Return what history adds to the scores of points with these features."""
-        made = self.trees.score(x)
-        return made if self.before is None else made + self.before.told(x)
+    def predict(self, x: Matrix) -> Matrix:
+        """Return the correction of scores for features."""
+        scores = self.trees.score(x)
+        return scores if self.previous is None else scores + self.previous.predict(x)
 
     def score(self, space: Space, points: Sequence[Point]) -> Matrix:
-        """Return what history adds to the scores of points."""
-        return self.told(features(space, points, structural=True))
+        """Return the correction of scores for points."""
+        return self.predict(features(space, points, structural=True))
 
 
 class Model:
-    """Scores of the points of one space.
+    """The score model of one space; higher scores mean lower expected cost.
 
-    Without a `learner` of scores there are two beliefs about speeds, by history and by the estimate alone; a
-    Gaussian process for each learns how far measurements are from it, and they count as they are likely.
+    Without a `learner` it averages two beliefs, the estimate alone and with history: a Gaussian process fits
+    the deviation of measurements from each, and their weights are their marginal likelihoods.
     """
 
     def __init__(self, space: Space, history: History | None = None, *, use_prior: bool = True,
                  loss: Loss = "rank", learner: Callable[..., Learner] | None = None) -> None:
         self.space, self.history, self.loss, self.learner = space, history, loss, learner
         self.use_prior = use_prior and space.estimate is not None
-        self.weight = USUAL_WEIGHT if self.use_prior else 0.0
+        self.weight = DEFAULT_WEIGHT if self.use_prior else 0.0
         self.trust = 1.0 if history is not None else 0.0
-        self._own: Learner | None = None
-        self._beliefs: list[Smooth] = []
-        self._known: dict[Point, tuple[Matrix, float, float]] = {}
-        points = _some(space)
+        self._trees: Learner | None = None
+        self._beliefs: list[GaussianProcess] = []
+        self._features: dict[Point, tuple[Matrix, float, float]] = {}
+        points = _sample_points(space)
         x = features(space, points)
-        wide = np.where(x.std(0) > 1e-9, x.std(0), np.inf)
-        self._low, self._wide = x.mean(0), wide * max(np.isfinite(wide).sum(), 1) ** 0.5
-        self._usual = np.zeros(2)  # what the estimate and history say of all, about
-        self._usual = np.array([float(v.mean()) for v in self._facts(points)[1:]])
+        spread = np.where(x.std(0) > 1e-9, x.std(0), np.inf)
+        self._centre, self._scale = x.mean(0), spread * max(np.isfinite(spread).sum(), 1) ** 0.5
+        self._means = np.zeros(2)  # of the estimate and of history
+        self._means = np.array([float(v.mean()) for v in self._inputs(points)[1:]])
 
     def fit(self, points: Sequence[Point], costs: Sequence[float | None]) -> None:
-        """Learn from everything that was measured so far; None stands for what could not be run."""
-        ran = [c for c in costs if c is not None]
-        if len(ran) < 2:
+        """Fit all measurements so far; a cost of None is a failure."""
+        measured = [c for c in costs if c is not None]
+        if len(measured) < 2:
             return
-        cost = np.array([FAILED * max(ran) if c is None else c for c in costs], float)
-        x, estimate, told = self._facts(points)
+        cost = np.array([FAILURE_COST_FACTOR * max(measured) if c is None else c for c in costs], float)
+        x, estimate, corrections = self._inputs(points)
         if self.learner is None:
-            speeds = -np.log(np.minimum(cost, WORST * np.median(cost)))
-            self._beliefs = [Smooth().fit(x, speeds, e) for e in self._expected(estimate, told)]
+            speeds = -np.log(np.minimum(cost, MAX_COST_FACTOR * np.median(cost)))
+            self._beliefs = [GaussianProcess().fit(x, speeds, e)
+                             for e in self._expected(estimate, corrections)]
             return
-        if len(points) >= ENOUGH:
-            self._judge(cost, estimate, told)
+        if len(points) >= MIN_JUDGED_SAMPLES:
+            self._weigh_estimate_and_history(cost, estimate, corrections)
         if self.history is not None and self.trust:
-            self.trust = 2.0 ** (-len(points) / FADES)
-        group = np.zeros(len(points), np.int64)
-        start = self.weight * estimate + self.trust * told
+            self.trust = 2.0 ** (-len(points) / HISTORY_HALF_LIFE)
+        groups = np.zeros(len(points), np.int64)
+        offset = self.weight * estimate + self.trust * corrections
         if self.loss == "square" and self.use_prior:
-            start = estimate - estimate.mean()
-        self._own = self.learner(loss=self.loss).fit(x, cost, group, start)
+            offset = estimate - estimate.mean()
+        self._trees = self.learner(loss=self.loss).fit(x, cost, groups, offset)
 
-    def _expected(self, estimate: Matrix, told: Matrix) -> list[Matrix]:
-        """Return what every belief says of speeds: their logarithms."""
-        every = [ESTIMATED * estimate * self.use_prior]
+    def _expected(self, estimate: Matrix, corrections: Matrix) -> list[Matrix]:
+        """Return the log speeds that each belief expects."""
+        expectations = [ESTIMATE_SCALE * estimate * self.use_prior]
         if self.history is not None:
-            every.append(TOLD * (USUAL_WEIGHT * estimate * self.use_prior + told))
-        return every
+            expectations.append(HISTORY_SCALE * (DEFAULT_WEIGHT * estimate * self.use_prior + corrections))
+        return expectations
 
-    def _judge(self, cost: Matrix, estimate: Matrix, told: Matrix) -> None:
-        """Give the estimate the weight by which pairs are told apart best; drop a history that misleads."""
+    def _weigh_estimate_and_history(self, cost: Matrix, estimate: Matrix, corrections: Matrix) -> None:
+        """Choose the weight of the estimate that orders pairs best; drop a history that misorders them."""
         if self.use_prior:
-            self.weight = min(WEIGHTS, key=lambda w: _loss(w * estimate, cost))
-        if self.history is not None and accuracy(self.weight * estimate + told, cost) < GUARD:
+            self.weight = min(ESTIMATE_WEIGHTS, key=lambda w: _pairwise_loss(w * estimate, cost))
+        if self.history is not None and \
+                accuracy(self.weight * estimate + corrections, cost) < MIN_HISTORY_ACCURACY:
             self.trust = 0.0
 
     @property
     def shares(self) -> Matrix:
-        """How much every belief counts: the estimate, then history."""
+        """The posterior weight of each belief: the estimate, then history."""
         count = 1 + (self.history is not None)
-        likely = np.array([b.likely for b in self._beliefs] or [0.0] * count)
-        made: Matrix = np.exp(likely - likely.max())
-        made /= made.sum()
-        return made
+        log_likelihoods = np.array([b.log_likelihood for b in self._beliefs] or [0.0] * count)
+        weights: Matrix = np.exp(log_likelihoods - log_likelihoods.max())
+        weights /= weights.sum()
+        return weights
 
     def score(self, points: Sequence[Point]) -> Matrix:
         """Return a score for every point."""
         if not points:
             return np.zeros(0)
-        x, estimate, told = self._facts(points)
+        x, estimate, corrections = self._inputs(points)
         if self.learner is None:
-            return self._believed(x, estimate, told)[0]
-        weight = 1.0 if self.loss == "square" and self._own is not None else self.weight
-        made: Matrix = weight * estimate * self.use_prior + self.trust * told
-        return made + self._own.score(x) if self._own is not None else made
+            return self._mix_beliefs(x, estimate, corrections)[0]
+        weight = 1.0 if self.loss == "square" and self._trees is not None else self.weight
+        scores: Matrix = weight * estimate * self.use_prior + self.trust * corrections
+        return scores + self._trees.score(x) if self._trees is not None else scores
 
-    def _believed(self, x: Matrix, estimate: Matrix, told: Matrix) -> tuple[Matrix, Matrix]:
-        """Return speeds by all beliefs, each by its share, and how far they are unsure."""
-        speeds, squares = np.zeros(len(x)), np.full(len(x), 0.0 if self._beliefs else SPREAD ** 2)
-        every = self._expected(estimate, told)
-        for n, (share, expected) in enumerate(zip(self.shares, every, strict=True)):
-            if self._beliefs and share > LEAST:
-                expected, square = self._beliefs[n].told(x, expected)
+    def _mix_beliefs(self, x: Matrix, estimate: Matrix, corrections: Matrix) -> tuple[Matrix, Matrix]:
+        """Return log speeds averaged over beliefs by their weights, and their deviations."""
+        speeds, squares = np.zeros(len(x)), np.full(len(x), 0.0 if self._beliefs else PRIOR_SPREAD ** 2)
+        expectations = self._expected(estimate, corrections)
+        for n, (share, expected) in enumerate(zip(self.shares, expectations, strict=True)):
+            if self._beliefs and share > MIN_BELIEF_SHARE:
+                expected, square = self._beliefs[n].predict(x, expected)
                 squares += share * square
             speeds += share * expected
         return speeds, np.sqrt(squares)
 
-    def unsure(self, points: Sequence[Point], picked: Sequence[Point]) -> Matrix:
-        """Return how far scores are unsure, less for points that are like some that were picked."""
-        x, estimate, told = self._facts(points)
+    def uncertainty(self, points: Sequence[Point], picked: Sequence[Point]) -> Matrix:
+        """Return the deviations of scores, reduced for points similar to picked ones."""
+        x, estimate, corrections = self._inputs(points)
         if self.learner is None:
-            found = self._believed(x, estimate, told)[1]
+            deviation = self._mix_beliefs(x, estimate, corrections)[1]
         else:
-            found = np.full(len(points), float(self.score(points).std()))
-        like = np.exp(-distances(x, self._facts(picked)[0])).max(1)
-        made: Matrix = found * np.sqrt(1.0 - np.minimum(like, 0.999) ** 2)
-        return made
+            deviation = np.full(len(points), float(self.score(points).std()))
+        similarity = np.exp(-distances(x, self._inputs(picked)[0])).max(1)
+        result: Matrix = deviation * np.sqrt(1.0 - np.minimum(similarity, 0.999) ** 2)
+        return result
 
-    def _facts(self, points: Sequence[Point]) -> tuple[Matrix, Matrix, Matrix]:
-        """Return features, the estimate and what history says, each found once per point."""
-        new = [p for p in dict.fromkeys(points) if p not in self._known]
-        if new:
-            told = self.history.score(self.space, new) if self.history is not None else np.zeros(len(new))
-            x = (features(self.space, new) - self._low) / self._wide
-            rows = zip(x, -np.log(prior(self.space, new)), told, strict=True)
-            self._known |= {p: (r, float(e), float(t)) for p, (r, e, t) in zip(new, rows, strict=True)}
-        found = [self._known[p] for p in points]
-        return (np.array([f[0] for f in found]), np.array([f[1] for f in found]) - self._usual[0],
-                np.array([f[2] for f in found]) - self._usual[1])
+    def _inputs(self, points: Sequence[Point]) -> tuple[Matrix, Matrix, Matrix]:
+        """Return features, estimates and history scores of points, memoised per point."""
+        missing = [p for p in dict.fromkeys(points) if p not in self._features]
+        if missing:
+            corrections = np.zeros(len(missing))
+            if self.history is not None:
+                corrections = self.history.score(self.space, missing)
+            x = (features(self.space, missing) - self._centre) / self._scale
+            rows = zip(x, -np.log(prior(self.space, missing)), corrections, strict=True)
+            self._features |= {p: (r, float(e), float(t)) for p, (r, e, t) in zip(missing, rows, strict=True)}
+        entries = [self._features[p] for p in points]
+        return (np.array([f[0] for f in entries]), np.array([f[1] for f in entries]) - self._means[0],
+                np.array([f[2] for f in entries]) - self._means[1])
 
 
-def _some(space: Space) -> list[Point]:
-    """Return points that tell how far features of a space differ."""
-    if 0 < len(space.points) <= SOME:
+def _sample_points(space: Space) -> list[Point]:
+    """Return points that sample the range of the features of a space."""
+    if 0 < len(space.points) <= SAMPLED_POINTS:
         return list(space.points)
     rng = np.random.default_rng(0)
-    return [space.random(rng) for _ in range(SOME)]
+    return [space.random(rng) for _ in range(SAMPLED_POINTS)]
 
 
 def accuracy(score: Matrix, cost: Matrix, tie: float = 0.01) -> float:
-    """Return the share of pairs, of different cost, that scores put in the right order."""
-    less = cost[:, None] < cost[None, :] * (1.0 - tie)
-    if not less.any():
+    """Return the fraction of pairs of different cost that scores order correctly."""
+    is_faster = cost[:, None] < cost[None, :] * (1.0 - tie)
+    if not is_faster.any():
         return 1.0
-    apart = score[:, None] - score[None, :]
-    return float((np.where(apart > 0, 1.0, np.where(apart == 0, 0.5, 0.0)) * less).sum() / less.sum())
+    difference = score[:, None] - score[None, :]
+    right = np.where(difference > 0, 1.0, np.where(difference == 0, 0.5, 0.0))
+    return float((right * is_faster).sum() / is_faster.sum())
 
 
-def _loss(score: Matrix, cost: Matrix) -> float:
-    less = cost[:, None] < cost[None, :] * 0.995
-    apart = np.clip(score[:, None] - score[None, :], -50, 50)
-    return float((np.log1p(np.exp(-apart)) * less).sum())
+def _pairwise_loss(score: Matrix, cost: Matrix) -> float:
+    is_faster = cost[:, None] < cost[None, :] * 0.995
+    difference = np.clip(score[:, None] - score[None, :], -50, 50)
+    return float((np.log1p(np.exp(-difference)) * is_faster).sum())
 
 
-PLACE = Path(__file__).parent / "past.json"  # ``python -m bench.tuner --past`` writes it
+BUILT_IN_PATH = Path(__file__).parent / "past.json"  # ``python -m bench.tuner --past`` writes it
 
 
 @cache
-def built_in() -> History:
-    """Return what kernels of the tables in ``bench/tuner`` have taught."""
-    return History(Trees.parse(json.loads(PLACE.read_text())))
+def built_in_history() -> History:
+    """Return the history that was fitted to the tables of ``bench/tuner``."""
+    return History(Trees.parse(json.loads(BUILT_IN_PATH.read_text())))
 
 
-def remembered(records: Records, target: str, space: Space) -> History | None:
-    """Return what is known of spaces whose traits mean the same as those of `space`."""
+def history_for(records: Records, target: str, space: Space) -> History | None:
+    """Return the history of records with the structural features of `space`, on top of the built-in one."""
     width = features(space, [space.default], structural=True).shape[1]
-    before = built_in() if built_in().width == width else None
-    return History.of(records.samples(width, target), before)
+    previous = built_in_history() if built_in_history().width == width else None
+    return History.fit(records.samples(width, target), previous)

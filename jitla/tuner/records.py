@@ -1,4 +1,4 @@
-"""What was measured, from process to process: lines of JSON, only ever added to."""
+"""Persistent records of measurements: append-only lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from jitla.fusion import Value
 Matrix = NDArray[np.float64]
 
 VERSION = 2
-GAIN = 0.02  # by which a schedule has to be faster than the untuned one, if noise is less
-MOST_SAMPLES = 64  # lines of a key, and keys, that others learn from
-KEPT = 32  # lines for a key that compaction keeps
+MIN_GAIN = 0.02  # minimum relative gain over the untuned schedule
+MAX_SAMPLES = 64  # per key, and keys, that the model learns from
+COMPACTED_LINES = 32  # best lines per key that compaction keeps, and as many others
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One schedule of one kernel: `seconds` beside `reference`, those of the untuned one measured in turn.
+    """A measurement of one schedule of one kernel: `seconds`, and `reference` of the untuned one beside it.
 
-    `kernel` names what is computed, `shape` its sizes, `target` the machine. `noise` is the share by which
-    times of the same schedule differed. Only what was `verified` gave the results of the untuned one.
-    `facts` are structural features, which mean the same for other kernels.
+    `kernel` is the hash of the computation, `shape` its sizes, `target` the machine. `noise` is the relative
+    difference of timings of the same schedule. A `verified` one gave the results of the untuned one in a
+    confirming measurement. `facts` are structural features, comparable between kernels.
     """
 
     kernel: str
@@ -42,116 +42,119 @@ class Record:
 
     @property
     def gain(self) -> float:
-        """By which share it is faster than the untuned one."""
+        """The relative gain over the untuned schedule."""
         return 1.0 - self.seconds / self.reference
 
     @property
-    def counts(self) -> bool:
-        """Whether it may run: it was verified, and is better by more than noise."""
-        return self.verified and self.gain > max(GAIN, 2.0 * self.noise)
+    def is_usable(self) -> bool:
+        """Whether the schedule may be used: it is verified and faster by more than the noise."""
+        return self.verified and self.gain > max(MIN_GAIN, 2.0 * self.noise)
 
     def line(self) -> str:
-        """Return it as a line."""
+        """Return the record as a line of JSON."""
         return json.dumps({"v": VERSION, **asdict(self)}, separators=(",", ":")) + "\n"
 
 
 def parse(line: str) -> Record | None:
-    """Return the record of a line; None if it is broken, or of another version."""
+    """Return the record of a line; None if it is malformed or of another version."""
     try:
-        found = json.loads(line)
-        if not isinstance(found, dict) or found.pop("v", None) != VERSION:
+        fields = json.loads(line)
+        if not isinstance(fields, dict) or fields.pop("v", None) != VERSION:
             return None
-        made = Record(**{**found, "shape": tuple(map(int, found["shape"])), "facts": tuple(found["facts"])})
-        texts = made.kernel, made.target, *made.config
-        choices = all(type(c) in (int, str) for c in made.config.values())
-        fine = all(isinstance(t, str) for t in texts) and choices and isinstance(made.verified, bool)
-        times = made.seconds, made.reference, made.noise
-        fine = fine and all(map(isfinite, made.facts)) and all(isfinite(t) and t >= 0 for t in times)
-        return made if fine and made.reference else None
+        fields |= {"shape": tuple(map(int, fields["shape"])), "facts": tuple(fields["facts"])}
+        record = Record(**fields)
+        texts = record.kernel, record.target, *record.config
+        choices = all(type(c) in (int, str) for c in record.config.values())
+        is_valid = all(isinstance(t, str) for t in texts) and choices and isinstance(record.verified, bool)
+        times = record.seconds, record.reference, record.noise
+        is_valid = is_valid and all(map(isfinite, record.facts)) and \
+            all(isfinite(t) and t >= 0 for t in times)
+        return record if is_valid and record.reference else None
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
 class Records:
-    """Records by kernel and target; new ones are appended to where they came from."""
+    """Records by kernel and target; new ones are passed to `append` as text."""
 
     def __init__(self, text: str = "", append: Callable[[str], None] | None = None) -> None:
         self._append = append
-        self._kept: dict[tuple[str, str], list[Record]] = {}
+        self._by_kernel: dict[tuple[str, str], list[Record]] = {}
         self.skipped = 0
         for line in filter(str.strip, text.splitlines()):
             record = parse(line)
             self.skipped += record is None
             if record is not None:
-                self._keep(record)
+                self._insert(record)
 
     def __len__(self) -> int:
-        return sum(map(len, self._kept.values()))
+        return sum(map(len, self._by_kernel.values()))
 
     def learn(self, record: Record) -> None:
-        """Keep a record that is written down already."""
-        self._keep(record)
+        """Insert a record that is stored already."""
+        self._insert(record)
 
     def add(self, records: Iterable[Record]) -> None:
-        """Keep records, here and where they came from."""
-        made = list(records)
-        for record in made:
-            self._keep(record)
-        if self._append is not None and made:
-            self._append("".join(r.line() for r in made))
+        """Insert records and append them to the store."""
+        new = list(records)
+        for record in new:
+            self._insert(record)
+        if self._append is not None and new:
+            self._append("".join(r.line() for r in new))
 
-    def _keep(self, record: Record) -> None:
-        self._kept.setdefault((record.kernel, record.target), []).append(record)
+    def _insert(self, record: Record) -> None:
+        self._by_kernel.setdefault((record.kernel, record.target), []).append(record)
 
-    def of(self, kernel: str, target: str) -> list[Record]:
-        """Return the records of a kernel, of all sizes."""
-        return list(self._kept.get((kernel, target), ()))
+    def of_kernel(self, kernel: str, target: str) -> list[Record]:
+        """Return the records of a kernel for all shapes."""
+        return list(self._by_kernel.get((kernel, target), ()))
 
     def best(self, kernel: str, shape: tuple[int, ...], target: str) -> Record | None:
-        """Return what the last tuning of these sizes has found, if it may run."""
-        found = self.last(kernel, shape, target)
-        return found if found is not None and found.counts else None
+        """Return the record of the last tuning of a shape if it is usable."""
+        record = self.last(kernel, shape, target)
+        return record if record is not None and record.is_usable else None
 
     def last(self, kernel: str, shape: tuple[int, ...], target: str) -> Record | None:
-        """Return how the last tuning of these sizes has ended, whether or not it found anything."""
-        every = reversed(self._kept.get((kernel, target), ()))
-        return next((r for r in every if r.shape == shape and r.verified), None)
+        """Return the final record of the last tuning of a shape, usable or not."""
+        latest_first = reversed(self._by_kernel.get((kernel, target), ()))
+        return next((r for r in latest_first if r.shape == shape and r.verified), None)
 
     def near(self, kernel: str, shape: tuple[int, ...], target: str, most: int = 4) -> list[Record]:
-        """Return schedules that were best for the most similar sizes, the nearest first."""
-        found: dict[tuple[int, ...], Record] = {}
-        for record in self.of(kernel, target):
-            kept = found.get(record.shape)
-            if record.verified and (kept is None or record.gain > kept.gain):
-                found[record.shape] = record
-        return sorted(found.values(), key=lambda r: _apart(r.shape, shape))[:most]
+        """Return the best records of the most similar shapes, nearest first."""
+        best_by_shape: dict[tuple[int, ...], Record] = {}
+        for record in self.of_kernel(kernel, target):
+            best = best_by_shape.get(record.shape)
+            if record.verified and (best is None or record.gain > best.gain):
+                best_by_shape[record.shape] = record
+        return sorted(best_by_shape.values(), key=lambda r: _size_distance(r.shape, shape))[:most]
 
-    def samples(self, width: int, target: str, most: int = MOST_SAMPLES) -> list[tuple[Matrix, list[float]]]:
-        """Return facts, `width` of them, and costs of what was measured last, for every kernel and size."""
-        found: dict[tuple[str, tuple[int, ...]], list[Record]] = {}
-        for (kernel, where), records in self._kept.items():
+    def samples(self, width: int, target: str, most: int = MAX_SAMPLES) -> list[tuple[Matrix, list[float]]]:
+        """Return features, `width` of them, and relative costs of recent measurements by kernel and shape."""
+        by_key: dict[tuple[str, tuple[int, ...]], list[Record]] = {}
+        for (kernel, record_target), records in self._by_kernel.items():
             for r in records:
-                if where == target and len(r.facts) == width:
-                    found.setdefault((kernel, r.shape), []).append(r)
+                if record_target == target and len(r.facts) == width:
+                    by_key.setdefault((kernel, r.shape), []).append(r)
         return [(np.array([r.facts for r in rs[-most:]]), [r.seconds / r.reference for r in rs[-most:]])
-                for rs in list(found.values())[-most:]]
+                for rs in list(by_key.values())[-most:]]
 
-    def compacted(self) -> str:
-        """Return all lines but those of schedules that were far from the best of their key."""
+    def compact(self) -> str:
+        """Return the lines of the best records of each key and a sample of the others."""
         lines = []
-        for records in self._kept.values():
+        for records in self._by_kernel.values():
             by_shape: dict[tuple[int, ...], list[Record]] = {}
             for record in records:
                 by_shape.setdefault(record.shape, []).append(record)
-            for same in by_shape.values():
-                same.sort(key=lambda r: r.seconds / r.reference)
-                step = max((len(same) - KEPT) // KEPT, 1)
-                lines += [r.line() for r in (*same[:KEPT], *same[KEPT::step][:KEPT])]
+            for of_shape in by_shape.values():
+                of_shape.sort(key=lambda r: r.seconds / r.reference)
+                step = max((len(of_shape) - COMPACTED_LINES) // COMPACTED_LINES, 1)
+                others = of_shape[COMPACTED_LINES::step][:COMPACTED_LINES]
+                lines += [r.line() for r in (*of_shape[:COMPACTED_LINES], *others)]
         return "".join(lines)
 
 
-def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> float:
-    """Return how far sizes are from each other: how often they double."""
-    if len(one) != len(other):
+def _size_distance(a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> float:
+    """Return the distance of two shapes: the sum of absolute log2 ratios; infinite for other ranks."""
+    if len(a_shape) != len(b_shape):
         return inf
-    return sum(abs(log2(max(a, 1)) - log2(max(b, 1))) for a, b in zip(one, other, strict=True))
+    return sum(abs(log2(max(a, 1)) - log2(max(b, 1))) for a, b in zip(a_shape, b_shape, strict=True))

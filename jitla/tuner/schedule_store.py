@@ -1,4 +1,4 @@
-"""Schedules that users have pinned, and those that were tuned, from process to process: choosing by them."""
+"""Choice of schedules by pins of the user and stored tuning records, and the store of these records."""
 
 from __future__ import annotations
 
@@ -17,72 +17,72 @@ from jitla.runtime.disk_cache import (
 )
 from jitla.tuner.records import Records
 
-__all__ = ["Tuned", "legal", "load", "read", "written"]
+__all__ = ["ScheduleChooser", "checked_pins", "load_records", "parse_pins", "pins_to_text"]
 
-MOST = 4096  # bound kernels of which is remembered what was chosen
+MAX_REPORTED_CHOICES = 4096  # bound kernels whose choice is reported
 
 FOLDER, NAME = "tuned", "records.jsonl"  # in the cache directory
-LARGEST = 64 << 20  # bytes of records that are read
+MAX_RECORD_BYTES = 64 << 20  # of the record file that are read
 _READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-_ADD = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
 
 
-class Tuned:
-    """Chooses for every kernel what its user has pinned, else what was found best, else what runs untuned."""
+class ScheduleChooser:
+    """Chooses the schedule of a kernel: the user's pin, else the best recorded one, else the untuned one."""
 
     def __init__(self, records: Records | None, target: str, relaxed: bool = False,
                  pins: Mapping[str, Values] = MappingProxyType({}),
                  watch: Callable[[Choice, Made], Made] | None = None) -> None:
         self.records, self.target, self.relaxed, self.pins = records, target, relaxed, pins
-        self.watch = watch  # makes of what runs a kernel untuned what also sees how long that takes
+        self.watch = watch  # wraps an untuned kernel in a profiling launcher
         self.chosen: dict[Key, Values] = {}
         self.said: dict[Key, str] = {}
 
     def block(self, choice: Choice) -> Made:
-        """Return the argument block of a kernel and what runs it."""
+        """Return the argument block of a kernel and its launcher, with the chosen schedule."""
         pinned = self.pins.get(choice.key.kernel)
         if pinned is not None:
             try:
-                made = choice.make(legal(pinned, choice, self.relaxed))
-            except ScheduleError as error:  # it was made for other sizes
+                executable = choice.make(checked_pins(pinned, choice, self.relaxed))
+            except ScheduleError as error:  # a pin of other sizes
                 self._note(choice.key, UNTUNED, f"what is pinned is not possible here: {error}")
                 return choice.make(UNTUNED)
             self._note(choice.key, pinned, "pinned")
-            return made
+            return executable
         values = self.values(choice)
         if values:
             self._note(choice.key, values, "tuned")
-        made = choice.make(values)
-        return made if values or self.watch is None else self.watch(choice, made)
+        executable = choice.make(values)
+        return executable if values or self.watch is None else self.watch(choice, executable)
 
     def _note(self, key: Key, values: Values, said: str) -> None:
-        if len(self.said) >= MOST:
+        if len(self.said) >= MAX_REPORTED_CHOICES:
             self.said.clear()
             self.chosen.clear()
         self.chosen[key], self.said[key] = values, said
 
     def values(self, choice: Choice) -> Values:
-        """Return what was found best; nothing if there is none, or it is not legal here."""
+        """Return the best recorded values; `UNTUNED` if there are none, or they are not legal here."""
         key = choice.key
         record = self.records.best(key.kernel, key.shape, self.target) if self.records is not None else None
         if record is None:
             return UNTUNED
-        made = choice.space() if self.relaxed else choice.space().exact()
-        point = made.point(record.config)
-        return UNTUNED if point is None else made.values(point)
+        space = choice.space() if self.relaxed else choice.space().exact()
+        point = space.point(record.config)
+        return UNTUNED if point is None else space.values(point)
 
 
-def legal(pinned: Values, choice: Choice, relaxed: bool) -> Values:
-    """Return what is pinned, as far as it is not as usual; raise `ScheduleError` if that is not possible.
+def checked_pins(pinned: Values, choice: Choice, relaxed: bool) -> Values:
+    """Return the pinned values that differ from the default; raise `ScheduleError` if they are not legal.
 
-    Loops and tiles that are pinned are judged when they are made.
+    Pinned loops and tiles are checked when the kernel is compiled.
     """
     if LOOPS in pinned or TILE in pinned:
         return pinned
     space = choice.space()
-    usual = space.values(space.default)
-    found = {name: value for name, value in pinned.items() if usual.get(name) != value}
-    inexact = [k.name for k in space.knobs if k.name in found and not k.exact]
+    defaults = space.values(space.default)
+    values = {name: value for name, value in pinned.items() if defaults.get(name) != value}
+    inexact = [k.name for k in space.knobs if k.name in values and not k.exact]
     if inexact and not relaxed:
         raise ScheduleError("order-matters", f"in which order values are added up depends on {inexact[0]}; "
                             'only numerics="relaxed" allows that')
@@ -90,34 +90,34 @@ def legal(pinned: Values, choice: Choice, relaxed: bool) -> Values:
         space.pinned(pinned)
     except ConfigError as error:
         raise ScheduleError("knob", error.args[0]) from None
-    return found
+    return values
 
 
-def written(pins: Mapping[str, Values]) -> str:
-    """Return pins as text, the same for the same pins."""
+def pins_to_text(pins: Mapping[str, Values]) -> str:
+    """Return pins as canonical text."""
     return json.dumps({name: dict(values) for name, values in pins.items()}, sort_keys=True) if pins else ""
 
 
-def read(text: str) -> dict[str, Values]:
-    """Return the pins that a text says; raise `ConfigError` if it says none."""
+def parse_pins(text: str) -> dict[str, Values]:
+    """Return the pins of a text; raise `ConfigError` if it is malformed."""
     try:
-        found = json.loads(text or "{}")
-        if all(isinstance(v, (int, str)) for values in found.values() for v in values.values()):
-            return dict(found)
+        pins = json.loads(text or "{}")
+        if all(isinstance(v, (int, str)) for values in pins.values() for v in values.values()):
+            return dict(pins)
     except (ValueError, AttributeError):
         pass
     raise ConfigError(f"schedules={text!r} is not possible; jitla.schedule writes what is")
 
 
-def load(directory: str) -> Records:
-    """Return the records in a directory, none where there are none to trust; new ones are added there.
+def load_records(directory: str) -> Records:
+    """Return the records of a directory, empty if it is missing or unsafe; new ones are appended there.
 
-    Without a directory they are kept in memory.
+    Without a directory records stay in memory.
     """
-    return Records(_text(directory), lambda text: _add(directory, text))
+    return Records(_read_records(directory), lambda text: _append_records(directory, text))
 
 
-def _text(directory: str) -> str:
+def _read_records(directory: str) -> str:
     if not directory:
         return ""
     try:
@@ -127,21 +127,21 @@ def _text(directory: str) -> str:
         finally:
             os.close(root)
     except (OSError, UnsafeDirectory):
-        return ""  # nothing was kept, or others could have written it: as before anything was tuned
+        return ""  # missing, or writable by others
     with os.fdopen(handle, "rb") as file:
         if not is_private_file(os.fstat(handle)):
             return ""
-        return file.read(LARGEST).decode(errors="replace")
+        return file.read(MAX_RECORD_BYTES).decode(errors="replace")
 
 
-def _add(directory: str, text: str) -> None:
-    """Append lines; where the directory is not to be used, records hold for this process only."""
+def _append_records(directory: str, text: str) -> None:
+    """Append lines to the record file; if the directory is unusable, records stay in this process."""
     if not directory:
         return
     try:
         root = open_private_directory(os.path.join(directory, FOLDER), make=True)
         try:
-            handle = os.open(NAME, _ADD, 0o600, dir_fd=root)
+            handle = os.open(NAME, _APPEND, 0o600, dir_fd=root)
         finally:
             os.close(root)
         with os.fdopen(handle, "ab", buffering=0) as file:

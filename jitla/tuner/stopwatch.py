@@ -1,4 +1,4 @@
-"""How long something takes, beside a reference that is run in turn with it."""
+"""Timing of a function against a reference that is run alternately with it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from time import perf_counter
 from typing import NamedTuple
 
 ROUNDS = 8
-SPAN = 0.002  # seconds that one measurement lasts
-SLOWER = 4.0  # times the reference, from which on a few runs are enough to tell
-WAITS = 0.02  # seconds for which a processor may be taken away: so long it is not the schedule that is slow
-UNKNOWN = 1.0  # noise of a single turn, which has no halves: nothing is better by more than that
+SPAN_SECONDS = 0.002  # of one measurement
+MAX_RATIO = 4.0  # to the reference; slower functions are timed by a few runs only
+PREEMPTION_SECONDS = 0.02  # preemption may last so long; slow runs within it are repeated
+SINGLE_ROUND_NOISE = 1.0  # noise of a single round: no gain exceeds it
 
 
 class Timing(NamedTuple):
-    """Seconds of one run, of the reference in turn with it, and by which share halves of that differ."""
+    """Minimum seconds of a run and of the reference; the relative difference of two halves of the rounds."""
 
     seconds: float
     reference: float
@@ -22,7 +22,7 @@ class Timing(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """What it takes if the reference takes 1."""
+        """The time relative to the reference."""
         return self.seconds / self.reference
 
 
@@ -33,29 +33,30 @@ class Stopwatch:
                  rounds: int = ROUNDS) -> None:
         self.reference, self.clock, self.rounds = reference, clock, rounds
         reference()
-        self.once = min(self._one(reference, 1) for _ in range(3))
-        self.repeats = max(1, min(1000, round(SPAN / max(self.once, 1e-7))))
+        self.reference_seconds = min(self._seconds_per_run(reference, 1) for _ in range(3))
+        self.repeats = max(1, min(1000, round(SPAN_SECONDS / max(self.reference_seconds, 1e-7))))
 
-    def _one(self, run: Callable[[], object], repeats: int) -> float:
+    def _seconds_per_run(self, run: Callable[[], object], repeats: int) -> float:
         start = self.clock()
         for _ in range(repeats):
             run()
         return (self.clock() - start) / repeats
 
     def time(self, run: Callable[[], object], rounds: int = 0) -> Timing:
-        """Time `run`: what takes many times as long as the reference is run a few times only."""
+        """Time `run` against the reference; a much slower one is run a few times only."""
         run()
-        end, first, runs = self.clock() + WAITS, self._one(run, 1), 1
-        while first > SLOWER * self.once:
+        end, first, runs = self.clock() + PREEMPTION_SECONDS, self._seconds_per_run(run, 1), 1
+        while first > MAX_RATIO * self.reference_seconds:
             if runs > 1 and self.clock() > end:
-                return Timing(first, self.once, 0.0)
-            first, runs = min(first, self._one(run, 1)), runs + 1
-        pairs = [(self._one(run, self.repeats), self._one(self.reference, self.repeats))
+                return Timing(first, self.reference_seconds, 0.0)
+            first, runs = min(first, self._seconds_per_run(run, 1)), runs + 1
+        pairs = [(self._seconds_per_run(run, self.repeats),
+                  self._seconds_per_run(self.reference, self.repeats))
                  for _ in range(rounds or self.rounds)]
-        # What disturbs only ever adds: leasts are what is left without it, if two halves agree on them.
+        # Disturbances only add time: the minimum is the undisturbed time if both halves of the rounds agree.
         least = min(a for a, _ in pairs), min(b for _, b in pairs)
         if len(pairs) == 1:
-            return Timing(*least, UNKNOWN)
+            return Timing(*least, SINGLE_ROUND_NOISE)
         first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
         return Timing(*least, abs(first_half - second_half) / _ratio(pairs))
 

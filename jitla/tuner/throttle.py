@@ -1,4 +1,4 @@
-"""A process that works for a small part of the time only, whatever it does: loading, compiling, running."""
+"""Throttling of the current process to a share of one processor, whatever it does."""
 
 from __future__ import annotations
 
@@ -8,48 +8,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import process_time, sleep
 
-__all__ = ["slowly", "steady"]
+__all__ = ["limit_share", "unthrottled"]
 
-SLICE = 0.004  # seconds of work after which it sleeps
+SLICE_SECONDS = 0.004  # of processor time between two sleeps
 
 
-class _Pace:
-    """The share of one processor that this process takes, and how much it had worked when it last slept."""
+class _Throttle:
+    """The state of the throttle: the share of one processor, and the processor time at the last sleep."""
 
     share = 1.0
-    since = 0.0
-    steady = 0  # parts that go on now and must not be interrupted
+    worked_at_sleep = 0.0
+    unthrottled = 0  # nesting depth of sections without sleeps
 
 
-def slowly(share: float) -> None:
-    """Work for a part of the time from now on, where no other program is wanted to wait at all."""
-    _Pace.share, _Pace.since = share, process_time()
+def limit_share(share: float) -> None:
+    """Limit this process to a share of one processor from now on, at idle priority."""
+    _Throttle.share, _Throttle.worked_at_sleep = share, process_time()
     if hasattr(os, "SCHED_IDLE"):
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     elif hasattr(os, "nice"):
         os.nice(19)
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGPROF, lambda number, frame: pause())
-        signal.setitimer(signal.ITIMER_PROF, SLICE, SLICE)
+        signal.setitimer(signal.ITIMER_PROF, SLICE_SECONDS, SLICE_SECONDS)
 
 
 def pause() -> None:
-    """Sleep for what was worked since the last time."""
-    if _Pace.share < 1.0 and not _Pace.steady:
-        _Pace.steady += 1  # a signal that comes now finds nothing to do
-        worked = process_time() - _Pace.since
-        sleep(worked * (1.0 / _Pace.share - 1.0))
-        _Pace.since = process_time()
-        _Pace.steady -= 1
+    """Sleep in proportion to the processor time since the last sleep."""
+    if _Throttle.share < 1.0 and not _Throttle.unthrottled:
+        _Throttle.unthrottled += 1  # a nested signal does nothing
+        worked = process_time() - _Throttle.worked_at_sleep
+        sleep(worked * (1.0 / _Throttle.share - 1.0))
+        _Throttle.worked_at_sleep = process_time()
+        _Throttle.unthrottled -= 1
 
 
 @contextmanager
-def steady() -> Iterator[None]:
-    """Sleep before and after what is to be timed, and not within."""
+def unthrottled() -> Iterator[None]:
+    """Sleep before and after the ``with`` block, but not within it, for undisturbed timings."""
     pause()
-    _Pace.steady += 1
+    _Throttle.unthrottled += 1
     try:
         yield
     finally:
-        _Pace.steady -= 1
+        _Throttle.unthrottled -= 1
         pause()

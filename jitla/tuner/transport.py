@@ -1,4 +1,4 @@
-"""Serialisation of a kernel for another process: its hops, its sizes, and the memory it runs on."""
+"""Serialisation of a kernel for another process: its operators, sizes and operand memory."""
 
 from __future__ import annotations
 
@@ -15,26 +15,30 @@ from jitla.classes import dataclass
 from jitla.hops import Hop, const, const_value, leaf, make, topo
 
 __all__ = [
-    "Job", "Memory", "Unsendable", "head_of", "packed", "receive", "receive_job", "send", "send_job",
-    "unpacked",
+    "Job", "OperandMemory", "Unsendable", "pack", "packed_header", "receive", "receive_job", "send",
+    "send_job",
+    "unpack",
 ]
 
-PAGE = 4096
-LARGEST = 2 << 30  # bytes of operands that are copied for another process
-HEAD = 8  # bytes that say how many follow
+PAGE_BYTES = 4096
+MAX_COPIED_BYTES = 2 << 30  # of operands
+LENGTH_BYTES = 8  # of the length of a message
 
 Array = np.ndarray[Any, Any]
 
 
 class Unsendable(Exception):
-    """What a kernel works on cannot be sent to another process."""
+    """A kernel or its operands cannot be sent to another process."""
 
 
 # ---------------------------------------------------------------------- hops
 
 
-class _Writer(pickle.Pickler):
-    """Writes hops as numbers; `rows` says what they are, each after those it is made of."""
+class _HopPickler(pickle.Pickler):
+    """Pickles hops as numbers of `rows`, their definitions in topological order.
+
+    Recursive pickling would overflow the stack on deep DAGs.
+    """
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
@@ -42,7 +46,7 @@ class _Writer(pickle.Pickler):
         self.rows: list[tuple[Any, ...]] = []
 
     def persistent_id(self, thing: Any) -> int | None:
-        """Return the number of a hop; other things are written as they are."""
+        """Return the number of a hop; None to pickle other objects themselves."""
         if not isinstance(thing, Hop):
             return None
         if thing not in self.numbers:
@@ -53,21 +57,21 @@ class _Writer(pickle.Pickler):
         return self.numbers[thing]
 
 
-class _Reader(pickle.Unpickler):
+class _HopUnpickler(pickle.Unpickler):
     def __init__(self, file: io.BytesIO, rows: Sequence[tuple[Any, ...]]) -> None:
         super().__init__(file)
         self.hops: list[Hop] = []
         for name, inputs, attrs, value in rows:
-            given = dict(attrs)
+            attributes = dict(attrs)
             if name == "leaf":
-                self.hops.append(leaf(given["slot"], value, given["form"]))
+                self.hops.append(leaf(attributes["slot"], value, attributes["form"]))
             elif name == "const":
                 self.hops.append(const(value, value.dtype))
             else:
-                self.hops.append(make(name, [self.hops[i] for i in inputs], **given))
+                self.hops.append(make(name, [self.hops[i] for i in inputs], **attributes))
 
     def persistent_load(self, number: int) -> Hop:
-        """Return the hop of a number."""
+        """Return the hop with a number."""
         return self.hops[number]
 
 
@@ -76,10 +80,10 @@ def _row(hop: Hop, numbers: dict[Hop, int]) -> tuple[Any, ...]:
     return hop.op.name, tuple(numbers[i] for i in hop.inputs), hop.attrs, value
 
 
-def packed(thing: Any) -> bytes:
-    """Return `thing`, with all hops in it, as bytes; raise `Unsendable` if it has no such form."""
+def pack(thing: Any) -> bytes:
+    """Serialise `thing` and all hops in it; raise `Unsendable` if it cannot be pickled."""
     file = io.BytesIO()
-    writer = _Writer(file)
+    writer = _HopPickler(file)
     try:
         writer.dump(thing)
         return pickle.dumps((writer.rows, file.getvalue()), protocol=5)
@@ -87,17 +91,17 @@ def packed(thing: Any) -> bytes:
         raise Unsendable(f"it cannot be written down: {error}") from error
 
 
-def unpacked(data: bytes) -> Any:
-    """Return what was packed."""
-    rows, rest = pickle.loads(data)
-    return _Reader(io.BytesIO(rest), rows).load()
+def unpack(data: bytes) -> Any:
+    """Return the object that `pack` serialised."""
+    rows, body = pickle.loads(data)
+    return _HopUnpickler(io.BytesIO(body), rows).load()
 
 
 # ---------------------------------------------------------------------- memory
 
 
-class Place(NamedTuple):
-    """Where an array lies: a part of memory, bytes from its beginning on."""
+class ArrayPlacement(NamedTuple):
+    """The placement of an array: the number of a memory part, the byte offset in it, and the layout."""
 
     part: int
     offset: int
@@ -107,52 +111,53 @@ class Place(NamedTuple):
 
 
 @dataclass(slots=True)
-class Memory:
-    """Operands of a kernel, and a copy of the memory they lie in: once where arrays share it.
+class OperandMemory:
+    """The operands of a kernel with a copy of their memory; overlapping arrays share one part.
 
-    What is in the results, which are the last, is not copied. `lead` says of each part where in a page it
-    begins.
+    What is in the results, which are the last, is not copied. `page_offsets` says of each part where in a
+    page it begins.
     """
 
     places: list[Any]
     parts: list[Array]
-    lead: list[int]
+    page_offsets: list[int]
 
     @classmethod
-    def of(cls, operands: Sequence[Any], outputs: int) -> Memory:
-        """Copy what `operands` are; raise `Unsendable` if that is too much, or if results are read."""
-        given = [_bounds(x) for x in operands if isinstance(x, np.ndarray)]
-        wrong = [x for x in operands if not isinstance(x, (np.ndarray, np.generic, int, float, complex))
+    def copy_of(cls, operands: Sequence[Any], outputs: int) -> OperandMemory:
+        """Copy `operands`; raise `Unsendable` if they are too large, or if results overlap inputs."""
+        bounds = [_bounds(x) for x in operands if isinstance(x, np.ndarray)]
+        unsupported = [x for x in operands if not isinstance(x, (np.ndarray, np.generic, int, float, complex))
                  or isinstance(x, np.ndarray) and x.dtype.hasobject]
-        if wrong:
-            raise Unsendable(f"it works on an object of {type(wrong[0]).__name__}")
+        if unsupported:
+            raise Unsendable(f"it works on an object of {type(unsupported[0]).__name__}")
         results = [_bounds(x) for x in operands[len(operands) - outputs:]]
-        read = given[:len(given) - outputs]
-        if any(a < d and c < b for a, b in results for c, d in read):
+        inputs = bounds[:len(bounds) - outputs]
+        if any(a < d and c < b for a, b in results for c, d in inputs):
             raise Unsendable("it writes where it reads")
-        spans = _merged(given)
-        if sum(b - a for a, b in spans) > LARGEST:
+        spans = _merge_spans(bounds)
+        if sum(b - a for a, b in spans) > MAX_COPIED_BYTES:
             raise Unsendable("it works on too much memory to copy")
-        written = [any(a <= r < b for r, _ in results) for a, b in spans]
+        is_output = [any(a <= r < b for r, _ in results) for a, b in spans]
         parts = [np.zeros(b - a, np.uint8) if w else _copy(a, b - a)
-                 for (a, b), w in zip(spans, written, strict=True)]
-        return cls([_placed(x, spans) for x in operands], parts, [a % PAGE for a, _ in spans])
+                 for (a, b), w in zip(spans, is_output, strict=True)]
+        return cls([_placement_of(x, spans) for x in operands], parts, [a % PAGE_BYTES for a, _ in spans])
 
     def operands(self) -> tuple[Any, ...]:
-        """Return operands like those that were copied, in memory of their own."""
-        made = []
-        for part, lead in zip(self.parts, self.lead, strict=True):
-            room = np.empty(part.size + PAGE, np.uint8)
-            start = (lead - room.ctypes.data) % PAGE
-            made.append(room[start:start + part.size])
-            made[-1][:] = part
+        """Return operands with the same values, layout, overlap and alignment in new memory."""
+        parts = []
+        for part, page_offsets in zip(self.parts, self.page_offsets, strict=True):
+            buffer = np.empty(part.size + PAGE_BYTES, np.uint8)
+            start = (page_offsets - buffer.ctypes.data) % PAGE_BYTES
+            parts.append(buffer[start:start + part.size])
+            parts[-1][:] = part
         return tuple(
-            np.ndarray(p.shape, p.dtype, made[p.part].data, p.offset, p.strides) if isinstance(p, Place)
+            np.ndarray(p.shape, p.dtype, parts[p.part].data, p.offset, p.strides)
+            if isinstance(p, ArrayPlacement)
             else p for p in self.places)
 
 
 def _bounds(x: Array) -> tuple[int, int]:
-    """Return where the memory of an array begins and ends; an empty one has one byte."""
+    """Return the first address of an array and the one past its end; an empty array has one byte."""
     if not x.size:
         return x.ctypes.data, x.ctypes.data + 1
     steps = [s * (n - 1) for s, n in zip(x.strides, x.shape, strict=True)]
@@ -160,74 +165,75 @@ def _bounds(x: Array) -> tuple[int, int]:
     return first, x.ctypes.data + sum(s for s in steps if s > 0) + x.itemsize
 
 
-def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans of memory, those that overlap as one."""
-    found: list[tuple[int, int]] = []
+def _merge_spans(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Merge overlapping spans of memory."""
+    merged: list[tuple[int, int]] = []
     for a, b in sorted(spans):
-        if found and a < found[-1][1]:
-            found[-1] = found[-1][0], max(b, found[-1][1])
+        if merged and a < merged[-1][1]:
+            merged[-1] = merged[-1][0], max(b, merged[-1][1])
         else:
-            found.append((a, b))
-    return found
+            merged.append((a, b))
+    return merged
 
 
 def _copy(start: int, size: int) -> Array:
     return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(start)).copy()
 
 
-def _placed(x: Any, spans: Sequence[tuple[int, int]]) -> Any:
+def _placement_of(x: Any, spans: Sequence[tuple[int, int]]) -> Any:
     if not isinstance(x, np.ndarray):
         return x
-    at = x.ctypes.data
+    address = x.ctypes.data
     part = next(k for k, (a, b) in enumerate(spans) if a <= _bounds(x)[0] < b)
-    return Place(part, at - spans[part][0], x.shape, x.strides if prod(x.shape) else (0,) * x.ndim, x.dtype)
+    strides = x.strides if prod(x.shape) else (0,) * x.ndim
+    return ArrayPlacement(part, address - spans[part][0], x.shape, strides, x.dtype)
 
 
 # ---------------------------------------------------------------------- messages
 
 
 class Job(NamedTuple):
-    """A kernel that other processes run: what it is bound to, what it is run on, by which options."""
+    """A kernel for another process: its serialisable binding, its operands, and the options."""
 
     parcel: Any
-    memory: Memory
+    memory: OperandMemory
     outputs: int
     options: Mapping[str, Any]
 
 
 def send(file: IO[bytes], data: bytes | memoryview) -> None:
     """Write a message."""
-    file.write(len(data).to_bytes(HEAD, "little"))
+    file.write(len(data).to_bytes(LENGTH_BYTES, "little"))
     file.write(data)
     file.flush()
 
 
 def receive(file: IO[bytes]) -> bytes:
-    """Return the next message; raise `EOFError` if there is none, or it breaks off."""
-    return _exactly(file, int.from_bytes(_exactly(file, HEAD), "little"))
+    """Return the next message; raise `EOFError` if it is missing or incomplete."""
+    return _read_exactly(file, int.from_bytes(_read_exactly(file, LENGTH_BYTES), "little"))
 
 
-def _exactly(file: IO[bytes], size: int) -> bytes:
-    found = file.read(size)
-    if len(found) < size:
+def _read_exactly(file: IO[bytes], size: int) -> bytes:
+    data = file.read(size)
+    if len(data) < size:
         raise EOFError
-    return found
+    return data
 
 
-def send_job(file: IO[bytes], head: bytes, memory: Memory) -> None:
-    """Write a job that was packed without its memory, and that: large parts are written as they lie."""
+def send_job(file: IO[bytes], head: bytes, memory: OperandMemory) -> None:
+    """Write a job: its packed header, then the memory parts without another copy."""
     send(file, head)
     for part in memory.parts:
         send(file, part.data)
 
 
 def receive_job(file: IO[bytes]) -> Job:
-    """Return the job that comes next."""
-    job: Job = unpacked(receive(file))
-    job.memory.parts += [np.frombuffer(receive(file), np.uint8) for _ in job.memory.lead]
+    """Read the next job."""
+    job: Job = unpack(receive(file))
+    job.memory.parts += [np.frombuffer(receive(file), np.uint8) for _ in job.memory.page_offsets]
     return job
 
 
-def head_of(job: Job) -> bytes:
-    """Return a job as bytes, but for its memory; raise `Unsendable` if it has no such form."""
-    return packed(job._replace(memory=Memory(job.memory.places, [], job.memory.lead)))
+def packed_header(job: Job) -> bytes:
+    """Return a job without its memory as bytes; raise `Unsendable` if it cannot be pickled."""
+    return pack(job._replace(memory=OperandMemory(job.memory.places, [], job.memory.page_offsets)))

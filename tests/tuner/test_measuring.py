@@ -42,7 +42,7 @@ def test_a_single_turn_tells_a_ratio_and_that_nothing_is_known_of_noise():
     clock = Clock()
     timing = Stopwatch(clock.run(1.0), clock).time(clock.run(0.5), rounds=1)
     assert timing.ratio == pytest.approx(0.5)
-    assert not Record("k", (), "t", {}, timing.seconds, timing.reference, timing.noise, True).counts
+    assert not Record("k", (), "t", {}, timing.seconds, timing.reference, timing.noise, True).is_usable
 
 
 def test_what_is_far_slower_is_run_twice_only():

@@ -13,13 +13,13 @@ from jitla.recompile.schedule_choices import (
     row_space,
 )
 from jitla.tuner.model import (
+    GaussianProcess,
     History,
     Model,
-    Smooth,
     accuracy,
-    built_in,
+    built_in_history,
     features,
-    remembered,
+    history_for,
 )
 from jitla.tuner.records import Record, Records
 from jitla.tuner.trees import Trees
@@ -38,7 +38,7 @@ def root(x):
 
 def test_trees_are_read_as_they_were_written():
     made = Trees(rounds=20).fit(X, COSTS, np.zeros(60, np.int64), np.zeros(60))
-    assert np.allclose(Trees.parse(made.written()).score(X), made.score(X), rtol=1e-2, atol=1e-2)
+    assert np.allclose(Trees.parse(made.to_json()).score(X), made.score(X), rtol=1e-2, atol=1e-2)
     assert made.width == 3
 
 
@@ -53,34 +53,34 @@ def test_what_comes_with_the_library_fits_kernels_as_they_are():
     spaces = [t.choice.space() for t in session.tasks.values()]
     assert len(spaces) == 2
     for space in spaces:
-        assert remembered(Records(), "here", space) is built_in()
+        assert history_for(Records(), "here", space) is built_in_history()
 
 
 def test_own_records_add_to_it_and_others_are_left_out():
     space = Space((Knob("a", tuple(range(1, 17))),), (0,), traits=lambda v: (float(v["a"]), 0.0))
-    assert remembered(Records(), "here", space) is None
+    assert history_for(Records(), "here", space) is None
     known = features(space, space.points, structural=True).tolist()
     made = [Record("k", (9,), "here", {"a": 1}, 1.0 + abs(i - 8), 1.0, facts=tuple(f))
             for i, f in enumerate(known)]
     records = Records("".join(r.line() for r in made))
-    past = remembered(records, "here", space)
+    past = history_for(records, "here", space)
     assert accuracy(past.score(space, space.points), np.array([r.seconds for r in made])) > 0.9
-    assert remembered(records, "there", space) is None
+    assert history_for(records, "there", space) is None
 
 
 def test_a_smooth_model_corrects_what_is_expected():
     expected, speeds = -0.3 * X[:, 1], -np.log(COSTS)
-    own = Smooth().fit(X[:40], speeds[:40], expected[:40])
-    made, unsure = own.told(X[40:], expected[40:])
+    own = GaussianProcess().fit(X[:40], speeds[:40], expected[:40])
+    made, uncertainty = own.predict(X[40:], expected[40:])
     assert accuracy(made, COSTS[40:]) > 0.9 > accuracy(expected[40:], COSTS[40:])
-    assert (own.told(X[:40], expected[:40])[1].mean() < unsure.mean()), "what was measured is surer"
+    assert (own.predict(X[:40], expected[:40])[1].mean() < uncertainty.mean()), "what was measured is surer"
 
 
 def test_beliefs_count_as_measurements_bear_them_out():
     space = Space((Knob("a", tuple(range(1, 17))), Knob("b", tuple(range(1, 9)))), (0, 0),
                   estimate=lambda v: 1.0 + abs(v["a"] - 5), traits=lambda v: (float(v["a"]), float(v["b"])))
     wrong = [1.0 / space.estimate(space.values(p)) for p in space.points]
-    model = Model(space, History.of([(features(space, space.points, structural=True), wrong)]))
+    model = Model(space, History.fit([(features(space, space.points, structural=True), wrong)]))
     assert model.shares.tolist() == [0.5, 0.5]
     points = [(a, b) for a in (0, 3, 7, 12, 15) for b in (0, 4, 7)]
     model.fit(points, [space.estimate(space.values(p)) for p in points])

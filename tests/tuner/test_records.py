@@ -51,5 +51,5 @@ def test_the_nearest_sizes_come_first():
 def test_compaction_keeps_the_best_and_some_others():
     kept = Records()
     kept.add([record(1.0 + i / 100) for i in range(200)])
-    again = Records(kept.compacted())
+    again = Records(kept.compact())
     assert 32 < len(again) <= 64

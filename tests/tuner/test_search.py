@@ -13,19 +13,19 @@ from jitla.tuner.model import (
 )
 from jitla.tuner.search import (
     Settings,
-    annealing,
-    candidates,
-    genetic,
+    annealing_search,
+    genetic_search,
+    propose,
     random_search,
     search,
 )
 from tests.tuner.spaces import bowl, cost
 
 
-@pytest.mark.parametrize("way", ["all", "annealing", "beam"])
-def test_search_comes_near_the_best_with_few_trials(way):
+@pytest.mark.parametrize("strategy", ["all", "annealing", "beam"])
+def test_search_comes_near_the_best_with_few_trials(strategy):
     space = bowl()
-    found = search(space, cost(space), Settings(trials=32, way=way), seed=3)
+    found = search(space, cost(space), Settings(trials=32, strategy=strategy), seed=3)
     assert len(found.points) == len(set(found.points)) <= 32
     assert found.points[0] == space.default
     assert found.best[1] <= 1.3
@@ -72,7 +72,7 @@ def test_warm_points_come_after_the_default_and_the_search_ends_when_told():
     found = search(space, cost(space), Settings(trials=32), warm=[(6, 3, 1)])
     assert found.points[:2] == [(0, 0, 0), (6, 3, 1)]
     left = iter([True, True, False])
-    assert len(search(space, cost(space), going=lambda: next(left)).points) == 2
+    assert len(search(space, cost(space), may_continue=lambda: next(left)).points) == 2
 
 
 def test_a_small_space_is_measured_whole():
@@ -80,7 +80,7 @@ def test_a_small_space_is_measured_whole():
     assert sorted(search(space, lambda p: 1.0).points) == [(0,), (1,)]
 
 
-@pytest.mark.parametrize("method", [random_search, genetic, annealing])
+@pytest.mark.parametrize("method", [random_search, genetic_search, annealing_search])
 def test_baselines_measure_no_point_twice_and_keep_to_the_budget(method):
     space = bowl(6, legal=lambda v: v["units"] <= v["height"])
     found = method(space, cost(space), 20, seed=2)
@@ -98,7 +98,7 @@ def test_history_of_another_space_helps_and_a_misleading_one_is_dropped():
         return space, lambda p: 1.0 + turn * (p[0] - 8) * 0.04 + turn * (p[1] - 8) * 0.02
 
     space, real = kind(1)
-    past = History.of([(features(space, space.points, structural=True), [real(p) for p in space.points])])
+    past = History.fit([(features(space, space.points, structural=True), [real(p) for p in space.points])])
     first = search(space, real, Settings(trials=8, use_default=False), history=past)
     assert accuracy(past.score(space, space.points), np.array([real(p) for p in space.points])) > 0.9
     assert first.best[1] < 0.8
@@ -110,7 +110,7 @@ def test_history_of_another_space_helps_and_a_misleading_one_is_dropped():
 def test_candidates_are_legal_and_unseen():
     space = bowl(6, legal=lambda v: v["units"] <= v["height"])
     seen = {p for p in space.points if p[2]}
-    for way in ("all", "annealing", "beam"):
-        found = [p for _, p in candidates(space, lambda ps: np.array([-float(sum(p)) for p in ps]), 9, seen,
-                                          np.random.default_rng(1), way)]
+    for strategy in ("all", "annealing", "beam"):
+        found = [p for _, p in propose(space, lambda ps: np.array([-float(sum(p)) for p in ps]), 9, seen,
+                                          np.random.default_rng(1), strategy)]
         assert found and all(space.is_legal(p) and p not in seen for p in found)
