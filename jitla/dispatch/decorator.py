@@ -85,14 +85,14 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     return _left(function, shortcut, state, site, kind, args, kwargs)
         elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
             return function(*args, **kwargs)
-        twin = state.twin and tracing.TWINS.of(function)  # its globals may have changed
+        twin = state.twin and tracing.INSTRUMENTED.get(function)  # its globals may have changed
         if twin is None:
             if session is None:
                 return function(*args, **kwargs)
             return session.call_opaque(function, args, kwargs)
         if kind is not None:
             return kind.weigh(site, function, twin, args, kwargs)
-        if session is None or not tracing.TWINS.runs_in(sys._getframe(1)):
+        if session is None or not tracing.INSTRUMENTED.runs_in(sys._getframe(1)):
             site = site or state.first_site()
             if site is None:
                 return function(*args, **kwargs)
@@ -186,7 +186,7 @@ def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 def _suspended(state: State) -> tuple[Any, Any]:
     """Return the site for a call that may be suspended, and the twin; no site: the plain function's call."""
     tracing = state.tracing or state.begin()
-    twin = state.twin and tracing.TWINS.of(state.function)
+    twin = state.twin and tracing.INSTRUMENTED.get(state.function)
     site = state.first_site() if twin else None
     if site is None and tracing is not None and not twin:
         state.refuse()

@@ -251,7 +251,7 @@ class State:
         function: Any = self.function
         if looks := looks_at_frames(function):
             return f"it looks at frames of the stack, by {looks}"
-        made: str = self.tracing.TWINS.reason(function)
+        made: str = self.tracing.INSTRUMENTED.reason(function)
         return made
 
     @property
@@ -279,7 +279,7 @@ class State:
     def _find_twin(self, tracing: Any) -> Any:
         if self._twin is _UNKNOWN:
             plain = type(self.function) is FunctionType
-            self._twin = tracing.TWINS.of(self.function, decorated=True) if plain else None
+            self._twin = tracing.INSTRUMENTED.get(self.function, decorated=True) if plain else None
         return self._twin
 
     def payoff(self, config: Config, kept: bool = False) -> Payoff:

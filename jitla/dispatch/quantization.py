@@ -12,7 +12,7 @@ import numpy as np
 from jitla.config import current, options
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
-from jitla.tracing import TWINS, Replay, Site, run_traced
+from jitla.tracing import INSTRUMENTED, Replay, Site, run_traced
 
 __all__ = ["QuantizedFunction", "Report", "quantized"]
 
@@ -58,7 +58,7 @@ class QuantizedFunction:
         self.scales: list[tuple[float, Any]] = []
         self._seen: dict[Any, Any] = {}
         self._sites: dict[Any, Any] = {}
-        twin = TWINS.of(function, decorated=True) if isinstance(function, FunctionType) else None
+        twin = INSTRUMENTED.get(function, decorated=True) if isinstance(function, FunctionType) else None
         if twin is None:
             raise TraceError("quantize needs a function whose source can be read")
         self._twin: Callable[..., Any] = twin

@@ -1,29 +1,32 @@
-"""Instrumentation of functions of users, and what their source and bytecode say.
+"""Instrumentation: rewrites users' functions so that operations call hooks, and analyses their bytecode.
 
-`source_lookup` finds the source of a function, `scope` analyses its names, `expressions` and `statements`
-rewrite it (`hook_nodes`), and `instrumented` makes a function of that. `bytecode` has liveness of variables.
+`Instrumenter` compiles instrumented functions: `source_lookup` finds the syntax tree of a function, `scope`
+resolves its names and infers which values run no user code, `expressions` and `statements` insert calls of
+hooks (`hook_nodes`), and `instrumented` compiles the tree and binds it to the cells of the original.
+`live_locals` of `bytecode` is a liveness analysis of local variables. The hooks are methods of an object that
+the caller supplies: `jitla.tracing.hooks`, the package above. Below is `jitla.introspection`.
 """
 
-from jitla.instrument.bytecode import PerCode, live_locals
+from jitla.instrument.bytecode import CodeCache, live_locals
 from jitla.instrument.hook_nodes import (
     BARRIER,
-    NUMBERS,
+    SCALAR_TYPES,
 )
 from jitla.instrument.instrumented import (
-    Twins,
-    changed_code,
+    Instrumenter,
+    compile_changed,
     instrument,
-    is_twin,
-    tree_of,
+    is_instrumented,
+    syntax_tree_of,
 )
 from jitla.instrument.scope import (
-    IMMUTABLE,
     MISSING,
+    NON_ARRAY_TYPES,
     NOT_ARRAY,
     loops_in_python,
 )
 
 __all__ = [
-    "BARRIER", "IMMUTABLE", "MISSING", "NOT_ARRAY", "NUMBERS", "PerCode", "Twins", "changed_code",
-    "instrument", "is_twin", "live_locals", "loops_in_python", "tree_of",
+    "BARRIER", "CodeCache", "Instrumenter", "MISSING", "NON_ARRAY_TYPES", "NOT_ARRAY", "SCALAR_TYPES",
+    "compile_changed", "instrument", "is_instrumented", "live_locals", "loops_in_python", "syntax_tree_of",
 ]

@@ -1,4 +1,4 @@
-"""Facts about code objects: live variables, and caches keyed by code."""
+"""Liveness analysis of local variables in bytecode, and a cache keyed by code objects."""
 
 from __future__ import annotations
 
@@ -9,41 +9,41 @@ from collections.abc import Callable, Iterator
 from types import CodeType
 from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["PerCode", "live_locals"]
+__all__ = ["CodeCache", "live_locals"]
 
 
 T = TypeVar("T")
 
 
 
-class PerCode(Generic[T]):
+class CodeCache(Generic[T]):
     """A cache keyed by the identity of a code object.
 
     Code objects compare by value and without their file name, so a dictionary keyed by them would
     confuse two equal functions of two files.
     """
 
-    __slots__ = ("_make", "_facts")
+    __slots__ = ("_compute", "_entries")
 
     def __init__(self, make: Callable[[CodeType], T]) -> None:
-        self._make = make
-        self._facts: dict[int, tuple[weakref.ref[CodeType], T]] = {}
+        self._compute = make
+        self._entries: dict[int, tuple[weakref.ref[CodeType], T]] = {}
 
     def __call__(self, code: CodeType) -> T:
-        """Fact of `code`, computed at the first call."""
-        entry = self._facts.get(id(code))
+        """Return the entry of `code`, which the first call computes."""
+        entry = self._entries.get(id(code))
         if entry is not None and entry[0]() is code:
             return entry[1]
-        return self.put(code, self._make(code))
+        return self.put(code, self._compute(code))
 
     def get(self, code: CodeType) -> T | None:
-        """Fact of `code` if it is known."""
-        entry = self._facts.get(id(code))
+        """Return the entry of `code`; None if it was not computed."""
+        entry = self._entries.get(id(code))
         return entry[1] if entry is not None and entry[0]() is code else None
 
     def put(self, code: CodeType, fact: T) -> T:
-        """Remember `fact` for `code`."""
-        facts, key = self._facts, id(code)
+        """Store `fact` for `code`, and return it."""
+        facts, key = self._entries, id(code)
 
         def forget(ref: weakref.ref[CodeType]) -> None:
             # the identity may already belong to a younger code object
@@ -55,11 +55,11 @@ class PerCode(Generic[T]):
         return fact
 
     def __len__(self) -> int:
-        return len(self._facts)
+        return len(self._entries)
 
 
-KNOWN_VERSIONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
-# Names of what reads the variables of a frame without an instruction that says so.
+SUPPORTED_VERSIONS = frozenset({(3, 11), (3, 12), (3, 13), (3, 14)})
+# Names by which code reads the variables of a frame without an instruction that loads them.
 FRAME_READERS = frozenset({
     "locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe", "f_locals", "f_back",
 })  # fmt: skip
@@ -67,17 +67,17 @@ NEVER_FALL_THROUGH = frozenset({
     "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE", "RETURN_VALUE",
     "RETURN_CONST", "RAISE_VARARGS", "RERAISE", "INTERPRETER_EXIT",
 })  # fmt: skip
-# Instructions that write a variable and cannot raise: no edge leads from them to a handler.
-SILENT = frozenset({"STORE_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_DEREF"})
-# What an instruction does with local variables, in order: r reads, w writes, d deletes.
-ONE = {
+# Instructions that write a variable and cannot raise: they have no edge to an exception handler.
+NON_RAISING_STORES = frozenset({"STORE_FAST", "STORE_FAST_STORE_FAST", "STORE_FAST_LOAD_FAST", "STORE_DEREF"})
+# Effects of instructions on one local variable, or on two in order: r reads, w writes (or deletes).
+SINGLE_EFFECTS = {
     "LOAD_FAST": "r", "LOAD_FAST_CHECK": "r", "LOAD_FAST_BORROW": "r", "LOAD_FAST_AND_CLEAR": "r",
     "STORE_FAST": "w", "STORE_FAST_MAYBE_NULL": "w", "DELETE_FAST": "w",
     "LOAD_CLOSURE": "r", "LOAD_DEREF": "r", "LOAD_CLASSDEREF": "r", "LOAD_FROM_DICT_OR_DEREF": "r",
     "STORE_DEREF": "w", "DELETE_DEREF": "w", "MAKE_CELL": "",
     "COPY_FREE_VARS": "",
 }  # fmt: skip
-TWO = {
+PAIR_EFFECTS = {
     "LOAD_FAST_LOAD_FAST": "rr",
     "LOAD_FAST_BORROW_LOAD_FAST_BORROW": "rr",
     "STORE_FAST_LOAD_FAST": "wr",
@@ -88,149 +88,151 @@ COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 
 
 
-def _action(name: str, opcode: int) -> str | None:
+def _effects_of(name: str, opcode: int) -> str | None:
     if opcode in dis.haslocal or opcode in dis.hasfree:
-        return TWO.get(name) or ONE.get(name)
-    return TWO.get(name) or ONE.get(name, "")
+        return PAIR_EFFECTS.get(name) or SINGLE_EFFECTS.get(name)
+    return PAIR_EFFECTS.get(name) or SINGLE_EFFECTS.get(name, "")
 
 
-# By opcode: what it does with local variables, None if unknown; and how control goes on.
-ACTIONS = [_action(dis.opname[opcode], opcode) for opcode in range(256)]
-PAIRS = frozenset(dis.opmap[name] for name in TWO if name in dis.opmap)
-# Since 3.14 END_ASYNC_FOR says, for tracers, where its loop is: it does not go there.
-JUMPS = {
+# By opcode: its effects on local variables, None if unknown.
+EFFECTS = [_effects_of(dis.opname[opcode], opcode) for opcode in range(256)]
+PAIR_OPCODES = frozenset(dis.opmap[name] for name in PAIR_EFFECTS if name in dis.opmap)
+# Bytes that one unit of the argument jumps. The argument of END_ASYNC_FOR, since 3.14, is for tracers only.
+JUMP_SCALES = {
     opcode: -2 if "JUMP_BACKWARD" in dis.opname[opcode] else 2
     for opcode in (*dis.hasjrel, *dis.hasjabs) if dis.opname[opcode] != "END_ASYNC_FOR"
 }
-STOPS = frozenset(dis.opmap[name] for name in NEVER_FALL_THROUGH if name in dis.opmap)
-SILENT_CODES = frozenset(dis.opmap[name] for name in SILENT if name in dis.opmap)
+TERMINATORS = frozenset(dis.opmap[name] for name in NEVER_FALL_THROUGH if name in dis.opmap)
+NON_RAISING_OPCODES = frozenset(dis.opmap[name] for name in NON_RAISING_STORES if name in dis.opmap)
 CACHE, EXTENDED_ARG = dis.opmap["CACHE"], dis.opmap["EXTENDED_ARG"]
 
 
-class Flow(NamedTuple):
-    """The instructions of a code object as a graph; everything is indexed by instruction.
+class ControlFlowGraph(NamedTuple):
+    """Control-flow graph of a code object, indexed by instruction.
 
-    Instruction `size` stands for none: nothing is live there.
+    The index `size` stands for no successor: nothing is live there.
     """
 
     names: tuple[str, ...]  # variables, one bit each
-    always: int  # variables that other code can read: cells
-    at: list[int]  # unit of bytecode to instruction: a suspended frame may point into its caches
-    falls: list[int]  # the instruction behind, if it can run next
-    jumps: list[int]  # what else can run next
-    handlers: list[int]  # what can run next if the instruction raises
+    always_live: int  # variables that other code can read: cells
+    instruction_at: list[int]  # unit of bytecode to instruction: a suspended frame may point into its caches
+    fallthroughs: list[int]  # the following instruction, if control can reach it
+    jumps: list[int]  # the target of a jump
+    handlers: list[int]  # the handler of an exception that the instruction raises
     uses: list[int]  # variables read before they are written
-    kills: list[int]
+    kills: list[int]  # variables written
 
 
-class Facts(NamedTuple):
-    """What is known about one code object."""
+class Liveness(NamedTuple):
+    """Live variables of one code object after each of its instructions."""
 
-    flow: Flow
-    live: list[int]  # variables live after each instruction
-    spelled: dict[int, frozenset[str]]  # names live after the instruction at an offset
+    graph: ControlFlowGraph
+    live: list[int]  # variables live after each instruction, one bit each
+    names_after: dict[int, frozenset[str]]  # memo: names live after the instruction at an offset
 
 
 def live_locals(code: CodeType, lasti: int) -> frozenset[str] | None:
-    """Name the local variables that may be read after the instruction at `lasti` completes.
+    """Return the local variables that are live after the instruction at offset `lasti`.
 
-    None says that every variable has to be taken as live. Cells and free variables always are,
-    unless only list, set and dict comprehensions read them.
+    None: the code cannot be analysed, so that every variable has to be taken as live. Cells and free
+    variables are always live, unless only list, set and dict comprehensions read them.
     """
-    facts = _facts(code)
+    facts = _liveness(code)
     if facts is None:
         return None
-    found = facts.spelled.get(lasti)
-    if found is None and 0 <= lasti < 2 * len(facts.flow.at) and not lasti & 1:
-        names, bits = facts.flow.names, facts.live[facts.flow.at[lasti >> 1]] | facts.flow.always
-        found = frozenset(name for i, name in enumerate(names) if bits >> i & 1)
-        facts.spelled[lasti] = found
-    return found
+    names_live = facts.names_after.get(lasti)
+    if names_live is None and 0 <= lasti < 2 * len(facts.graph.instruction_at) and not lasti & 1:
+        graph = facts.graph
+        names, bits = graph.names, facts.live[graph.instruction_at[lasti >> 1]] | graph.always_live
+        names_live = frozenset(name for i, name in enumerate(names) if bits >> i & 1)
+        facts.names_after[lasti] = names_live
+    return names_live
 
 
-def _analyse(code: CodeType) -> Facts | None:
-    if sys.version_info[:2] not in KNOWN_VERSIONS or not code.co_flags & 0x1:  # CO_OPTIMIZED
+def _analyse(code: CodeType) -> Liveness | None:
+    if sys.version_info[:2] not in SUPPORTED_VERSIONS or not code.co_flags & 0x1:  # CO_OPTIMIZED
         return None
     if not FRAME_READERS.isdisjoint(code.co_names):
         return None
-    flow = _flow(code)
-    return None if flow is None else Facts(flow, _live(flow), {})
+    graph = _build_graph(code)
+    return None if graph is None else Liveness(graph, _solve_liveness(graph), {})
 
 
-_facts: PerCode[Facts | None] = PerCode(_analyse)
+_liveness: CodeCache[Liveness | None] = CodeCache(_analyse)
 
 
-# -- the graph ---------------------------------------------------------------------------------
+# -- control-flow graph ------------------------------------------------------------------------
 
 
-def _decoded(raw: bytes) -> tuple[list[int], list[int], list[int]]:
-    """Return opcodes, arguments, and for every unit of bytecode the instruction it belongs to."""
+def _decode(raw: bytes) -> tuple[list[int], list[int], list[int]]:
+    """Decode bytecode: return opcodes, arguments, and the instruction of every unit of two bytes."""
     opcodes: list[int] = []
     arguments: list[int] = []
-    at: list[int] = []
+    instruction_at: list[int] = []
     extended = 0
     for opcode, argument in zip(raw[::2], raw[1::2], strict=True):
         if opcode != CACHE:
             opcodes.append(opcode)
             arguments.append(extended | argument)
             extended = (extended | argument) << 8 if opcode == EXTENDED_ARG else 0
-        at.append(len(opcodes) - 1)
-    return opcodes, arguments, at
+        instruction_at.append(len(opcodes) - 1)
+    return opcodes, arguments, instruction_at
 
 
-def _flow(code: CodeType) -> Flow | None:
-    opcodes, arguments, at = _decoded(code.co_code)
+def _build_graph(code: CodeType) -> ControlFlowGraph | None:
+    opcodes, arguments, instruction_at = _decode(code.co_code)
     names = tuple(dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)))
     # in the order of the frame's slots
     size = len(opcodes)
     uses, kills, jumps = [0] * size, [0] * size, [size] * size
-    falls = [size if opcode in STOPS else i for i, opcode in enumerate(opcodes, 1)]
+    fallthroughs = [size if opcode in TERMINATORS else i for i, opcode in enumerate(opcodes, 1)]
     for i, opcode in enumerate(opcodes):
-        actions = ACTIONS[opcode]
-        if actions is None:
+        effects = EFFECTS[opcode]
+        if effects is None:
             return None
-        if actions:
-            uses[i], kills[i] = _touches(actions, arguments[i], opcode in PAIRS)
-        if opcode in JUMPS:
-            jumps[i] = arguments[i] * JUMPS[opcode]
-    for i, target in _targets(opcodes, jumps, at):
+        if effects:
+            uses[i], kills[i] = _uses_and_kills(effects, arguments[i], opcode in PAIR_OPCODES)
+        if opcode in JUMP_SCALES:
+            jumps[i] = arguments[i] * JUMP_SCALES[opcode]
+    for i, target in _jump_targets(opcodes, jumps, instruction_at):
         jumps[i] = target
     bit = {name: 1 << i for i, name in enumerate(names)}
-    handlers = _handlers(code, opcodes, at)
-    return Flow(names, _always(code, bit), at, falls, jumps, handlers, uses, kills)
+    handlers = _exception_edges(code, opcodes, instruction_at)
+    return ControlFlowGraph(
+        names, _always_live(code, bit), instruction_at, fallthroughs, jumps, handlers, uses, kills)
 
 
-def _targets(
-    opcodes: list[int], steps: list[int], at: list[int]
+def _jump_targets(
+    opcodes: list[int], steps: list[int], instruction_at: list[int]
 ) -> Iterator[tuple[int, int]]:
-    # a jump counts from behind its caches
-    if JUMPS.keys().isdisjoint(opcodes):
+    # a jump is relative to the end of its inline caches
+    if JUMP_SCALES.keys().isdisjoint(opcodes):
         return
-    ends = dict(zip(at, range(1, len(at) + 1), strict=True))
+    ends = dict(zip(instruction_at, range(1, len(instruction_at) + 1), strict=True))
     for i, opcode in enumerate(opcodes):
-        if opcode in JUMPS:
-            yield i, at[ends[i] + steps[i] // 2]
+        if opcode in JUMP_SCALES:
+            yield i, instruction_at[ends[i] + steps[i] // 2]
 
 
-def _touches(actions: str, argument: int, pair: bool) -> tuple[int, int]:
-    # bits read before they are written, and bits written
+def _uses_and_kills(effects: str, argument: int, pair: bool) -> tuple[int, int]:
+    # return the variables read before they are written, and those written, as bits
     uses = kills = 0
     slots = (argument >> 4, argument & 15) if pair else (argument,)
-    for action, slot in zip(actions, slots, strict=True):
-        if action == "w":
+    for effect, slot in zip(effects, slots, strict=True):
+        if effect == "w":
             kills |= 1 << slot
         else:
             uses |= 1 << slot & ~kills
     return uses, kills
 
 
-def _always(code: CodeType, bit: dict[str, int]) -> int:
-    shared = {*code.co_freevars, *(n for n in code.co_cellvars if _escapes(code, n))}
-    return sum(bit[name] for name in shared)
+def _always_live(code: CodeType, bit: dict[str, int]) -> int:
+    exposed = {*code.co_freevars, *(n for n in code.co_cellvars if _escapes(code, n))}
+    return sum(bit[name] for name in exposed)
 
 
 def _escapes(code: CodeType, name: str) -> bool:
-    # a comprehension reads its cells at once; any other code may do so later
+    # a comprehension reads its cells immediately; any other code may run later
     for inner in code.co_consts:
         if isinstance(inner, CodeType) and name in inner.co_freevars:
             if inner.co_name not in COMPREHENSIONS or _escapes(inner, name):
@@ -238,12 +240,12 @@ def _escapes(code: CodeType, name: str) -> bool:
     return False
 
 
-def _handlers(code: CodeType, opcodes: list[int], at: list[int]) -> list[int]:
+def _exception_edges(code: CodeType, opcodes: list[int], instruction_at: list[int]) -> list[int]:
     handlers = [len(opcodes)] * len(opcodes)
     for start, end, target in _exception_table(code.co_exceptiontable):
-        for i in range(at[start >> 1], at[(end >> 1) - 1] + 1):
-            if opcodes[i] not in SILENT_CODES:
-                handlers[i] = at[target >> 1]
+        for i in range(instruction_at[start >> 1], instruction_at[(end >> 1) - 1] + 1):
+            if opcodes[i] not in NON_RAISING_OPCODES:
+                handlers[i] = instruction_at[target >> 1]
     return handlers
 
 
@@ -261,24 +263,25 @@ def _exception_table(table: bytes) -> Iterator[tuple[int, int, int]]:
         yield start * 2, (start + length) * 2, target * 2
 
 
-# -- what the graph says -------------------------------------------------------------------------
+# -- data-flow analysis ------------------------------------------------------------------------
 
 
-def _live(flow: Flow) -> list[int]:
-    size = len(flow.uses)
+def _solve_liveness(graph: ControlFlowGraph) -> list[int]:
+    """Solve the backward data-flow equations of liveness by iterating to the fixed point."""
+    size = len(graph.uses)
     live_in, live_out = [0] * (size + 1), [0] * size
     steps = list(zip(
-        range(size), flow.falls, flow.jumps, flow.handlers, flow.uses, [~k for k in flow.kills],
+        range(size), graph.fallthroughs, graph.jumps, graph.handlers, graph.uses, [~k for k in graph.kills],
         strict=True,
-    ))[::-1]  # most values come from below
+    ))[::-1]  # backwards, so that few passes are needed
     changed = True
     while changed:
         changed = False
-        for i, fall, jump, handler, use, spared in steps:
+        for i, fall, jump, handler, use, preserved in steps:
             raised = live_in[handler]
             out = live_in[fall] | live_in[jump] | raised
             # an instruction that raises has written nothing
-            entering = out & spared | use | raised
+            entering = out & preserved | use | raised
             if entering != live_in[i]:
                 live_in[i] = entering
                 changed = True

@@ -1,4 +1,4 @@
-"""The pieces inserted into a twin: calls of hooks, and targets that store through a hook."""
+"""Syntax-tree nodes of instrumented functions: calls of hooks, and targets that store through a hook."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-__all__ = ["BARRIER", "CONSTANTS", "HOOKS", "NUMBERS", "PROXY", "AttributeTarget", "ItemTarget"]
+__all__ = ["BARRIER", "CONSTANTS", "HOOKS", "SCALAR_TYPES", "PROXY", "AttributeTarget", "ItemTarget"]
 
-N = TypeVar("N", bound=ast.AST)
-# Something foreign to call: a call of it flushes whatever a foreign call flushes, and does nothing.
+AnyNode = TypeVar("AnyNode", bound=ast.AST)
+# A foreign callable without effect: calling it flushes pending operations as every foreign call does.
 BARRIER = functools.partial(int)
 
-# Of these an in-place operation makes another object; operators run no code but Python's and NumPy's.
-NUMBERS = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
-_NAMES = {BARRIER: "barrier", NUMBERS: "numbers"}
+# Immutable types: an in-place operation makes a new object, and operators run only code of Python and NumPy.
+SCALAR_TYPES = frozenset({int, float, bool, complex, str, *(np.dtype(c).type for c in "?bhilBHILfdFD")})
+_CONSTANT_NAMES = {BARRIER: "barrier", SCALAR_TYPES: "numbers"}
 
 
 class ItemTarget:
-    """What `obj[key]` becomes where it is one target among several: stores through the hook."""
+    """Replacement of `obj[key]` as one of several assignment targets: stores through the hook."""
 
     __slots__ = ("_hook", "_obj", "_key")
 
@@ -37,7 +37,7 @@ class ItemTarget:
 
 
 class AttributeTarget(ItemTarget):
-    """What `obj.name` becomes where it is one target among several."""
+    """Replacement of `obj.name` as one of several assignment targets."""
 
     __slots__ = ()
 
@@ -47,8 +47,8 @@ class AttributeTarget(ItemTarget):
     value = property(None, _store)
 
 
-# Objects a twin needs without a name the user could shadow: the compiler sees the string, the code
-# object gets the value. They are hashable, so that code objects stay hashable.
+# Objects that instrumented code uses without a name that the user could shadow: the compiler sees the string,
+# and the code object gets the value. They are hashable, so that code objects stay hashable.
 CONSTANTS: dict[str, Any] = {
     f"\0jitla {value.__name__}": value
     for value in (
@@ -57,11 +57,11 @@ CONSTANTS: dict[str, Any] = {
         operator.ifloordiv, operator.imod, operator.ipow, operator.ilshift, operator.irshift,
         operator.iand, operator.ior, operator.ixor,
     )
-} | {"\0jitla barrier": BARRIER, "\0jitla numbers": NUMBERS}  # fmt: skip
-# The object whose methods are the hooks, known to who makes the twins. It is no variable: the frame of a twin
-# has the variables of the user's function.
+} | {"\0jitla barrier": BARRIER, "\0jitla numbers": SCALAR_TYPES}  # fmt: skip
+# Placeholder of the object whose methods are the hooks, replaced when the tree is compiled. It is a constant,
+# not a variable: the frame of an instrumented function has exactly the variables of the user's function.
 HOOKS = "\0jitla hooks"
-# The class of proxies, whose operators run no code of users; known to who makes the twins.
+# Placeholder of the class of proxies, whose operators run no user code.
 PROXY = "\0jitla proxy"
 
 INPLACE = {
@@ -74,70 +74,70 @@ INPLACE = {
 
 
 def constant(value: Any) -> ast.expr:
-    """Node that becomes one of the objects of `CONSTANTS`, the class of proxies, or the hooks."""
+    """Return the node of one of the objects of `CONSTANTS`, of the class of proxies, or of the hooks."""
     if value is PROXY or value is HOOKS:
         return ast.Constant(value)
-    return ast.Constant(f"\0jitla {_NAMES.get(value) or value.__name__}")
+    return ast.Constant(f"\0jitla {_CONSTANT_NAMES.get(value) or value.__name__}")
 
 
 def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
-    """Call of the hook `name`, with the source position of `at`."""
-    # all on the first line: the call of a method gets the line where its name ends
-    owner = first_line(constant(HOOKS), at)
-    function = first_line(ast.Attribute(owner, name, ast.Load()), at)
-    return placed(ast.Call(function, args, []), at)
+    """Return a call of the hook `name`, with the source position of `at`."""
+    # all on the first line: CPython gives the call of a method the line where its name ends
+    owner = place_at_start(constant(HOOKS), at)
+    function = place_at_start(ast.Attribute(owner, name, ast.Load()), at)
+    return place(ast.Call(function, args, []), at)
 
 
-def identity(node: ast.Compare) -> ast.expr:
+def rewrite_identity(node: ast.Compare) -> ast.expr:
     """Rewrite ``a is b`` where both may be arrays: an array and its proxy are one object."""
     match node:
         case ast.Compare(left=ast.Constant()) | ast.Compare(comparators=[ast.Constant()]):
             return node
         case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
-            return hook("same", [left, right], node)
+            return hook("is_same", [left, right], node)
         case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[right]):
-            return placed(ast.UnaryOp(ast.Not(), hook("same", [left, right], node)), node)
+            return place(ast.UnaryOp(ast.Not(), hook("is_same", [left, right], node)), node)
     return node
 
 
 def hook_statement(name: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
-    """Statement that calls the hook `name`."""
-    return placed(ast.Expr(hook(name, args, at)), at)
+    """Return a statement that calls the hook `name`."""
+    return place(ast.Expr(hook(name, args, at)), at)
 
 
 def barrier(at: ast.AST) -> ast.stmt:
-    """Statement that flushes as a call of something foreign does."""
+    """Return a statement that flushes pending operations as a foreign call does."""
     call = ast.Call(hook("call", [constant(BARRIER)], at), [], [])
-    return placed(ast.Expr(placed(call, at)), at)
+    return place(ast.Expr(place(call, at)), at)
 
 
-def key_of(index: ast.expr) -> ast.expr:
-    """Expression of the key of a subscript: slices are built by a call of `slice`."""
+def key_expression(index: ast.expr) -> ast.expr:
+    """Return the expression of a subscript's key: slices are built by a call of `slice`."""
     match index:
         case ast.Slice(lower=lower, upper=upper, step=step):
             parts = [part or ast.Constant(None) for part in (lower, upper, step)]
-            return placed(ast.Call(constant(slice), parts, []), index)
+            return place(ast.Call(constant(slice), parts, []), index)
         case ast.Tuple(elts=elts):
-            return placed(ast.Tuple([key_of(elt) for elt in elts], ast.Load()), index)
+            return place(ast.Tuple([key_expression(elt) for elt in elts], ast.Load()), index)
     return index
 
 
-def stores_item(obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
-    """Target that stores into `obj[key]` through the hook."""
+def item_target(obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
+    """Return a target that stores into `obj[key]` through the hook."""
     return _target(ItemTarget, obj, key, at)
 
 
-def stores_attribute(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
-    """Target that stores into `obj.name` through the hook."""
+def attribute_target(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
+    """Return a target that stores into `obj.name` through the hook."""
     return _target(AttributeTarget, obj, ast.Constant(name), at)
 
 
 def _target(kind: type, obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
-    made = ast.Call(constant(kind), [constant(HOOKS), obj, key], [])
-    return placed(ast.Attribute(placed(made, at), "value", ast.Store()), at)
+    call = ast.Call(constant(kind), [constant(HOOKS), obj, key], [])
+    return place(ast.Attribute(place(call, at), "value", ast.Store()), at)
 
 
-def first_line(node: N, at: ast.AST) -> N:
+def place_at_start(node: AnyNode, at: ast.AST) -> AnyNode:
     """Give `node` a position at the beginning of `at`."""
     node.lineno = node.end_lineno = at.lineno  # type: ignore[attr-defined]
     node.col_offset = at.col_offset  # type: ignore[attr-defined]
@@ -145,13 +145,13 @@ def first_line(node: N, at: ast.AST) -> N:
     return node
 
 
-def at_line(node: ast.AST) -> ast.AST:
-    """Position on the first line of `node`, without its body."""
-    return first_line(ast.Pass(), node)
+def first_line_of(node: ast.AST) -> ast.AST:
+    """Return a node with the position of the first line of `node`, without its body."""
+    return place_at_start(ast.Pass(), node)
 
 
-def name_line(node: ast.Attribute) -> ast.AST:
-    """Position of the name of an attribute: CPython gives stores to it that line."""
+def name_position(node: ast.Attribute) -> ast.AST:
+    """Return a node with the position of an attribute's name: CPython gives stores to it that line."""
     at = ast.Pass()
     at.lineno = at.end_lineno = node.end_lineno or node.lineno
     same = at.lineno == node.lineno
@@ -160,12 +160,12 @@ def name_line(node: ast.Attribute) -> ast.AST:
     return at
 
 
-def placed(node: N, at: ast.AST) -> N:
-    """Give `node` the position of `at`, and to those of its operands that have none."""
+def place(node: AnyNode, at: ast.AST) -> AnyNode:
+    """Give `node`, and those of its operands that have none, the position of `at`."""
     operands: list[ast.expr] = []
     match node:
-        case ast.Call(func=called, args=given):
-            operands = [called, *given]
+        case ast.Call(func=function, args=args):
+            operands = [function, *args]
         case ast.Tuple(elts=operands) | ast.Compare(comparators=operands):
             pass
     for each in operands:

@@ -8,7 +8,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from jitla.classes import dataclass
-from jitla.instrument import tree_of
+from jitla.instrument import syntax_tree_of
 from jitla.introspection.callables import (
     is_decorated,
     is_installed,
@@ -165,7 +165,7 @@ def _helper(function: Any, caller: FunctionType) -> Helper:
     if type(function) is not FunctionType or not is_users(function, caller):
         raise Refused("")
     code = function.__code__
-    source = None if code.co_flags & _GENERATORS or function.__closure__ else tree_of(function)
+    source = None if code.co_flags & _GENERATORS or function.__closure__ else syntax_tree_of(function)
     if source is None or not isinstance(source.node, ast.FunctionDef):
         raise Refused("its text is not known, or it has variables of another function")
     args = source.node.args

@@ -16,7 +16,7 @@ from time import perf_counter
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from jitla.instrument import changed_code, tree_of
+from jitla.instrument import compile_changed, syntax_tree_of
 from jitla.introspection.frames import hide_module
 from jitla.loopjit.arithmetic import callable_in_nests
 from jitla.loopjit.callees import Callee, Helpers, called, defined, handed
@@ -241,7 +241,7 @@ class Loops:
         code = function.__code__
         if code.co_flags & _GENERATORS:
             return None
-        source = tree_of(function)
+        source = syntax_tree_of(function)
         if source is None:
             return None
         helpers = Helpers(function)
@@ -261,7 +261,7 @@ class Loops:
         for number, (call, callee) in enumerate(callees):
             handed(call, key := f"\0loops callee {number}")
             objects[key] = callee
-        changed = changed_code(source, code, objects)
+        changed = compile_changed(source, code, objects)
         if changed is None:
             return None
         others = {id(each.looping): each.looping.entries for _, each in callees}

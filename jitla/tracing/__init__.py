@@ -25,7 +25,7 @@ from jitla.tracing.guards import (
 from jitla.tracing.hoisting import Keeper
 from jitla.tracing.hooks import (
     HOOKS,
-    TWINS,
+    INSTRUMENTED,
 )
 from jitla.tracing.profile import Kind, Rising
 from jitla.tracing.session import (
@@ -44,6 +44,6 @@ from jitla.tracing.uncounted import UNCOUNTED
 __all__ = [
     "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LAYOUT_CACHE", "LOCAL",
     "NEW", "Patience", "Recompilation", "Replay", "Request", "Rising", "Site", "Sparsified", "Standby",
-    "TWINS", "UNCOUNTED", "abandon", "call_here", "calm", "install_native_methods", "run_generator",
+    "INSTRUMENTED", "UNCOUNTED", "abandon", "call_here", "calm", "install_native_methods", "run_generator",
     "run_loops", "run_traced", "skipping_pays", "user_traceback",
 ]

@@ -1,4 +1,8 @@
-"""What instrumented code calls instead of functions: instrumented ones, and wrappers of foreign ones."""
+"""Replacements of callees in instrumented code: instrumented functions, and wrappers of foreign callables.
+
+`InstrumentedTable` finds the instrumented version of a user's function. The subclasses of `Callee` wrap all
+other callables: they end the open block or replace proxies by arrays as far as the callable requires it.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +25,13 @@ from weakref import ref
 import numpy as np
 
 from jitla.instrument import (
-    IMMUTABLE,
     MISSING,
+    NON_ARRAY_TYPES,
     NOT_ARRAY,
-    NUMBERS,
-    PerCode,
-    Twins,
-    is_twin,
+    SCALAR_TYPES,
+    CodeCache,
+    Instrumenter,
+    is_instrumented,
     loops_in_python,
 )
 from jitla.introspection.callables import (
@@ -56,24 +60,25 @@ from jitla.tracing.session import Session
 from jitla.tracing.sparse.products import record_sparse_call
 from jitla.tracing.sparse.sparsify import apply_in_session
 from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.user_types import CONTAINERS, TAME, is_wild
+from jitla.tracing.user_types import CONTAINER_TYPES, SAFE_TYPES, may_run_user_code
 
 SAFE_ITERABLES = frozenset({
     range, list, tuple, dict, set, frozenset, str, bytes, type({}.keys()), type({}.values()),
     type({}.items()), LazyArray, np.ndarray,
 })
-_HELD: tuple[Any, ...] = (
+_BUILTIN_ITERABLES: tuple[Any, ...] = (
     [], (), {}, {}.values(), {}.items(), set(), "", "\xe9", b"", range(1), range(1 << 70))
-_TAME = SAFE_ITERABLES | NUMBERS | {LazyScalar, type(None), *(type(iter(held)) for held in _HELD)}
+_SAFE_ITERABLE_TYPES = SAFE_ITERABLES | SCALAR_TYPES | {
+    LazyScalar, type(None), *(type(iter(each)) for each in _BUILTIN_ITERABLES)}
 
-# Builtins that ask for a length or for steps: a scalar has neither, and the error names its type.
-_SEQUENTIAL = frozenset({iter, len, next, reversed})
+# Builtins that require a length or an iterator: a scalar has neither, and the error names its type.
+_SEQUENCE_BUILTINS = frozenset({iter, len, next, reversed})
 
-_PROXIES = LAZY | {int, float}
+_UFUNC_OPERANDS = LAZY | {int, float}
 
 
 class Callee:
-    """What stands for `function` while `session` is open."""
+    """Replacement of the callable `function` while `session` is active."""
 
     __slots__ = ("function", "session")
 
@@ -82,8 +87,8 @@ class Callee:
         self.session = session
 
 
-class Foreign(Callee):
-    """A callable jitla does not see into: pending reads are done first, proxies stay inside."""
+class ForeignCall(Callee):
+    """Call of untraced code: pending operations are computed before it, and no proxy escapes."""
 
     __slots__ = ()
 
@@ -94,8 +99,8 @@ class Foreign(Callee):
         return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
 
 
-class Numba(Callee):
-    """A function that the user has compiled with Numba: traced through, or called with finished arrays."""
+class NumbaCall(Callee):
+    """Call of a function compiled with Numba: recorded if it is element-wise, else a foreign call."""
 
     __slots__ = ()
 
@@ -104,31 +109,31 @@ class Numba(Callee):
         return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
 
 
-class Adder(Callee):
-    """``np.add.at``, which a loop of ours may do."""
+class AddAtCall(Callee):
+    """Call of ``np.add.at``, recorded if a kernel can do it."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if len(args) == 3 and not kwargs and add_at(self.session, *args):
             return None
-        return Foreign(self.function, self.session)(*args, **kwargs)
+        return ForeignCall(self.function, self.session)(*args, **kwargs)
 
 
-class Guarded(Callee):
-    """A NumPy callable: it may write only where `out` says so."""
+class NumpyCall(Callee):
+    """Call of a NumPy function that writes no array but `out`."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session, out = self.session, kwargs.get("out")
-        if type(out) is LazyArray and len(kwargs) == 1 and _PROXIES.issuperset(map(type, args)) \
+        if type(out) is LazyArray and len(kwargs) == 1 and _UFUNC_OPERANDS.issuperset(map(type, args)) \
                 and type(self.function) is np.ufunc and len(args) == self.function.nin:
-            # as NumPy would, which looks for others to ask
+            # directly, without NumPy's search for overrides
             return out.__array_ufunc__(self.function, "__call__", *args, out=(out,))
-        # With out=... it answers with arrays where scalars are usual, which proxies are not told.
-        if out is ... or any(map(is_wild, args)):
-            return Foreign(self.function, session)(*args, **kwargs)
+        # With out=... NumPy returns arrays instead of scalars, an option that proxies do not receive.
+        if out is ... or any(map(may_run_user_code, args)):
+            return ForeignCall(self.function, session)(*args, **kwargs)
         for array in written_arrays(self.function, args, kwargs):
             if type(array) not in LAZY:
                 session.before_write(array)
@@ -136,15 +141,15 @@ class Guarded(Callee):
         return session.result(result, args, args) if type(result) is np.ndarray else result
 
 
-class Creator(Callee):
-    """A NumPy function that makes a new array: the result is memory of this call."""
+class CreationCall(Callee):
+    """Call of a NumPy function that creates an array, which is memory of this call."""
 
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         session = self.session
-        if any(map(is_wild, args)):
-            return Foreign(self.function, session)(*args, **kwargs)
+        if any(map(may_run_user_code, args)):
+            return ForeignCall(self.function, session)(*args, **kwargs)
         if session.site.unroll_limit and self.function is np.zeros:
             made = zeros(session, *args, **kwargs)
             if made is not NotImplemented:
@@ -155,18 +160,18 @@ class Creator(Callee):
             call_at(place_of(_getframe(1)), self.function, plain, options), args, plain)
 
 
-# Methods of containers that compare what is in them.
-_COMPARING = frozenset({"sort", "index", "count", "remove"})
-_CALM = TAME | {np.ndarray}
+# Methods of containers that compare elements.
+_COMPARING_METHODS = frozenset({"sort", "index", "count", "remove"})
+_SAFE_ARGUMENT_TYPES = SAFE_TYPES | {np.ndarray}
 
 
-def _may_run(value: Any) -> bool:
-    """Say whether a container that is given `value` may run code of users: to hash, compare or order."""
-    return is_wild(value) or type(value) is FunctionType
+def _may_run_code(value: Any) -> bool:
+    """Return whether hashing, comparing or calling `value` in a container's method may run user code."""
+    return may_run_user_code(value) or type(value) is FunctionType
 
 
-class Contained(Callee):
-    """A method of a container or string: it keeps values, so it is given no proxies."""
+class ContainerCall(Callee):
+    """Call of a method of a container or string, which may retain its arguments: proxies are replaced."""
 
     __slots__ = ()
 
@@ -174,22 +179,22 @@ class Contained(Callee):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function = self.function
         if self._runs(function, args, kwargs):
-            return Foreign(function, self.session)(*args, **kwargs)
+            return ForeignCall(function, self.session)(*args, **kwargs)
         plain = self.session.plain
         if not kwargs:
             return function(*plain(args))
         return function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
 
     def _runs(self, function: Any, args: Any, kwargs: Any) -> bool:
-        if not _CALM.issuperset(map(type, args)) and any(map(_may_run, args)):
+        if not _SAFE_ARGUMENT_TYPES.issuperset(map(type, args)) and any(map(_may_run_code, args)):
             return True
-        if kwargs and any(map(_may_run, kwargs.values())):
+        if kwargs and any(map(_may_run_code, kwargs.values())):
             return True
-        return function.__name__ in _COMPARING and is_wild(function.__self__)
+        return function.__name__ in _COMPARING_METHODS and may_run_user_code(function.__self__)
 
 
-class Managed:
-    """A context manager that runs code jitla does not see, on entry and on exit."""
+class ManagedContext:
+    """Context manager whose entry and exit are foreign calls."""
 
     __slots__ = ("manager", "session")
 
@@ -220,118 +225,117 @@ class Managed:
             session.update_error_state()
 
 
-class Consumer(Callee):
-    """A builtin that asks its arguments to convert, compare or step: those of users may run any code."""
+class BuiltinCall(Callee):
+    """Call of a builtin that converts, compares or iterates its arguments, which may run user code."""
 
     __slots__ = ()
 
     @bridge
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if all(map(_is_known, args)) and all(map(_is_known, kwargs.values())):
-            if args and type(args[0]) is LazyScalar and self.function in _SEQUENTIAL:
-                args = self.session.plain(args)  # an error, in the right words
+        if all(map(_is_safe_argument, args)) and all(map(_is_safe_argument, kwargs.values())):
+            if args and type(args[0]) is LazyScalar and self.function in _SEQUENCE_BUILTINS:
+                args = self.session.plain(args)  # an error, with NumPy's message
             return self.function(*args, **kwargs)
-        return Foreign(self.function, self.session)(*args, **kwargs)
+        return ForeignCall(self.function, self.session)(*args, **kwargs)
 
 
-def _is_known(value: Any) -> bool:
-    """Say whether a builtin that is given `value` runs no code of users that jitla does not see."""
+def _is_safe_argument(value: Any) -> bool:
+    """Return whether a builtin with the argument `value` runs no user code that is not instrumented."""
     kind = type(value)
     if kind is FunctionType:
-        return is_twin(value.__code__)
+        return is_instrumented(value.__code__)
     if kind is MethodType:
-        return type(value.__func__) is FunctionType and is_twin(value.__func__.__code__)
-    if kind is BuiltinFunctionType:  # a method of an object may keep what it is given
+        return type(value.__func__) is FunctionType and is_instrumented(value.__func__.__code__)
+    if kind is BuiltinFunctionType:  # a method of an object may retain its arguments
         return type(value.__self__) is ModuleType
-    return not is_wild(value) or kind not in CONTAINERS and is_tame(value)
+    return not may_run_user_code(value) or kind not in CONTAINER_TYPES and is_safe_iterable(value)
 
 
-def is_tame(value: Any) -> bool:
-    """Say whether iterating over `value` runs no code but Python's, the tracer's and a twin's."""
+def is_safe_iterable(value: Any) -> bool:
+    """Return whether iteration over `value` runs no untraced user code."""
     kind = type(value)
-    if kind in _TAME or kind is FunctionType:
+    if kind in _SAFE_ITERABLE_TYPES or kind is FunctionType:
         return True
     if kind is zip or kind is enumerate:
-        return all(map(is_tame, value.__reduce__()[1]))
+        return all(map(is_safe_iterable, value.__reduce__()[1]))
     if kind is map:
         return getattr(value.__reduce__()[1][0], "__func__", None) is Session.element
-    return kind is GeneratorType and is_twin(value.gi_code)
+    return kind is GeneratorType and is_instrumented(value.gi_code)
 
 
 _ArrayFunction = type(np.sum)
 _SUSPENDING = CO_GENERATOR | CO_COROUTINE
 
 
-class Entry(NamedTuple):
-    """What is known of one function; nothing in it keeps the function alive."""
+class FunctionEntry(NamedTuple):
+    """The instrumented code of one function and its assumptions, without a reference to the function."""
 
     owner: ref[FunctionType]
-    made_of: CodeType
+    original_code: CodeType
     defaults: tuple[Any, ...] | None
-    # The code to run and where its cells are; None: the function itself.
+    # The instrumented code (None: the function itself), and the indices of its cells in the closure.
     code: CodeType | None
-    places: tuple[int, ...]
-    # A twin without cells of its function can be kept, too, unless it would keep the function.
+    cell_indices: tuple[int, ...]
+    # The instrumented function, if it has no cells and does not keep the original alive.
     twin: FunctionType | None
-    sees: bool
-    # What belongs to it if it is decorated, and refers to it: not kept alive either.
+    is_traceable: bool
+    # The state of a decorated function, which refers to the function.
     state: ref[Any] | None
-    # Where the namespace is that of the function, None stands for it.
-    watched: list[tuple[Mapping[str, Any] | None, str, Any]]
+    # Assumptions (namespace, name, expected object); None stands for the globals of the function.
+    assumptions: list[tuple[Mapping[str, Any] | None, str, Any]]
 
 
-class TwinTable:
-    """The twins made for one hook object, by function."""
+class InstrumentedTable:
+    """Cache of instrumented functions for one hook object, by identity of the original function."""
 
     def __init__(self, hooks: Any, proxy: type) -> None:
-        self._made = Twins(hooks, known, proxy)
-        self._entries: dict[int, Entry] = {}
-        self._runs: PerCode[bool] = PerCode(_runs_not)  # what runs in a session
-        # Top names of the packages that decorate functions of theirs: they are the user's code,
-        # wherever they are installed.
+        self._instrumenter = Instrumenter(hooks, is_pure, proxy)
+        self._entries: dict[int, FunctionEntry] = {}
+        self._runs: CodeCache[bool] = CodeCache(_is_never_instrumented)  # code that is instrumented
+        # Top-level names of packages that decorate functions: they count as user code even if installed.
         self._decorated: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def of(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
-        """Return the twin of a user's function as the globals are now; None if there is none."""
+    def get(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
+        """Return the instrumented version of a function for its current globals; None if there is none."""
         if decorated:
             self._decorated.update({package_of(function)} - ARRAYS)
         code = function.__code__
         entry = self._entries.get(id(function))
-        if entry is None or entry.owner() is not function or entry.made_of is not code \
-                or entry.defaults is not function.__defaults__ or _is_stale(entry.watched, function):
-            if is_twin(code):  # twins are not entered
+        if entry is None or entry.owner() is not function or entry.original_code is not code \
+                or entry.defaults is not function.__defaults__ or _is_stale(entry.assumptions, function):
+            if is_instrumented(code):  # instrumented functions have no entry
                 return function
-            entry = self._enter(function)
+            entry = self._add_entry(function)
         state = entry.state and entry.state()
         if state is not None:
-            return self._inside(function, state)
-        if not entry.sees:
+            return self._decorated_callee(function, state)
+        if not entry.is_traceable:
             return None
         if entry.code is None:
             return function
-        return entry.twin or self._bound(function, entry)
+        return entry.twin or self._bind_cells(function, entry)
 
     def reason(self, function: FunctionType) -> str:
-        """Say why a user's function has no twin."""
-        return self._made.reason(function)
+        """Return the reason why a user's function cannot be instrumented."""
+        return self._instrumenter.reason(function)
 
-    def bare(self, part: Any) -> Any:
-        """Return the code or the closure that a function made in a twin has where nothing is traced."""
-        return self._made.bare(part)
+    def uninstrumented(self, part: Any) -> Any:
+        """Return the original of `part` if it is instrumented code of an inner function, else `part`."""
+        return self._instrumenter.uninstrumented(part)
 
     def runs_in(self, frame: FrameType | None) -> bool:
-        """Say whether the innermost code of `frame` that is not jitla's own is instrumented.
+        """Return whether the innermost code of `frame` that does not belong to jitla is instrumented.
 
-        Handlers of signals, ``__del__`` and callbacks are not: they may run in the midst of an operation.
+        Signal handlers, ``__del__`` and callbacks are not: they may run during an operation.
         """
         while frame is not None and kind_of(frame.f_code) in (INTERNAL, BRIDGE):
             frame = frame.f_back
         return frame is not None and self._runs.get(frame.f_code) is not None
 
-    def _enter(self, function: FunctionType) -> Entry:
+    def _add_entry(self, function: FunctionType) -> FunctionEntry:
         key, entries = id(function), self._entries
 
         def forget(owner: ref[FunctionType]) -> None:
@@ -343,21 +347,21 @@ class TwinTable:
         state = _state_of(function)
         if state is not None:
             code, defaults = function.__code__, function.__defaults__
-            made = Entry(owner, code, defaults, None, (), None, True, ref(state), [])
+            made = FunctionEntry(owner, code, defaults, None, (), None, True, ref(state), [])
         else:
-            made = self._instrumented(function, owner)
+            made = self._instrument(function, owner)
         entries[key] = made
         return made
 
-    def _inside(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
-        """Return what traced code calls instead of a decorated function, in its own session.
+    def _decorated_callee(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
+        """Return the callee for a decorated function that traced code calls in its session; None: no proxies.
 
-        That is the twin itself: one frame for each level of a recursion, as in plain code. Where more has to
-        be decided, it is like what users call: before the first call, for loops over elements, where each
-        call has a session of its own, and where users have given it other defaults.
+        It is the instrumented function itself, so that a recursion has one frame per level, as in plain code.
+        The entry point that users call is needed before the first call, for loops over elements, where each
+        call has a separate session, and where users have set other defaults.
         """
         plain = state.function
-        if _suspends(plain):  # it may go on when this session has ended, so it is given no proxies
+        if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
         looping, session = state.looping, LOCAL.session
         if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
@@ -365,35 +369,38 @@ class TwinTable:
                 and not looping.traced and (session is None or session.site.payoff is not None):
             entrance: Callable[..., Any] = state.entrance(wrapper)
             return entrance
-        return self.of(plain) if state.twin else None
+        return self.get(plain) if state.twin else None
 
-    def _instrumented(self, function: FunctionType, owner: ref[FunctionType]) -> Entry:
+    def _instrument(self, function: FunctionType, owner: ref[FunctionType]) -> FunctionEntry:
         package = package_of(function)
         library = package in ARRAYS or is_installed(function.__code__.co_filename) and \
             package not in self._decorated
-        twin = None if library else self._made.instrument(function)
+        twin = None if library else self._instrumenter.instrument(function)
         if twin is None:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, False, None, [])
+            return FunctionEntry(
+                owner, function.__code__, function.__defaults__, None, (), None, False, None, [])
         code = twin.__code__
         mark(code, USER)
         for each in _with_inner(code):
             self._runs.put(each, True)
         own = function.__globals__
-        watched = [(None if space is own else space, name, expected)
-                   for space, name, expected in self._made.watched(function)]
+        assumptions = [(None if space is own else space, name, expected)
+                   for space, name, expected in self._instrumenter.assumptions_of(function)]
         if twin is function:
-            return Entry(owner, function.__code__, function.__defaults__, None, (), None, True, None, watched)
+            return FunctionEntry(
+                owner, function.__code__, function.__defaults__, None, (), None, True, None, assumptions)
         names = function.__code__.co_freevars
-        places = tuple(names.index(name) for name in code.co_freevars)
-        return Entry(
-            owner, function.__code__, function.__defaults__, code, places,
-            None if names or function.__kwdefaults__ or not _lasts(function) else twin, True, None, watched)
+        cell_indices = tuple(names.index(name) for name in code.co_freevars)
+        return FunctionEntry(
+            owner, function.__code__, function.__defaults__, code, cell_indices,
+            None if names or function.__kwdefaults__ or not _has_module_globals(function) else twin,
+            True, None, assumptions)
 
-    def _bound(self, function: FunctionType, entry: Entry) -> FunctionType:
-        """Bind the code of a twin to the cells of `function`, which may refer to `function` itself."""
+    def _bind_cells(self, function: FunctionType, entry: FunctionEntry) -> FunctionType:
+        """Bind instrumented code to the cells of `function`, which may refer to `function` itself."""
         assert entry.code is not None
         cells = function.__closure__ or ()
-        closure = tuple([cells[i] for i in entry.places])
+        closure = tuple([cells[i] for i in entry.cell_indices])
         twin = FunctionType(
             entry.code, function.__globals__, function.__name__, function.__defaults__, closure)
         twin.__kwdefaults__ = function.__kwdefaults__
@@ -402,7 +409,7 @@ class TwinTable:
 
 
 def _state_of(function: FunctionType) -> Any:
-    """Return what belongs to a decorated function; None: it is none, or the plain one by another name."""
+    """Return the state of a decorated function; None if it is not decorated, or an alias of the plain one."""
     state = function.__dict__["__jitla_state__"] if is_decorated(function) else None
     return None if state is None or state.bare else state
 
@@ -412,35 +419,35 @@ def _suspends(function: Any) -> bool:
 
 
 def _with_inner(code: CodeType) -> Iterator[CodeType]:
-    """`code` and the code of what is defined in it."""
+    """Yield `code` and all code objects nested in it."""
     yield code
     for constant in code.co_consts:
         if type(constant) is CodeType:
             yield from _with_inner(constant)
 
 
-def _runs_not(code: CodeType) -> bool:
+def _is_never_instrumented(code: CodeType) -> bool:
     return False
 
 
-def _lasts(function: FunctionType) -> bool:
-    """Say whether the globals of a function are those of a module, so that whoever has them keeps nothing."""
+def _has_module_globals(function: FunctionType) -> bool:
+    """Return whether the globals of a function are those of a loaded module, which stays alive anyway."""
     module = sys.modules.get(function.__globals__.get("__name__", ""))
     return getattr(module, "__dict__", None) is function.__globals__
 
 
 def _is_stale(
-    watched: list[tuple[Mapping[str, Any] | None, str, Any]], function: FunctionType,
+    assumptions: list[tuple[Mapping[str, Any] | None, str, Any]], function: FunctionType,
 ) -> bool:
-    for space, name, expected in watched:
+    for space, name, expected in assumptions:
         found = (function.__globals__ if space is None else space).get(name, MISSING)
-        if found is not expected and not (expected is NOT_ARRAY and isinstance(found, IMMUTABLE)):
+        if found is not expected and not (expected is NOT_ARRAY and isinstance(found, NON_ARRAY_TYPES)):
             return True
     return False
 
 
-def known(function: Any) -> bool:
-    """Say whether a callable reads its array arguments only, so that a call of it needs no hook."""
+def is_pure(function: Any) -> bool:
+    """Return whether a callable only reads its array arguments, so that calls of it need no hook."""
     kind = type(function)
     if kind is np.ufunc:
         return not loops_in_python(function)

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.instrument import PerCode
+from jitla.instrument import CodeCache
 from jitla.introspection.frames import hidden, looks_at_frames
 from jitla.tracing.frames import (
     INTERNAL,
@@ -192,7 +192,7 @@ def looks_at_caller(function: Any) -> bool:
     return type(function) is FunctionType and _looks(function)[0]
 
 
-_KNOWN: PerCode[tuple[bool, bool]] = PerCode(lambda code: (False, False))
+_KNOWN: CodeCache[tuple[bool, bool]] = CodeCache(lambda code: (False, False))
 
 
 def _mentions(code: CodeType) -> bool:

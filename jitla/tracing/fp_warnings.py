@@ -1,4 +1,9 @@
-"""Floating-point flags of compiled code as NumPy's warnings and errors at the line of the user."""
+"""Floating-point warnings of compiled code: reproduces NumPy's warnings at the user's line from raised flags.
+
+A kernel only reports which flags it raised. `WarningReporter` finds the operations that raised them: it
+replays the block with NumPy, or, once that has become expensive, has the program return tests of values
+(`FlagTest`).
+"""
 
 from __future__ import annotations
 
@@ -46,7 +51,10 @@ _TEXTS = {DIVIDE: "divide by zero", OVERFLOW: "overflow", INVALID: "invalid valu
 
 
 class _Calm:
-    """The state that was last found to be calm; its parts are kept, so that their ids stay theirs."""
+    """The state of `np.errstate` and the warning filters that was last found to raise no exceptions.
+
+    Its parts are kept alive, so that their identities stay unique.
+    """
 
     __slots__ = ("state", "filters", "count", "first")
 
@@ -61,10 +69,10 @@ _CALM = _Calm()
 
 
 def calm() -> bool:
-    """Say whether flags lead to warnings at most, never to exceptions or calls of the user's code.
+    """Return whether flags lead to warnings at most, never to exceptions or calls of user code.
 
-    Then values may be computed later than their line says. It must be asked again after any code that
-    is not the tracer's has run.
+    Then values may be computed later than at their line. The answer is valid until code other than the
+    tracer's runs.
     """
     filters, known = warnings.filters, _CALM
     if error_state() is known.state and filters is known.filters and len(filters) == known.count \
@@ -89,7 +97,7 @@ def _look() -> bool:
 
 
 def _raises(filters: Any) -> bool:
-    """Say whether some filter turns a RuntimeWarning of some text into an exception."""
+    """Return whether the filters turn some RuntimeWarning into an exception."""
     for action, message, category, module, line in filters:
         if issubclass(RuntimeWarning, category):
             if action == "error":
@@ -99,12 +107,12 @@ def _raises(filters: Any) -> bool:
     return str(warnings.defaultaction) == "error"  # type: ignore[attr-defined]
 
 
-# An error state, kept so that its id stays its own, and the flags that it lets NumPy speak of.
+# An error state, kept alive so that its identity stays unique, and the flags that it does not ignore.
 _heeded: tuple[Any, int] = (None, 0)
 
 
 def audible(flags: int) -> int:
-    """Return those of `flags` that NumPy says something about."""
+    """Return those of `flags` that NumPy does not ignore in the current error state."""
     global _heeded
     state, heeded = _heeded
     if error_state() is not state:
@@ -115,19 +123,19 @@ def audible(flags: int) -> int:
 
 
 def texts(flags: int, name: str) -> list[str]:
-    """Return NumPy's warnings of `flags` in the operation it calls `name`, in its order."""
+    """Return the texts of NumPy's warnings of `flags` in the operation `name`, in NumPy's order."""
     return [f"{text} encountered in {name}" for bit, text in _TEXTS.items() if flags & bit]
 
 
 class _Unhashable(str):
-    """A text that Python cannot look up: a warning of it is never shown by a filter that counts."""
+    """A text without a hash: a warning of it raises `TypeError` before it is shown or counted."""
 
     __slots__ = ()
     __hash__ = None  # type: ignore[assignment]
 
 
 def is_shown(text: str, place: Place) -> bool:
-    """Say whether a RuntimeWarning of `text` at `place` would be noticed now."""
+    """Return whether a RuntimeWarning of `text` at `place` would be shown or recorded now."""
     action = _action(text, place)
     if action not in ("default", "module", "once"):
         return action != "ignore"
@@ -135,12 +143,12 @@ def is_shown(text: str, place: Place) -> bool:
     if not registry:
         return True
     try:
-        # What was shown before the filters changed counts no more: Python sees to that first.
+        # Python first clears a registry that is older than the filters.
         warnings.warn_explicit(_Unhashable(text), RuntimeWarning, place.file, place.line,
                                place.names.get("__name__") or "<string>", registry)
     except TypeError:
         pass
-    # For "once" and "module" Python counts under a key without a line, too.
+    # For "once" and "module" Python also enters a key without a line.
     key = (text, RuntimeWarning)
     return not registry.get((*key, place.line)) and (action == "default" or not registry.get(key))
 
@@ -156,23 +164,23 @@ def _action(text: str, place: Place) -> str:
 
 
 def warn(text: str, place: Place) -> None:
-    """Warn as NumPy does from code at `place`."""
+    """Issue a RuntimeWarning as NumPy does from code at `place`."""
     registry = place.names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, RuntimeWarning, place.file, place.line,
                            place.names.get("__name__") or "<string>", registry)
 
 
-# Of these an infinite value of finite operands has overflown, or comes of dividing by zero.
+# Operations where an infinite result of finite operands means overflow, or division by zero.
 _OVERFLOWING = frozenset({
     "add", "subtract", "multiply", "square", "exp", "exp2", "expm1", "sinh", "cosh", "cast"})
 _DIVIDING = frozenset({"log", "log2", "log10", "log1p"})
-# Of these either: it divided by zero if this operand is zero.
+# Operations where it means either: division by zero if the operand with this index is zero.
 _EITHER = {"divide": 1, "reciprocal": 0, "power": 0}
 _NAMED = _OVERFLOWING | _DIVIDING | _EITHER.keys() | {"sqrt"}
 
 
 class Sign(NamedTuple):
-    """A value that is true if entry `entry` raised `flags`; all of these if `exact`, else some of them."""
+    """A computed value that is true if entry `entry` raised `flags`: all if `exact`, else some of them."""
 
     entry: int
     flags: int
@@ -181,7 +189,7 @@ class Sign(NamedTuple):
 
 
 def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
-    """Return the signs of those `flags` that computing `hop` may have raised; None: it shows nothing."""
+    """Return tests for those `flags` that computing `hop` may have raised; None: its value does not tell."""
     if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
         return [Sign(entry, flags, False, _any(_bad_division(hop)))]
     if hop.op.name in ("logaddexp", "logaddexp2"):
@@ -213,7 +221,7 @@ def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
 
 @cache
 def _flags_infinities(dtype: np.dtype) -> bool:
-    """Say whether NumPy's powers of infinite exponents raise flags: its loops for some processors do."""
+    """Return whether NumPy's powers of infinite exponents raise flags: its loops for some processors do."""
     with np.errstate(divide="raise", over="raise"):
         try:
             for base in (0.0, np.finfo(dtype).max):
@@ -224,7 +232,7 @@ def _flags_infinities(dtype: np.dtype) -> bool:
 
 
 def _of_whole(hop: Hop) -> Hop:
-    """Return whether a value made of many has NaN or an infinity that no operand has."""
+    """Return a test whether the result of a non-cell operation has NaN or an infinity that no operand has."""
     nan, inf = _any(apply("isnan", hop)), _any(apply("isinf", hop))
     for given in hop.inputs:
         nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", given))))
@@ -233,7 +241,7 @@ def _of_whole(hop: Hop) -> Hop:
 
 
 def _bad_division(hop: Hop) -> Hop:
-    """Return where integers are divided by zero, or the least one by -1."""
+    """Return a mask of elements where integers are divided by zero, or the minimum by -1."""
     divisor, dtype = hop.inputs[-1], hop.meta.dtype
     bad = apply("logical_not", divisor)
     if hop.op.name != "floor_divide" or dtype.kind == "u":
@@ -251,32 +259,31 @@ def _any(hop: Hop) -> Hop:
 _CAST = "overflow encountered in cast"
 _CAST_OP = OP_ID["cast"]
 
-# So often, and for so many nanoseconds, a block is done again before its program is asked to observe:
-# that has to be compiled.
+# Replays of a block, and nanoseconds spent in them, before a program with flag tests is compiled.
 PATIENCE = 2
 WORTH = 3e7
-# What NumPy takes to do an entry again: whatever its size, and for an element.
+# Nanoseconds in which NumPy replays an entry: per call and per element.
 _CALL, _ELEMENT = 5e3, 1.0
-# Blocks that would have to show more than this are always done again.
+# Flag tests of a block; blocks that need more are always replayed.
 MOST_SIGNS = 64
 
 
 class Past(NamedTuple):
-    """What is known of an entry that was on the tape before: its place, and whether it was computed."""
+    """History of an entry from an earlier tape: its source position, and whether its warnings were issued."""
 
     place: Place | None
     told: bool
 
 
 class Part(NamedTuple):
-    """The operation that a cast is part of: its name, and its entry."""
+    """The operation that a cast is part of: its name, and the index of its operand's entry."""
 
     name: str
     of: int
 
 
 class Effects:
-    """What one bound program's runs need to know for their warnings: where its entries come from."""
+    """Issues the warnings of the runs of one bound program; knows the source positions of its entries."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
@@ -287,7 +294,7 @@ class Effects:
         # Casts that are parts of operations.
         self._parts: dict[int, Part] = {}
         self._capable: dict[int, int] | None = None
-        # What a program that observes returns behind its roots' values, and which flags that is about.
+        # The flag tests that the program returns after the values of its roots, and the flags they cover.
         self._signs: tuple[Sign, ...] = ()
         self._observed = 0
         self._asked = 0
@@ -296,9 +303,9 @@ class Effects:
         self, block: Block, roots: tuple[int, ...], store: Any, hit: FlagsRaised, past: dict[int, Past],
         prepare: Callable[[], None],
     ) -> bool:
-        """Give the warnings of a run of `block` that raised `hit`; say whether there may be some.
+        """Issue the warnings of a run of `block` that raised `hit`; return whether there may be some.
 
-        `prepare` is called before the first of them: code of users may show it.
+        `prepare` is called before the first of them, because showing a warning may run user code.
         """
         narrow = hit.flags & SCALAR_NARROWED
         flags = audible(hit.flags | (OVERFLOW if narrow else 0))
@@ -331,7 +338,7 @@ class Effects:
         return True
 
     def to_observe(self, flags: int) -> tuple[Sign, ...]:
-        """Return what a program has to return, too, to tell of `flags`; nothing: it is not the time."""
+        """Return the tests that a program has to compute for `flags`; none while replays are cheap enough."""
         flags = audible(flags)
         patient = self.hits < PATIENCE or self._spent < WORTH
         if patient or not flags & ~self._asked or self._capable is None:
@@ -347,14 +354,14 @@ class Effects:
         return tuple(found)
 
     def observe(self, signs: tuple[Sign, ...]) -> None:
-        """Take note that the program shows `signs` from now on."""
+        """Record that the program returns the values of `signs` from now on."""
         self._signs = signs
         self._observed = self._asked
 
     def _told(
         self, seen: Sequence[Any], flags: int, past: dict[int, Past], prepare: Callable[[], None],
     ) -> bool | None:
-        """Give the warnings that signs tell of, and say whether there are some; None: ask NumPy."""
+        """Issue the warnings that flag tests identify; return whether there are any; None: replay."""
         told = [sign for sign, value in zip(self._signs, seen, strict=True)
                 if value and sign.flags & flags and not (sign.entry in past and past[sign.entry].told)]
         if not all(sign.exact for sign in told):
@@ -373,7 +380,7 @@ class Effects:
         return (past[i].place if i in past else self.places.get(i)) or here()
 
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
-        """Return the entries that are computed and can raise flags, with these."""
+        """Return the computed entries that can raise flags, each with these flags."""
         self._hops = hops_of(block)
         self._parts = {i: Part(name, split_entry(entry)[0][0]) for i, entry in enumerate(block.entries)
                        if entry[0] == _CAST_OP and (name := casting_operation(split_entry(entry)[1]))}
@@ -382,32 +389,32 @@ class Effects:
         return {i: mask for i, mask in able.items() if mask}
 
     def _does(self, block: Block, i: int) -> bool:
-        """Say whether entry `i` is more than its operand, such as a cast to the same dtype."""
+        """Return whether entry `i` computes something: a cast to the same dtype does not."""
         entry = block.entries[i]
         mine = () if entry[0] in (LEAF, SCALAR) else split_entry(entry)[0]
         return all(self._hops[r] is not self._hops[i] for r in mine if r >= 0)
 
     def _is_open(self, i: int, flags: int, place: Place) -> bool:
-        """Say whether a warning of entry `i` would be noticed."""
+        """Return whether a warning of entry `i` would be shown or recorded."""
         name = self._name(i)
         return name is None or any(is_shown(text, place) for text in texts(flags, name))
 
     def _name(self, i: int) -> str | None:
-        """Return what NumPy's warnings call entry `i`, if that is known."""
+        """Return the name of entry `i` in NumPy's warnings; None if it is unknown."""
         return self._parts[i].name if i in self._parts else _name(self._hops[i])
 
 
 def _name(hop: Hop) -> str | None:
-    """Return what NumPy's warnings call the operation, if that is known."""
+    """Return the name of an operation in NumPy's warnings; None if it is unknown."""
     if hop.op.kind is Kind.CELL and hop.meta.shape != ():
         if isinstance(hop.op.ref, UserFunction):
-            return None  # it warns at a line of its compiler's
+            return None  # it warns at a line of the library that compiled it
         return "cast" if hop.op.name == "cast" else hop.op.numpy[0].__name__
     return None
 
 
 def _as_before(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
-    """Return the leaves as they were before the run; `UNAVAILABLE` for what kernels wrote while they read."""
+    """Return the leaves as they were before the run; `UNAVAILABLE` for those overwritten while read."""
     if store is None:
         return list(block.leaves)
     target = block.leaves[store.slot]
@@ -422,7 +429,7 @@ def _as_before(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
 
 
 class _Performance:
-    """A block done again by NumPy: entries with a place may warn there, the others are silent."""
+    """Replay of a block with NumPy: entries with a position may warn there, the others are silent."""
 
     def __init__(
         self, places: dict[int, Place], capable: dict[int, int], hops: list[Hop], parts: dict[int, Part],
@@ -438,11 +445,11 @@ class _Performance:
         self.unknown: list[int] = []
 
     def play(self, block: Block, leaves: list[Any], wanted: set[int]) -> None:
-        """Do the entries in `wanted`, and give the warnings of those whose operands are lost."""
+        """Compute the entries in `wanted`, and issue the warnings of those whose operands are lost."""
         called = {i: place.called for i, place in self.places.items()}
         evaluate_entries(block.entries, leaves, block.scalars, wanted, called, self._run)
         left = self.flags & ~self.heard
-        # Only kernels that write their results where they read lose operands. Sums come before.
+        # Operands are lost only to kernels that write where they read: element-wise ones, after reductions.
         cells = [i for i in self.unknown if self.hops[i].op.kind is Kind.CELL]
         for i in cells or self.unknown:
             mine = self.capable[i] & left
@@ -475,7 +482,7 @@ class _Performance:
 def performed(
     entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], place: Place
 ) -> Any:
-    """Return the value of the last entry, computed by NumPy at `place`, with all that comes of it."""
+    """Return the value of the last entry, computed by NumPy at `place`, with its warnings and errors."""
     last = len(entries) - 1
 
     def run(i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -486,10 +493,10 @@ def performed(
 
 
 def heeded(block: Block, roots: list[int]) -> list[int]:
-    """Return the casts that can warn and that nobody reads, not even the values at `roots`.
+    """Return the casts that can warn and whose values are dead: neither roots nor read by these.
 
-    Arithmetic whose value is dropped is left out. A cast is made for its warning, too: that is how
-    one asks whether values fit.
+    Dead arithmetic is eliminated together with its warnings. Programs use casts for the warning alone, to
+    check whether values fit.
     """
     computed = {i for r in roots for i in backward_slice(block.entries, r)}
     dropped = [i for i, e in enumerate(block.entries) if e[0] == _CAST_OP and i not in computed]

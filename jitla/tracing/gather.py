@@ -1,4 +1,9 @@
-"""Indexed reads by integer arrays, and the ranges of indices."""
+"""Recording of advanced indexing by integer arrays as gathers.
+
+A gather reads elements of a contiguous table at linear positions: the sum of a contribution of each axis,
+index times stride. Indices are checked before: those in memory by their minimum and maximum (`Bounds`), or
+all elements. ``np.pad``, ``np.repeat`` and ``np.tile`` are recorded as gathers, too.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +26,21 @@ _SIGNS = {OP_ID["add"]: 1, OP_ID["subtract"]: -1}
 
 
 class Bounds(NamedTuple):
-    """The least and the greatest element of an array in memory, as long as it is not written."""
+    """Minimum and maximum of an array in memory, valid until it is written."""
 
-    array: Callable[[], Any]  # a reference: what is known keeps nothing alive
+    array: Callable[[], Any]  # a weak reference
     least: int
     greatest: int
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """The memory that this is about."""
+        """The arrays whose writes invalidate these bounds."""
         array = self.array()
         return () if array is None else (array,)
 
 
 def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
-    """Return between which integers `index` lies, if it is in memory, or so much more than what is."""
+    """Return the minimum and maximum of `index` if it is in memory, or an array in memory plus a constant."""
     found = shifted(session, index)
     if found is None:
         return None
@@ -51,7 +56,7 @@ def bounds_of(session: Session, index: LazyArray) -> tuple[int, int] | None:
 
 
 def few_of(session: Session, index: LazyArray) -> np.ndarray:
-    """Return the elements of an index of few, without an end of the block where that is possible."""
+    """Return the elements of a small index, without ending the block where that is possible."""
     found = shifted(session, index) if index._v is None else None
     if found is None:
         memory: np.ndarray = session.value(index)
@@ -59,12 +64,12 @@ def few_of(session: Session, index: LazyArray) -> np.ndarray:
     made = found[0].astype(METAS[index._m].dtype)
     if found[1]:
         with np.errstate(all="ignore"):
-            made += np.array(found[1]).astype(made.dtype)  # it wraps where a sum of integers does
+            made += np.array(found[1]).astype(made.dtype)  # wraps around as the recorded addition does
     return made
 
 
 def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
-    """Look at all elements."""
+    """Compute and record the bounds of an array."""
     found = session.site.at_once("bounds", memory.size, memory.reshape(-1))
     least, greatest = (int(memory.min()), int(memory.max())) if found is None else found
     key, remembered = id(memory), session.memory_facts
@@ -74,7 +79,7 @@ def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
 
 
 def shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None:
-    """Return an array in memory and what is added to it, which is `index`; None if it is no such sum."""
+    """Return an array in memory and the constant that `index` adds to it; None if it is no such sum."""
     if index._v is not None:
         return index._v, 0
     if index._n < 0:
@@ -95,27 +100,26 @@ def shifted(session: Session, index: LazyArray) -> tuple[np.ndarray, int] | None
     return base._v, sign * plus
 
 
-  # the session that the arrays belong to
-Part = np.ndarray | LazyArray  # what some axes of the result add to positions
+Part = np.ndarray | LazyArray  # the contribution of some axes to positions
 
-LEAST = 1 << 15  # elements that are read: for fewer, NumPy is as fast
-FEW = 1 << 13  # indices of one axis: more are a loop of their own, which copies rows
-LOOKED_AT = 1 << 16  # indices that are looked at here
-JOINED = 1 << 16  # positions of rows whose elements are few
-MOST = 1 << 31  # elements, of which each has a position
+LEAST = 1 << 15  # elements read: for fewer, NumPy is as fast
+FEW = 1 << 13  # indices of a leading axis: for more, NumPy's loop that copies rows is faster
+LOOKED_AT = 1 << 16  # indices that are checked when they are recorded, not by operations of the block
+JOINED = 1 << 16  # positions of a contribution that several axes share
+MOST = 1 << 31  # elements of a table: positions are 32-bit
 _TAKE = OP_ID["take"]
-_PART = -2  # instead of a number of elements: what is known adds to positions
+_PART = -2  # in keys of `positions`, instead of a number of elements: the entry is a contribution
 _WORDS = np.dtype(np.int64)
 _AROUND = frozenset({"edge", "reflect", "symmetric", "wrap"})
 
 
 def gathered(session: Session, table: Any, key: Any) -> Any:
-    """Return ``table[key]`` as an entry of the tape; None if it is to be read now."""
+    """Record ``table[key]`` as a gather; None if NumPy has to read it now."""
     given = key if type(key) is tuple else (key,)
     lead = next((k for k, each in enumerate(given) if not _is_whole(each)), len(given))
     indices = [*takewhile(_is_index, given[lead:])]
     if not indices or session.ended or session.site.unroll_limit:
-        return None  # a call that goes on plain; one that puts terms together has to see what they read
+        return None  # the call continues untraced, or unrolls loops, whose operands have to stay views
     rest = given[lead + len(indices):]
     if not _may_be_read(table) or len(given) > table.ndim or not all(map(_is_whole, rest)):
         return None
@@ -135,14 +139,14 @@ def gathered(session: Session, table: Any, key: Any) -> Any:
     if lead:
         step = prod(table.shape[lead:])
         parts.append(_counted(before, step).reshape(before + (1,) * (len(shape) - lead)))
-    # what several axes name comes first in memory
+    # the result has the axes of the indices first in memory
     inner = range(lead, lead + len(middle))
     axes = (*inner, *range(lead), *range(lead + len(middle), len(shape))) if lead else ()
     return _taken(session, table, parts, shape, axes)
 
 
 def padded(session: Session, array: LazyArray, widths: np.ndarray, mode: str) -> Any:
-    """Record ``np.pad`` in a mode that puts nothing but elements of the array around it."""
+    """Record ``np.pad`` in a mode that pads with elements of the array."""
     if mode not in _AROUND or (widths > LOOKED_AT).any() or 0 in array.shape:  # NumPy's error names an axis
         return NotImplemented
     around: Any = mode
@@ -170,13 +174,13 @@ def _tile(session: Session, A: Any, reps: Any) -> Any:
     every = (1,) * (array.ndim - len(times)) + times
     return _along(session, array, lambda shape: [
         np.tile(np.arange(n), m) if m > 1 else None for n, m in zip(shape, every, strict=True)],
-        tuple(range(array.ndim)) if max(times) > 1 else ())  # a view of what has another shape
+        tuple(range(array.ndim)) if max(times) > 1 else ())  # NumPy's result is a reshaped view
 
 
 def _along(
     session: Session, array: LazyArray, indices: Callable[[Shape], list[np.ndarray | None]], axes: Shape = (),
 ) -> Any:
-    """Record what one index of every axis names, in C order; None: all of an axis."""
+    """Record a gather by one index per axis, as ``np.ix_`` does; None stands for all of an axis."""
     small = array.shape
     if not small or max(small) > LOOKED_AT:
         return NotImplemented
@@ -192,24 +196,24 @@ def _along(
         step = prod(table.shape[axis + 1:])
         part = _counted((n,), step) if index is None else (index * step).astype(POSITION_DTYPE)
         parts.append(part.reshape((1,) * axis + (n,) + (1,) * (len(shape) - axis - 1)))
-    while len(parts) > 1 and prod(shape[len(parts) - 2:]) <= JOINED:  # whole rows are one run
+    while len(parts) > 1 and prod(shape[len(parts) - 2:]) <= JOINED:  # join the innermost axes
         parts[-2:] = [np.asarray(parts[-2]) + parts[-1]]
     return _taken(session, table, parts, shape, axes)
 
 
 def _may_be_read(table: Any) -> bool:
-    """Tell whether the elements of `table` have positions."""
+    """Return whether elements of `table` can be addressed by 32-bit linear positions."""
     return type(table) is np.ndarray and table.ndim > 0 and 0 < table.size < MOST and \
         table.flags.c_contiguous and table.dtype in TRACED
 
 
 def _is_whole(part: Any) -> bool:
-    """Tell whether a part of a key is all of an axis."""
+    """Return whether a part of a key selects all of an axis."""
     return type(part) is slice and part.start is None and part.stop is None and part.step is None
 
 
 def _is_index(index: Any) -> bool:
-    """Tell whether `index` is an array of integers whose order is C's, as far as that is known."""
+    """Return whether `index` is an array of integers, in C order if it is in memory."""
     if type(index) is LazyArray:
         meta = METAS[index._m]
         return meta.dtype.kind in "iu" and meta.dtype != np.uint64 and bool(meta.shape) and (
@@ -225,9 +229,9 @@ def _size(index: Any) -> int:
 def _parts(
     session: Session, indices: Sequence[Any], sizes: Shape, ndim: int, behind: Shape
 ) -> list[Part] | None:
-    """Return what indices of axes of `sizes`, and all that is `behind`, add to positions.
+    """Return the contributions to positions of indices on axes of `sizes`, and of the axes `behind` these.
 
-    Together the indices have so many dimensions. None: NumPy has to.
+    The broadcast indices have `ndim` dimensions. None: an index is out of bounds or cannot be recorded.
     """
     steps = [prod(sizes[k + 1:]) for k in range(len(indices))]
     few: dict[Shape, np.ndarray] = {}
@@ -260,7 +264,7 @@ def _parts(
 def _looked_at(
     session: Session, many: Sequence[tuple[Any, int, int]], ndim: int, own: int
 ) -> LazyArray | None:
-    """Return what many indices add to positions; None if one of them names nothing."""
+    """Return the contribution of large indices to positions; None if an element is out of bounds."""
     total: Any = None
     wrong: Any = None
     later = ndim == own and all(index.ndim == own for index, _, _ in many)
@@ -288,7 +292,7 @@ def _looked_at(
 
 
 def _compared(index: Any, n: int) -> tuple[Any, Any]:
-    """Return the places that `index` names on an axis of `n`, and where it names none."""
+    """Return the normalised elements of `index` on an axis of size `n`, and a mask of those out of bounds."""
     wide = _WORDS if index.dtype.itemsize == 8 or index.dtype == np.uint32 else POSITION_DTYPE
     places = index if index.dtype == wide else index.astype(wide)
     places = np.where(places < 0, places + n, places)
@@ -301,9 +305,10 @@ def _sum(total: Any, part: Any) -> Any:
 
 
 def _within(session: Session, index: Any, n: int, step: int, turned: bool) -> Any:
-    """Return what `index`, which was looked at, adds to positions on an axis of `n`.
+    """Return the contribution to positions of an `index` with known bounds on an axis of size `n`.
 
-    A thread of the user's that writes it meanwhile makes a wrong place of it, but none outside the axis.
+    It is clamped: if a thread of the user writes the index meanwhile, the result is wrong, but no read is out
+    of bounds.
     """
     memory, plus = shifted(session, index)
     key = id(memory), (plus, n, step, index.dtype)
@@ -314,12 +319,12 @@ def _within(session: Session, index: Any, n: int, step: int, turned: bool) -> An
     if turned:
         places = np.where(places < 0, places + n, places)
     made = np.minimum(np.maximum(places, 0), n - 1) * step
-    session.positions[key] = memory, made._n  # a reference would say that it is wanted
+    session.positions[key] = memory, made._n  # a reference to the proxy would make the value live
     return made
 
 
 def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Shape, axes: tuple) -> Any:
-    """Return the elements at positions that are the sum of `parts`."""
+    """Record the read of the elements at positions that are the sum of `parts`."""
     added = [p if type(p) is LazyArray else _once(session, np.asarray(p)) for p in parts]
     places = reduce(lambda a, b: session.call_ufunc(np.add, a, b), added)
     known = session.positions.get((id(table), -1))
@@ -331,7 +336,7 @@ def _taken(session: Session, table: np.ndarray, parts: Sequence[Part], shape: Sh
 
 
 def _once(session: Session, part: np.ndarray) -> LazyArray:
-    """Return the proxy of positions, the same one where a block reads several tables there."""
+    """Return the proxy of a contribution, shared by all gathers of a block with equal contributions."""
     for (_, kind), (known, proxy) in session.positions.items():
         if kind == _PART and known.shape == part.shape and np.array_equal(known, part):
             same: LazyArray = proxy
@@ -346,7 +351,7 @@ GATHERS: dict[Any, Callable[..., Any]] = {np.repeat: _repeat, np.tile: _tile}
 
 @lru_cache(maxsize=32)
 def _counted(shape: Shape, step: int) -> np.ndarray:
-    """Return the positions of elements that lie so many apart."""
+    """Return the positions of contiguous elements of `shape`, each of which has `step` positions."""
     made = (np.arange(prod(shape), dtype=np.int64) * step).astype(POSITION_DTYPE).reshape(shape)
     made.flags.writeable = False
     return made

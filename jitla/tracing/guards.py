@@ -13,7 +13,7 @@ import numpy as np
 
 from jitla.compile_stats import Made, Reason
 from jitla.hops import Shape
-from jitla.instrument import PerCode
+from jitla.instrument import CodeCache
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split_entry
 
 
@@ -291,7 +291,7 @@ def _by_line(code: CodeType) -> dict[int | None, list[Any]]:
     return found
 
 
-_NUMBERS = PerCode(_by_line)
+_NUMBERS = CodeCache(_by_line)
 
 
 def _loaded(code: CodeType) -> Iterator[tuple[int | None, Any]]:

@@ -1,4 +1,10 @@
-"""Values that do not change from run to run: kept instead of computed."""
+"""Hoisting of loop-invariant values out of blocks that a call runs repeatedly.
+
+`HoistingState` watches the runs of one block: leaves and scalars that are the same in successive runs are
+invariant. The values computed from them alone that are worth it are computed once (`HoistedExpression`), and
+the remainder of the block is compiled into a program that takes them as inputs. A hoisted value is dropped
+when memory that it was computed from is written.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +36,13 @@ from jitla.tracing.tape import (
 
 
 class Keeper(NamedTuple):
-    """What decides about values that stay the same from run to run of a block.
+    """Policy of hoisting, supplied by the engine.
 
-    ``choose(request, same, named)`` says which of the hops `named` are worth keeping, where leaves in the
-    slots `same` stay the same; a call keeps at most `room` bytes; `every`: costs do not matter.
-    ``watch(arrays)`` returns what says later whether these were written, None where nobody can;
-    ``ready()`` loads SciPy's matrices, which compressed rows are multiplied by until there is a program.
+    ``choose(request, same, named)`` returns those of the hops `named` that are worth hoisting if the leaves
+    in the slots `same` are invariant; a call holds at most `room` bytes of hoisted values; `every`: costs are
+    ignored. ``watch(arrays)`` returns a callable that detects later writes to the arrays, None where the
+    system cannot; ``ready()`` loads SciPy's sparse matrices, the fallback of compressed rows until a program
+    is compiled.
     """
 
     choose: Callable[[Request, Collection[int], tuple[Hop, ...]], tuple[Hop, ...]]
@@ -46,7 +53,7 @@ class Keeper(NamedTuple):
 
 
 class Part:
-    """A value that may be kept: the block that computes it, and what came of it so far."""
+    """An expression that may be hoisted: the block that computes it, and statistics of its use."""
 
     __slots__ = ("block", "bound", "made", "used", "nbytes")
 
@@ -56,7 +63,7 @@ class Part:
         self.made = self.used = self.nbytes = 0
 
     def compute(self, site: Site, leaves: list[Any], scalars: list[Any]) -> Any:
-        """Return the value for these leaves and scalars; `FlagsRaised` if it may warn."""
+        """Compute the value for these leaves and scalars; raises `FlagsRaised` if it may warn."""
         if self.bound is None:
             block = self.block._replace(leaves=leaves, scalars=scalars)
             self.bound = site.program(block, (len(block.entries) - 1,), None)
@@ -66,14 +73,14 @@ class Part:
         return value
 
     def description(self) -> tuple[str, Shape, list[tuple[str, Any]]]:
-        """Return the operator, the shape, and the operators it takes with the user's lines."""
+        """Return the operator, the shape, and the operators of the expression with the user's lines."""
         block = self.block
         lines = [(OPS[e[0]], block.lines.get(i)) for i, e in enumerate(block.entries) if e[0] > SCALAR]
         return lines[-1][0], METAS[block.metas[-1]].shape, lines
 
 
 class Use(NamedTuple):
-    """A part in a block: which leaves and scalars of the block are those of the part."""
+    """Occurrence of a hoisted expression in a block: the leaves and scalars of the block that it reads."""
 
     part: Part
     leaves: tuple[int, ...]
@@ -83,7 +90,7 @@ class Use(NamedTuple):
 def divided(
     site: Site, block: Block, roots: tuple[int, ...], store: Any, same: Collection[int],
 ) -> dict[Hop, Use]:
-    """Return the values of `block` that are worth keeping while leaves and scalars in slots `same` last."""
+    """Return the hops of `block` worth hoisting if the leaves and scalars in slots `same` are invariant."""
     request = site.request(block, roots, *stores(roots, store))
     hops = hops_of(block)
     found: tuple[Hop, ...] = site.keeper.choose(request, same, tuple(hops))
@@ -91,7 +98,7 @@ def divided(
 
 
 def _use(site: Site, block: Block, index: int) -> Use:
-    """Return the use of entry `index`; blocks that compute the same share a part."""
+    """Return the occurrence of entry `index`; blocks that compute the same value share its expression."""
     taken, leaves, scalars = extract_subblock(block, index)
     part = site.parts.get(taken.entries)
     if part is None:
@@ -100,7 +107,7 @@ def _use(site: Site, block: Block, index: int) -> Use:
 
 
 def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Mapping[Hop, Any]) -> Any:
-    """Return the bound program of `block` that is given the values `kept`, after leaves and scalars."""
+    """Compile and bind the remainder of `block`, which takes the values `kept` after leaves and scalars."""
     with site.lock:
         outs, aliases = stores(roots, store)
         request = site.request(block, roots, outs, aliases)
@@ -118,17 +125,17 @@ def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Map
         return made
 
 
-# Seconds, roughly, by which a block is not worth watching, worth new plans at once, or when it has taken so
-# many in all runs.
+# Estimated seconds of a run: blocks below the first are not watched, those from the second on are split at
+# once, and others after runs that take the third in total.
 LITTLE, SOON, PATIENCE = 5e-6, 5e-4, 2e-2
-MOST_TRIES = 24  # runs of a block that may begin a call, or find nothing the same
-MOST_DIVISIONS = 4
-UNKNOWN, NEVER = -2, -1  # runs that are due
-ENOUGH, TWICE = 4, 2  # values made of which each has to be used so often
+MOST_TRIES = 24  # searches for invariants of a block
+MOST_DIVISIONS = 4  # splits of a block
+UNKNOWN, NEVER = -2, -1  # special values of `due`
+ENOUGH, TWICE = 4, 2  # computations of a hoisted value from which on each has to be used so often on average
 
 
 class Held(NamedTuple):
-    """A kept value, and what it was computed from."""
+    """A hoisted value, and the inputs that it was computed from."""
 
     value: Any
     leaves: list[np.ndarray]
@@ -137,11 +144,11 @@ class Held(NamedTuple):
     threads: int
 
     def reads(self, target: np.ndarray) -> bool:
-        """Say whether the value was computed from memory of `target`."""
+        """Return whether the value was computed from memory of `target`."""
         return any(np.may_share_memory(target, leaf) for leaf in self.leaves)
 
     def holds(self, leaves: list[np.ndarray], scalars: list[Any], use: Use) -> bool:
-        """Say whether it is the value of `use` in a block with these leaves, which lie alike, and scalars."""
+        """Return whether it is the value of `use` in a block with these leaves and scalars."""
         for slot, mine, place in zip(use.leaves, self.leaves, self.places, strict=True):
             if leaves[slot] is not mine and data_address(leaves[slot]) != place:
                 return False
@@ -150,19 +157,19 @@ class Held(NamedTuple):
 
 @dataclass(slots=True)
 class Note:
-    """What the last run of a block in this call read; nothing is held."""
+    """The inputs that the last run of a block in this call read; holds no references to arrays."""
 
     places: dict[int, tuple[int, Any]]  # by slot: the address, and a reference to the array that owns it
     scalars: list[Any]
 
     def forget(self, owner: Any) -> None:
-        """Take note that memory of `owner` is written; this only serves to guess."""
+        """Remove inputs in memory of `owner`, which is written; this only affects the prediction."""
         for slot in [k for k, (_, known) in self.places.items() if known() is owner]:
             del self.places[slot]
 
 
 def forget_written(kept: dict[Any, Any], target: np.ndarray | None) -> None:
-    """Drop what was computed from memory of `target`, which is about to be written (None: any memory)."""
+    """Invalidate values computed from memory of `target`, which is about to be written (None: any memory)."""
     if target is None:
         kept.clear()
         return
@@ -175,31 +182,31 @@ def forget_written(kept: dict[Any, Any], target: np.ndarray | None) -> None:
 
 
 class Watch:
-    """What is known of one exact block: whether it is divided into parts to keep and the rest."""
+    """Hoisting in one block with one set of layouts: invariance of its inputs, and the split of the block."""
 
     __slots__ = ("tries", "due", "halves", "varying", "divisions")
 
     def __init__(self, due: int) -> None:
-        self.due = due  # runs of the block before it is worth while to look; UNKNOWN, NEVER
+        self.due = due  # runs of the block before invariants are searched; UNKNOWN, NEVER
         self.tries = MOST_TRIES
-        # What is kept, and the bound program of the rest; threads share them, so they are one object.
+        # The hoisted values and the bound program of the remainder: one tuple, replaced atomically.
         self.halves: tuple[tuple[Use, ...], Any] | None = None
-        self.varying: set[int] = set()  # slots that turned out not to stay the same for long
+        self.varying: set[int] = set()  # slots whose inputs were invariant only briefly
         self.divisions = MOST_DIVISIONS
 
     @property
     def main(self) -> Any:
-        """The bound program of the rest, if the block is divided."""
+        """The bound program of the remainder, if the block is split."""
         halves = self.halves
         return None if halves is None else halves[1]
 
     def replace(self, bound: Any, better: Any) -> None:
-        """Run the rest by `better` if `bound` did it so far."""
+        """Replace the program `bound` of the remainder by `better`."""
         if self.halves is not None and self.halves[1] is bound:
             self.halves = self.halves[0], better
 
     def run(self, session: Any, tape: Any, closed: Any, store: Any) -> tuple | None:
-        """Return the values of the roots, computed with kept values; None: the block is run as it is.
+        """Run the remainder with hoisted values; return the values of the roots, None: run the whole block.
 
         Raises `FlagsRaised` if floating-point flags were raised.
         """
@@ -217,7 +224,7 @@ class Watch:
         others = halves[1]
         if others in session.site.standbys:
             others.ask(True)
-            if others.asked:  # until it is compiled, the block that is there takes less time
+            if others.asked:  # until it is compiled, the whole block is faster
                 return None
         leaves, scalars = tape.leaves, tape.scalars
         values: list[Any] = []
@@ -234,7 +241,7 @@ class Watch:
             made: tuple = others.run([*leaves, *scalars, *values])
         except FlagsRaised as hit:
             if audible(hit.flags):
-                closed.stop_watching(session.site)  # warnings are told by the whole block
+                closed.stop_watching(session.site)  # warnings need the whole block
             raise
         except Exception as error:
             closed.stop_watching(session.site)
@@ -242,7 +249,7 @@ class Watch:
         return made
 
     def _consider(self, session: Any, tape: Any, closed: Any, store: Any) -> None:
-        """See, when a block runs again, whether it is worth watching."""
+        """Decide, when a block runs a second time, whether it is worth watching."""
         if closed.bound.count:
             self.due = runs_due(tape.block())
             if self.due < 0:
@@ -251,7 +258,7 @@ class Watch:
             self._same(session, tape, store)
 
     def _divide(self, session: Any, tape: Any, closed: Any, store: Any) -> tuple[tuple[Use, ...], Any] | None:
-        """See what stays the same since the last run in this call; return the halves, if any."""
+        """Split the block by the inputs unchanged since the last run in this call; None: it is not split."""
         same = self._same(session, tape, store)
         self.tries -= 1
         if self.tries < 0 or not self.divisions:
@@ -270,7 +277,7 @@ class Watch:
     def _divided(
         self, session: Any, tape: Any, closed: Any, store: Any, same: set[int],
     ) -> tuple[tuple[Use, ...], Any] | None:
-        """Compute what is worth keeping; return that and the rest, None if there is nothing."""
+        """Compute the values worth hoisting; return them and the program of the remainder, or None."""
         block, site = tape.block(), session.site
         found = divided(site, block, closed.roots, store, same)
         if not found:
@@ -286,7 +293,7 @@ class Watch:
         return tuple(found.values()), rest(site, block, closed.roots, store, kept)
 
     def _same(self, session: Any, tape: Any, store: Any) -> set[int]:
-        """Return the slots of leaves and scalars that were the same in the last run of this call."""
+        """Return the slots of leaves and scalars that are unchanged since the last run in this call."""
         leaves, scalars = tape.leaves, tape.scalars
         before = session.hoisted.get(self)
         places = {slot: (data_address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
@@ -302,9 +309,9 @@ class Watch:
         return same | constant if same else same
 
     def _make(self, session: Any, tape: Any, use: Use, closed: Any) -> Held | None:
-        """Compute a value and keep it; None: it cannot be kept, and the block is to be run as it is."""
-        part, site, kept = use.part, session.site, session.hoisted
-        kept.pop(part, None)
+        """Compute and store a hoisted value; None: it cannot be hoisted, and the whole block has to run."""
+        part, site, hoisted = use.part, session.site, session.hoisted
+        hoisted.pop(part, None)
         if part.made >= ENOUGH and part.used < TWICE * part.made:
             self.varying |= set(use.leaves)
             site.count_past(self.main)
@@ -317,34 +324,34 @@ class Watch:
         try:
             value = part.compute(site, leaves, scalars)
         except FlagsRaised:
-            closed.stop_watching(site)  # it may warn, in every run
+            closed.stop_watching(site)  # it may warn, and has to do so in every run
             return None
         except Exception as error:
             site.failed(error)
             closed.stop_watching(site)
             return None
-        if not _make_room(kept, part.nbytes, site.keeper.room):
+        if not _make_room(hoisted, part.nbytes, site.keeper.room):
             return None
-        kept[part] = held = Held(value, leaves, list(map(data_address, leaves)), scalars, threads())
-        site.most_kept = max(site.most_kept, _kept_bytes(kept))
+        hoisted[part] = held = Held(value, leaves, list(map(data_address, leaves)), scalars, threads())
+        site.most_kept = max(site.most_kept, _kept_bytes(hoisted))
         return held
 
 
 def watch(site: Site) -> Watch | None:
-    """Return what watches a block that is new, if values are kept at all.
+    """Return the hoisting state of a new block, None if hoisting is off.
 
-    Most blocks of changing sizes run once: nothing is computed about them before they run again.
+    Most blocks of changing sizes run once: nothing is computed about them before their second run.
     """
     return None if site.keeper is None else Watch(0 if site.keeper.every else UNKNOWN)
 
 
 def work_of(block: Block) -> float:
-    """Return the seconds that the operations of a block take, roughly, without the calls of them."""
+    """Return the estimated seconds of the operations of a block in NumPy, without call overhead."""
     return numpy_seconds(hops_of(block))
 
 
 def runs_due(block: Block) -> int:
-    """Return the runs before it is worth while to look for values to keep; NEVER: it is not."""
+    """Return the number of runs of a block before invariants are searched, or NEVER."""
     seconds = work_of(block)
     if seconds < LITTLE:
         return NEVER
@@ -352,7 +359,7 @@ def runs_due(block: Block) -> int:
 
 
 def owner_of(array: np.ndarray) -> Any:
-    """Return the array that `array` is a view of, itself if of none."""
+    """Return the array that owns the memory of `array`, or is the last base of type ndarray."""
     while type(array.base) is np.ndarray:
         array = array.base
     return array
@@ -363,7 +370,7 @@ def _kept_bytes(kept: dict[Any, Any]) -> int:
 
 
 def _make_room(kept: dict[Any, Any], nbytes: int, room: int) -> bool:
-    """Drop what was kept first until there are `nbytes` left of `room`; say whether there are."""
+    """Evict the oldest hoisted values until `nbytes` of `room` are free; return whether they are."""
     for key in [k for k, held in kept.items() if type(held) is Held]:
         if _kept_bytes(kept) + nbytes <= room:
             break

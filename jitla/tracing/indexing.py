@@ -1,7 +1,7 @@
-"""Reading and writing parts of arrays: views, items, in-place operations.
+"""Reading and writing parts of arrays: views, subscripts, in-place operations.
 
-Writes into memory are executed at once, fused with what computes the value; an in-place operation on a
-pending value without views only moves its proxy to a new entry. So plans never see aliasing.
+A write into memory ends the block, fused with the computation of the value; an in-place operation on a
+pending value without views moves its proxy to a new entry. Therefore plans contain no aliases.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ from jitla.tracing.tape import (
 )
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import (
-    TAME,
-    is_wild,
+    SAFE_TYPES,
+    may_run_user_code,
 )
 
 _BASIC = (int, slice, type(None), type(Ellipsis))
@@ -72,7 +72,7 @@ _IN_ORDER_IF_OPERANDS = frozenset({"matmul", "getitem", "reshape", "ravel", "exp
 
 
 class Bound(partial):
-    """A method of a proxy, ready to be called: of its session, itself and the method's name."""
+    """Bound method of a proxy: a partial call with the session, the proxy and the name of the method."""
 
     @property
     def __self__(self) -> Any:
@@ -83,23 +83,23 @@ class Bound(partial):
         return str(self.args[2])
 
 
-# What may hold a proxy, and what may be one.
+# Types whose objects may hold proxies.
 HOLDERS = _MUTABLE | {tuple, frozenset, slice, Bound, MethodType, LazySparse}
-# What gives away, step by step, what others hold.
+# Iterators and views, which return objects that other containers hold.
 _STEPPING = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
                        type({}.items()), *map(type, map(iter, (
                            [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
-# What runs code step by step that holds proxies, and which attribute is its frame.
+# Suspended frames, which may hold proxies: the attribute of the frame, by type.
 SUSPENDED = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
 _OWNERS = LAZY | {LazySparse}
 _ADVANCED = LAZY | {np.ndarray}
-# What holds proxies, or gives some away later.
+# Types whose objects may hold proxies, or return some later.
 CARRIERS = HOLDERS | _STEPPING | SUSPENDED.keys()
 _MENDED = LAZY | CARRIERS
 
 
 class Indexing(Together):
-    """The part of a session that reads and writes parts of arrays."""
+    """Base of sessions that reads and writes parts of arrays."""
 
     __slots__ = ()
 
@@ -107,14 +107,14 @@ class Indexing(Together):
     ended: bool
 
     def wrap(self, value: Any) -> Any:
-        """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
+        """Return a proxy for a new ndarray of NumPy, other values unchanged."""
         if type(value) is np.ndarray and is_traceable(value.shape, value.dtype) and not self.ended:
             known = self.foreigners.get(id(value))
             return known if known is not None and known._v is value else lazy_array(self, value)
         return value
 
     def plain(self, value: Any, seen: frozenset[int] = frozenset()) -> Any:
-        """Return what `value` means to code that knows no proxies; containers are mended in place."""
+        """Return `value` without proxies, for code that is not traced; containers are changed in place."""
         kind = type(value)
         if kind in LAZY:
             return value._s.value(value)
@@ -128,14 +128,14 @@ class Indexing(Together):
             return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
         elif kind is Bound or kind is MethodType and type(value.__self__) in _OWNERS:
             if value.__name__ == "resize":
-                return value  # the proxy has to learn the new shape, whoever calls it
+                return value  # the proxy has to record the new shape
             return getattr(self.plain(value.__self__), value.__name__)
         elif kind is frozenset:
             return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
         elif kind is LazySparse:
             return scipy_matrix(value)
         elif kind in _STEPPING:
-            # What it steps through is mended where it is; a proxy's own iterator gives arrays.
+            # The iterated container is changed in place; the iterator of a proxy returns arrays.
             for each in get_referents(value):
                 if type(each) in HOLDERS or type(each) in _STEPPING:
                     self.plain(each, seen)
@@ -170,8 +170,8 @@ class Indexing(Together):
     # ------------------------------------------------------------------ reading
 
     def getitem(self, array: LazyArray, key: Any) -> Any:
-        """Return ``array[key]``: a view where NumPy gives one, else what is read now, or where it is used."""
-        if array._v is None or self.site.unroll_limit:  # who puts together terms has to see what they read
+        """Return ``array[key]``: a view where NumPy returns one, a recorded gather, or elements read now."""
+        if array._v is None or self.site.unroll_limit:  # unrolled loops record the views they read
             index = _static_index(key)
             if index is not None and not self.site.many_plans:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
@@ -182,7 +182,7 @@ class Indexing(Together):
             key = self.plain(key)
             if type(key) is not np.ndarray and _runs_code(key):
                 return self.call_opaque(operator.getitem, (array, key), {})
-        elif type(key) not in TAME and type(key) is not tuple and is_wild(key):
+        elif type(key) not in SAFE_TYPES and type(key) is not tuple and may_run_user_code(key):
             return self.call_opaque(operator.getitem, (array, key), {})
         if type(key) is np.ndarray:
             picked = self.pick(value, key)
@@ -194,7 +194,7 @@ class Indexing(Together):
                 return self.wrap(made)
         part = value[key]
         if type(part) is np.ndarray and not self.ended:
-            # of the dtype of `value`, and no older than this line: nobody has a proxy of it
+            # of the dtype of `value`, and new: there is no proxy of it
             layout = LAYOUT_ID.get((part.dtype, part.shape, part.strides))
             if layout is not None and (part.dtype is not _BOOL or part.size):
                 return proxy_in_memory(self, part, layout)
@@ -204,9 +204,9 @@ class Indexing(Together):
         self, array: Lazy, method: str | Callable[..., Any], args: tuple, op: int = -1, attrs: tuple = (),
         always: bool = False,
     ) -> Any:
-        """Return what `method` makes of `array`, an operation that may be a view of it.
+        """Return the result of `method` on `array`, an operation that may return a view.
 
-        Of memory it is one at once, unless it is `always` to be recorded.
+        On an array in memory NumPy makes the view immediately, unless it has `always` to be recorded.
         """
         stays = array._v is not None and not self.site.unroll_limit and not always
         if op < 0 and not stays:
@@ -235,7 +235,7 @@ class Indexing(Together):
         return map(self.element, iter(value)) if value.ndim > 1 else iter(value)
 
     def element(self, value: Any) -> Any:
-        """Return a step of an iteration: a proxy, unless code that jitla does not see takes it."""
+        """Return an element of an iteration: a proxy, unless code that is not traced receives it."""
         return self.wrap(value) if LOCAL.session is self else value
 
     # ------------------------------------------------------------------ writing
@@ -252,13 +252,13 @@ class Indexing(Together):
         return array._v
 
     def viewed(self, array: LazyArray) -> bool:
-        """Say whether `array` is a pending view or has pending views."""
+        """Return whether `array` is a pending view or has pending views."""
         if not self.views:
             return False
         return array._n in self.views or any(v[0] is array for v in self.views.values())
 
     def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
-        """Do ``array[key] = value``; `others` counts the references to `value` elsewhere, if known."""
+        """Perform ``array[key] = value``; `others` is the number of other references to `value`, if known."""
         memory = self.settle(array) if array._v is None else array._v
         basic = _known(key)
         if not basic:
@@ -275,14 +275,14 @@ class Indexing(Together):
                 if value._v is None and self._assign(target, value, others):
                     return
         value = self.plain(value)
-        if is_wild(value):  # it may write into any memory when it is asked for its elements
+        if may_run_user_code(value):  # converting it to an array may write into any memory
             self.call_opaque(operator.setitem, (memory, key, value), {})
             return
         self.before_write(memory)
         call_here(operator.setitem, memory, key, value)
 
     def writes(self, target: np.ndarray, key: Any, value: Any) -> bool:
-        """Do ``target[key] = value`` if no more than that has to be done, nor told; say whether."""
+        """Perform ``target[key] = value`` if nothing is pending and no cast may warn; return whether so."""
         if not (self.is_quiet() and _known(key) and getattr(value, "dtype", None) is target.dtype
                 and isinstance(value, (np.ndarray, np.generic))):
             return False
@@ -290,21 +290,21 @@ class Indexing(Together):
         return True
 
     def _assign(self, target: np.ndarray, value: LazyArray, others: int | None) -> bool:
-        """Store a pending value into `target` with the casts of an assignment, if it can be fused."""
+        """Store a pending value into `target` with the cast of an assignment; return whether it can be."""
         shape = METAS[value._m].shape
         if target.dtype not in TRACED or not target.flags.writeable:
             return False
         if METAS[value._m].dtype.kind == "c" != target.dtype.kind:
-            return False  # NumPy warns of what is lost
+            return False  # NumPy warns of the lost imaginary part
         if not fits(shape, target.shape) or not target.size:
-            return False  # an error, or no element is cast
+            return False  # an error, or no elements, so that no cast may warn
         n = value._n if value._n >= 0 else self.enter(value)
         attrs = (("dtype", target.dtype),)
         self.store(target, self._conformed(n, value._m, target, attrs, always=True), _consumed(n, others))
         return True
 
     def _conformed(self, n: int, meta: int, target: np.ndarray, attrs: Attrs, always: bool = False) -> int:
-        """Cast and broadcast entry `n` to `target`; with `always` the result is a new entry."""
+        """Cast and broadcast entry `n` to the dtype and shape of `target`; `always` adds a cast entry."""
         known = METAS[meta]
         if known.dtype != target.dtype or always:
             n = self._nameless((_CAST, n, attrs), meta_id(known.shape, target.dtype))
@@ -319,7 +319,7 @@ class Indexing(Together):
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
     ) -> Any:
-        """Do ``array op= other``; `others` counts the references to `other` elsewhere, if known."""
+        """Perform ``array op= other``; `others` is the number of other references to `other`, if known."""
         lazy = type(other) in LAZY and other._v is None and other._s is self
         lone = lone_complex(METAS[array._m])
         if array._v is None and not lone and not self.viewed(array) and self._rebind(array, ufunc, other):
@@ -331,17 +331,17 @@ class Indexing(Together):
                      or self._update(array, memory, ufunc, other, others)):
             return array
         other = self.plain(other)
-        if is_wild(other):
+        if may_run_user_code(other):
             result = self.call_opaque(_ufunc_in_place(ufunc), (memory, other), {})
         else:
             self.before_write(memory)
             result = call_here(_ufunc_in_place(ufunc), memory, other)
-        return array if result is memory else self.wrap(result)  # the other's protocol may answer
+        return array if result is memory else self.wrap(result)  # the other operand may override the operator
 
     def _update(
         self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any, others: int | None
     ) -> bool:
-        """Store ``ufunc(array, other)`` into the memory of `array`, if its dtype and shape allow it."""
+        """Store ``ufunc(array, other)`` into `array` in memory; return whether dtype and shape allow it."""
         result = self.call_ufunc(ufunc, array, other)
         known = METAS[result._m]
         attrs = store_cast(ufunc, known.dtype, memory.dtype)
@@ -359,11 +359,11 @@ class Indexing(Together):
         raise NotImplementedError
 
     def call_opaque(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        """Call what may run code that jitla does not see."""
+        """Call a function that may run code that is not traced."""
         raise NotImplementedError
 
     def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
-        """In-place operation on a pending value that nobody else sees: its proxy moves on."""
+        """Move the proxy of a pending value to the result of the operation; return whether it can be."""
         if self.lent(array) or not _is_recorded(ufunc, array, other) or self.operand(other) is None:
             return False
         if not fits(np.shape(other), METAS[array._m].shape):
@@ -373,7 +373,7 @@ class Indexing(Together):
         known = METAS[array._m]
         if len(known.shape) > 1 and not self._all_in_order(other) and not (
                 self.site.unroll_limit and self.lies_in_order(array._n)):
-            return False  # the result keeps the order of `array`, a new one might not
+            return False  # in place the order of axes in memory stays, a new array might have another
         result = self.call_ufunc(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
@@ -392,9 +392,9 @@ class Indexing(Together):
         return True
 
     def _all_in_order(self, other: Any) -> bool:
-        """Say whether all arrays the block and `other` read are in C order, and none is turned."""
+        """Return whether all arrays read by the block and `other` are in C order, and none is transposed."""
         if type(other) is LazyArray and other._n < 0 and other._v is None:
-            return False  # a ghost: its recipe is not looked into
+            return False  # a rematerialisable value: its recipe is not analysed
         if type(other) is np.ndarray and not other.flags.c_contiguous:
             return False
         arrays = [p for p in (*self.entered, other) if type(p) is LazyArray and p._v is not None]
@@ -402,7 +402,7 @@ class Indexing(Together):
             method == "transpose" for _, method, _ in self.views.values())
 
     def lies_in_order(self, n: int, depth: int = 32) -> bool:
-        """Say whether entry `n` is seen to lie in C order; with others a result then lies so, too."""
+        """Return whether entry `n` certainly is in C order; element-wise results of it then are, too."""
         op, *refs = self.ops[n]
         if op <= SCALAR:
             return op == LEAF and _descending(LAYOUTS[refs[0]])
@@ -423,7 +423,7 @@ class Indexing(Together):
 
 
 def _descending(layout: Layout) -> bool:
-    """Say whether axes lie in memory as C has them, one inside the other."""
+    """Return whether the strides do not increase from axis to axis, as in C order."""
     inside = 1
     for n, by in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
         if n > 1 and by < inside:
@@ -437,19 +437,19 @@ def _parts(held: Any, kind: type) -> Any:
 
 
 def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
-    """Say whether the operation is not done at once: NumPy may refuse an exponent, or look at it."""
+    """Return whether an in-place operation is recorded; powers whose exponent NumPy inspects are not."""
     if ufunc is np.power:
         return METAS[array._m].dtype.kind not in "biu" and is_pairwise(array, other)
     return ufunc is not _MATMUL_IN_PLACE
 
 
 def lone_complex(meta: Meta | np.ndarray) -> bool:
-    """Say whether it is one complex number: in place NumPy multiplies it by other code than arrays."""
+    """Return whether it is one complex number, which NumPy's in-place loops round otherwise than arrays."""
     return meta.dtype.kind == "c" and meta.size == 1
 
 
 def fits(shape: Shape, target: Shape) -> bool:
-    """Say whether `shape` broadcasts to `target` without changing it."""
+    """Return whether `shape` broadcasts to `target` without changing it."""
     if shape == target:
         return True
     if len(shape) > len(target):
@@ -470,21 +470,21 @@ def _ufunc_in_place(ufunc: Any) -> Any:
 
 
 def _basic(key: Any) -> bool:
-    """Say whether ``x[key]`` is a view (or an element) and not a copy."""
+    """Return whether ``x[key]`` is basic indexing: a view or an element, not a copy."""
     parts = key if type(key) is tuple else (key,)
     return all(type(p) in _BASIC or isinstance(p, np.integer) for p in parts)
 
 
 def _runs_code(key: Any) -> bool:
-    """Say whether a key may run code of users when it is asked for its integers or elements."""
+    """Return whether the conversion of a key to integers or arrays may run user code."""
     for part in key if type(key) is tuple else (key,):
-        if is_wild((part.start, part.stop, part.step) if type(part) is slice else part):
+        if may_run_user_code((part.start, part.stop, part.step) if type(part) is slice else part):
             return True
     return False
 
 
 def _known(key: Any) -> bool:
-    """Say whether `key` is seen at a glance to hold nothing but Python's integers."""
+    """Return whether `key` consists of Python's integers, slices of these, and None: a quick test."""
     for part in key if type(key) is tuple else (key,):
         if type(part) is slice:
             if part.start.__class__ not in _NUMBERS or part.stop.__class__ not in _NUMBERS:
@@ -536,7 +536,7 @@ def _view_entry(array: Lazy, method: str | Callable[..., Any], args: tuple) -> t
             if -1 in new and known > 0 and size % known == 0:
                 new = tuple(size // known if n == -1 else n for n in new)
                 known = size
-            # what has no dimensions would be a scalar on the tape
+            # on the tape a result without dimensions would be a scalar
             if new and known == size and all(n >= 0 for n in new) and -1 not in new:
                 return OP_ID["reshape"], (("shape", tuple(new)),)
     return -1, ()

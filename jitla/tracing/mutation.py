@@ -1,4 +1,4 @@
-"""Writes into arrays: stores, in-place operators, masked writes."""
+"""Writes into arrays: stores of computed values, dependences on memory, deferred in-place operations."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from jitla.tracing.tape import (
     store_cast,
 )
 
-SMALL = 1 << 20  # bytes: arrays up to this size are in a cache, where a copy of them costs little
-REACHES = (0, 1, 2, 4, 8)
+SMALL = 1 << 20  # bytes: copies of arrays up to this size stay in a cache, and cost little
+REACHES = (0, 1, 2, 4, 8)  # rounded values of `_reach`
 
 _getrefcount = sys.getrefcount
 
 
 class Memory(BlockCloser):
-    """The part of a session that writes into arrays in memory."""
+    """Base of sessions that writes into arrays; computes pending values that read the memory before."""
 
     __slots__ = ()
 
     stored: list[Any]  # references to pending sparse matrices
-    memory_facts: dict[int, Any]  # what was found of those in memory, by their identity
+    memory_facts: dict[int, Any]  # facts about arrays in memory, by their identity
 
     def is_quiet(self) -> bool:
-        """Say whether the call goes on plain and nothing is pending that reads memory."""
+        """Return whether the call continues untraced and no pending value reads memory."""
         return self.ended and not (
             self.nodes or self.rematerialisable or self.hoisted or self.stored or self.memory_facts)
 
     def before_write(self, target: np.ndarray) -> None:
-        """Compute what reads `target`'s memory, before it is written by other means than the tape."""
+        """Compute the pending values that read memory of `target`, before it is written outside the tape."""
         if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
             self.close()
         self.settle_rematerialisable(target)
 
     def settle_rematerialisable(self, target: np.ndarray | None = None, alone: bool = False) -> None:
-        """Compute the ghosts that may still be read and whose recipe reads `target` (None: anything).
+        """Compute the live rematerialisable values whose recipes read `target` (None: any memory).
 
-        `alone`: the open block stays as it is.
+        `alone`: without ending the open block.
         """
         if self.hoisted:
             forget_written(self.hoisted, target)
@@ -79,14 +79,14 @@ class Memory(BlockCloser):
             if id(ghost._r[0]) not in written:
                 self.rematerialisable.append(ghost)
             elif id(ghost) in proven:
-                continue  # nobody asks for it again
+                continue  # it is dead
             elif alone:
                 self.compute_separately(ghost)
             else:
                 self.value(ghost)
 
     def _proven_dead(self, rematerialisable: list[Lazy]) -> set[int]:
-        """Return ids of ghosts that only dead local variables refer to."""
+        """Return the ids of the rematerialisable values that only dead local variables refer to."""
         counts = {id(g): 0 for g in rematerialisable}
         for frame in frames.user_frames():
             live = live_locals(frame.f_code, frame.f_lasti)
@@ -101,7 +101,7 @@ class Memory(BlockCloser):
         return {id(g) for g in rematerialisable if _getrefcount(g) - COMPREHENSION_REFS <= counts[id(g)]}
 
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
-        """Write entry `index`, which has the shape and dtype of `target`, into `target` now."""
+        """End the block with a store of entry `index` into `target`, which has its shape and dtype."""
         if self.rematerialisable or self.stored or self.hoisted or self.memory_facts:
             self.settle_rematerialisable(target, alone=True)
         layout, at = layout_id(target), data_address(target)
@@ -114,7 +114,7 @@ class Memory(BlockCloser):
             far = data_address(leaf) - at
             if its == layout and not far:
                 if (slot < 0 or leaf is target) and leaf.flags.writeable:
-                    slot = k  # what is read before it is overwritten can be asked for afterwards
+                    slot = k  # reading and writing through one leaf keeps its old elements available
                 continue
             other = LAYOUTS[its]
             if far + other.low < high and low < far + other.high and other.low < other.high:
@@ -129,9 +129,10 @@ class Memory(BlockCloser):
 
 
 def _reach(target: np.ndarray, apart: int) -> int:
-    """Return how many steps of its longest stride `target` begins away from others that lie alike, or -1.
+    """Return the distance of `target` from aliases of equal strides, in units of its longest stride, or -1.
 
-    The farthest is `apart` bytes away. The number is rounded up, so that few plans are made.
+    `apart` is the greatest distance in bytes. The result is rounded up to one of `REACHES`, so that there are
+    few plans.
     """
     spans = [(s, n) for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
     longest = max(spans)[0]
@@ -143,34 +144,34 @@ def _reach(target: np.ndarray, apart: int) -> int:
 
 
 def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:
-    """Return a proxy of `array`, which is known to be traceable."""
+    """Return a proxy of `array`, which has to be traceable."""
     return proxy_in_memory(session, array, layout_id(array))
 
 
 _TAKE = OP_ID["take"]
-SPARSE = 32  # of so many elements a shorter mask keeps less than one, or all: NumPy is as fast
-LEAST_LATER = 1 << 18  # elements of a key; for fewer, a look at all of them before costs more than it saves
-FEW = 1 << 13  # elements that NumPy reads as fast
+SPARSE = 32  # for short masks that select less than one in so many elements, or all, NumPy is as fast
+LEAST_LATER = 1 << 18  # elements of a key; for fewer, finding the positions first costs more than it saves
+FEW = 1 << 13  # selected elements; NumPy reads fewer as fast
 
 
 class Picking(Memory):
-    """The part of a session that reads elements at positions."""
+    """Base of sessions that records reads by masks and integer arrays as reads at positions."""
 
     __slots__ = ()
 
-    #: By identity of keys and how many elements they read from: the key, and a proxy of positions.
+    #: By identity of a key and length of the array it reads: the key, and a proxy of positions.
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
-    #: By identity of arrays that are read there: a proxy that stands for nothing else on the tape.
+    #: By identity of an array that is read at positions: a separate proxy for these reads.
     tables: dict[int, LazyArray]
-    #: By identity of arrays of labels that are on the tape: the least and the greatest.
+    #: By identity of an array of labels on the tape: its minimum and maximum.
     extremes: dict[int, tuple[int, int]]
 
     def wrap(self, value: Any) -> Any:
-        """Return a proxy for an ndarray that NumPy just made; anything else unchanged."""
+        """Return a proxy for a new ndarray of NumPy, other values unchanged."""
         raise NotImplementedError
 
     def pick(self, table: Any, key: np.ndarray) -> Any:
-        """Return ``table[key]`` as an entry of the tape; None if it is to be read now."""
+        """Record ``table[key]``; None if NumPy has to read it now."""
         if key.ndim != 1 or type(table) is not np.ndarray:
             return None
         if key.size < LEAST_LATER:
@@ -190,7 +191,7 @@ class Picking(Memory):
         return append_entry(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
 
     def source(self, array: LazyArray) -> np.ndarray | None:
-        """Return the memory that the elements of `array` are in, among others; None if they are computed."""
+        """Return the array in memory whose elements `array` has; None if they are computed."""
         if array._v is None and array._n >= 0:
             entry = self.ops[array._n]
             return next((t._v for t in self.tables.values() if entry[0] == _TAKE and t._n == entry[1]), None)
@@ -198,12 +199,12 @@ class Picking(Memory):
         return memory
 
     def lent(self, array: LazyArray) -> bool:
-        """Say whether `array` is pending, and NumPy's would be a view of memory that nobody else sees."""
+        """Return whether `array` is a pending gather whose NumPy result would be a view of other memory."""
         entry = self.ops[array._n] if array._n >= 0 else ()
         return len(entry) > 3 and entry[0] == _TAKE
 
     def _positions(self, key: np.ndarray, length: int) -> Any:
-        """Return which elements of an array of so many `key` reads; few are no entry of the tape."""
+        """Return the positions that `key` selects from an array of `length`: a proxy, if few an ndarray."""
         known = self.positions.get((id(key), length))
         if known is not None:
             return known[1]
@@ -215,34 +216,34 @@ class Picking(Memory):
         return found
 
     def before_write(self, target: np.ndarray) -> None:
-        """Forget the positions of keys that are about to be written, too."""
+        """Compute the pending values that depend on `target`, also through keys of reads."""
         if any(np.may_share_memory(target, key) for key, _ in self.positions.values()):
             self.close()
         super().before_write(target)
 
 
-LEAST = 1 << 15  # elements: with fewer a kernel takes no longer than finding this out
+LEAST = 1 << 15  # elements: with fewer the analysis takes longer than a kernel
 _CAST = OP_ID["cast"]
 
 
 class Together(Picking):
-    """The part of a session that keeps operations in place pending."""
+    """Base of sessions that defers in-place operations, so that a sequence of them is one kernel."""
 
     __slots__ = ()
 
-    #: By identity of memory: where it was changed in place since the last turn of a loop ended.
+    #: By identity of memory: the position of its last in-place operation in this loop iteration.
     updates: dict[int, tuple[int, ...]]
     foreigners: dict[int, LazyArray]
 
     def moves_on(self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any) -> bool:
-        """Make ``ufunc(array, other)`` the pending value of `array`, if nobody sees its memory.
+        """Make ``ufunc(array, other)`` the pending value of `array` if its memory has no other references.
 
-        Say whether that was done.
+        Return whether that was done.
         """
         if memory.size < LEAST or not self._follows(memory):
             return False
         if _references(memory) > _ALONE + sum([leaf is memory for leaf in self.leaves]):
-            return False  # somebody else, views among them
+            return False  # other references, such as views
         if not memory.flags.owndata or not memory.flags.c_contiguous or id(memory) in self.foreigners \
                 or self.viewed(array):
             return False
@@ -266,7 +267,7 @@ class Together(Picking):
         return True
 
     def _follows(self, memory: np.ndarray) -> bool:
-        """Say whether the running operation is one of several, as far as was seen; take note of it."""
+        """Record the running operation; return whether it is known to be one of several on its array."""
         place = (frames.path() or ())[:2]
         before = self.updates.get(id(memory))
         if before is not None:
@@ -275,7 +276,7 @@ class Together(Picking):
         return place in self.site.fused_updates
 
     def viewed(self, array: LazyArray) -> bool:
-        """Say whether `array` is a pending view or has pending views."""
+        """Return whether `array` is a pending view or has pending views."""
         raise NotImplementedError
 
     def call_ufunc(self, ufunc: Any, x: Any, y: Any) -> Any:
@@ -288,7 +289,7 @@ def _references(memory: np.ndarray) -> int:
 
 
 def _lonely() -> int:
-    """Return how many references there seem to be to memory that only a proxy holds."""
+    """Measure the reference count, as `moves_on` sees it, of memory that only a proxy refers to."""
     held = [np.empty(0)]
 
     def moves_on(memory: np.ndarray) -> int:

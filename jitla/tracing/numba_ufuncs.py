@@ -1,4 +1,9 @@
-"""Functions compiled by Numba's `vectorize` and `guvectorize` as operators."""
+"""Element-wise functions compiled by Numba's `vectorize` and `guvectorize` as operators of the tape.
+
+`NumbaIRReader` translates Numba's typed IR of a function into the steps of a kernel body, by symbolic
+execution of all paths; both sides of a branch become a select. The first call compares results of the body
+and the function. Functions that cannot be translated are called.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,7 @@ from jitla.hops import Body, NumpyBuilder, Step, UserFunction, lookup, register_
 from jitla.tracing.lazy import LAZY
 from jitla.tracing.tape import METAS, register_op
 
-MOST_STATEMENTS = 200  # on all ways through a function
+MOST_STATEMENTS = 200  # on all paths through a function together
 _BOOL, _FLOAT, _INT = (np.dtype(kind) for kind in (np.bool_, np.float64, np.int64))
 _DTYPES = {dtype.name: dtype for dtype in (_BOOL, _FLOAT, _INT, np.dtype(np.float32))}
 _ARITHMETIC = {operator.add: "add", operator.sub: "sub", operator.mul: "mul"}
@@ -25,7 +30,7 @@ _ROOTS = (math.sqrt, np.sqrt)
 _ABSOLUTE = (abs, math.fabs, np.abs, np.fabs)
 _EXTREMES = {min: "lt", max: "gt"}
 _MODULES = (math, np)
-# What kernels have polynomials of.
+# Functions for which kernels have polynomial approximations.
 _FUNCTIONS: dict[Any, str] = {getattr(module, name): name for module in _MODULES for name in (
     "exp", "expm1", "log", "log1p", "log2", "log10", "sin", "cos", "tan", "sinh", "cosh", "tanh")}
 _FUNCTIONS |= {getattr(module, f"{arc}{name}"): f"arc{name}"
@@ -34,11 +39,11 @@ _POWERS = (1, 2, 3, 4)
 
 
 class Unread(Exception):
-    """A function does what is not known to be the same in a kernel."""
+    """A function has an instruction without a known equivalent in kernels; the text says which."""
 
 
 class Held(NamedTuple):
-    """What a variable stands for if it is no number: a function, a module, a truth value that is known."""
+    """Value of a variable that is no number of the kernel: a function, a module, a constant truth value."""
 
     value: Any
 
@@ -47,7 +52,7 @@ Found = int | Held
 
 
 class Reader:
-    """Reads the instructions of one loop: every way through it, from which values are chosen at the end."""
+    """Translates the IR of a scalar function into steps, on all paths; branches become selects."""
 
     def __init__(self, annotation: Any, ins: tuple[np.dtype, ...], out: np.dtype) -> None:
         self.blocks, self.types, self.calls = annotation.blocks, annotation.typemap, annotation.calltypes
@@ -59,14 +64,14 @@ class Reader:
         self.ins = [self.step("arg", dtype, value=k) for k, dtype in enumerate(ins)]
 
     def body(self) -> Body:
-        """Return what the loop computes."""
+        """Return the body that the function computes."""
         result = self.way(min(self.blocks), {}, frozenset())
         if self.steps[result].verb == "const":
             raise Unread("a constant")
         return Body(tuple(self.steps), result, self.invalid_step)
 
     def step(self, verb: str, dtype: np.dtype, *operands: int, value: Any = None) -> int:
-        """Return the number of a step, which is done once."""
+        """Return the number of a step; equal steps are added once."""
         made = Step(verb, operands, dtype, value)
         key = made if verb != "const" else made._replace(value=repr(value))  # zeros have signs
         if key not in self.known:
@@ -81,14 +86,14 @@ class Reader:
         return self.steps[found].dtype
 
     def of(self, kind: Any) -> np.dtype:
-        """Return the dtype that Numba's type is."""
+        """Return the dtype of a type of Numba."""
         dtype = _DTYPES.get(str(getattr(kind, "literal_type", kind)))
         if dtype is None:
             raise Unread(f"a number of type {kind}")
         return dtype
 
     def cast(self, found: Found, dtype: np.dtype) -> int:
-        """Return a number as another type."""
+        """Return a number converted to another dtype."""
         given = self.dtype(found)
         assert isinstance(found, int)
         if given == dtype:
@@ -100,7 +105,7 @@ class Reader:
     # ------------------------------------------------------------------ statements
 
     def way(self, label: int, held: dict[str, Found], above: frozenset[int]) -> int:
-        """Return what is returned from a block on."""
+        """Return the number that the paths from a basic block on return."""
         if label in above:
             raise Unread("a loop")
         above |= {label}
@@ -134,11 +139,11 @@ class Reader:
         raise Unread("a block without an end")
 
     def stored(self, statement: Any, held: dict[str, Found]) -> None:
-        """Note what is stored in an element; functions of numbers store none."""
+        """Translate the store of an element; scalar functions have none."""
         raise Unread("a stored element")
 
     def assigned(self, name: str, value: Any, held: dict[str, Found]) -> Found:
-        """Return what is assigned to a variable, as the type that it has."""
+        """Return the value of an assignment, converted to the type of the variable."""
         found: Found
         match type(value).__name__:
             case "Arg":
@@ -187,7 +192,7 @@ class Reader:
     # ------------------------------------------------------------------ operations
 
     def binary(self, function: Any, node: Any, left: Found, right: Found, power: Any) -> int:
-        """Do an operation of two numbers, cast as Numba casts them."""
+        """Translate a binary operation, with the casts of Numba."""
         signature = self.calls[node]
         made = self.of(signature.return_type)
         if function is operator.pow:
@@ -207,13 +212,13 @@ class Reader:
         raise Unread(f"{getattr(function, '__name__', function)} of {dtype}")
 
     def floating(self, dtype: np.dtype) -> np.dtype:
-        """Return a dtype of floats."""
+        """Return `dtype` if it is a floating-point type, else raise."""
         if dtype.kind != "f":
             raise Unread(f"a {dtype} where a float is needed")
         return dtype
 
     def compare(self, verb: str, a: int, b: int) -> int:
-        """Compare; vectors that are put in order raise `invalid` for what is NaN, as Numba has it."""
+        """Translate a comparison; ordered ones raise the flag `invalid` for NaN, as Numba's vectors do."""
         if verb in _ORDERS.values() and self.dtype(a).kind == "f":
             for each in (a, b):
                 if self.steps[each].verb != "const":
@@ -225,7 +230,7 @@ class Reader:
         return self.step(verb, _BOOL, a, b)
 
     def power(self, base: int, exponent: Any) -> int:
-        """Multiply as often as a small constant says, in Numba's order."""
+        """Expand a power with a small constant exponent into multiplications, in Numba's order."""
         if type(exponent) is not int or exponent not in _POWERS or self.dtype(base) == _BOOL:
             raise Unread("a power")
         dtype = self.dtype(base)
@@ -239,7 +244,7 @@ class Reader:
         return made
 
     def unary(self, function: Any, operand: Found) -> int:
-        """Do an operation of one number."""
+        """Translate a unary operation."""
         dtype = self.dtype(operand)
         assert isinstance(operand, int)
         if function is operator.not_ and dtype == _BOOL:
@@ -249,7 +254,7 @@ class Reader:
         raise Unread(f"{getattr(function, '__name__', function)} of {dtype}")
 
     def call(self, function: Any, given: list[Found], name: str) -> int:
-        """Call one of the functions that are known."""
+        """Translate a call of a known function."""
         dtypes = [self.dtype(each) for each in given]
         numbers = [each for each in given if isinstance(each, int)]
         made = self.of(self.types[name])
@@ -270,14 +275,15 @@ class Reader:
         raise Unread(f"a call of {getattr(function, '__name__', function)}")
 
 
-# What stands for itself in a loop over rows, beside numbers.
+# Symbolic values in a loop over rows: the output row, its shape and length, the range and its iterator, the
+# index, and the condition of the loop.
 _OUT, _SHAPE, _COUNT, _RANGE, _TURN, _INDEX, _GOES = (Held(name) for name in (
     "out", "shape", "count", "range", "turn", "index", "goes"))
 _STORED = "\0stored"
 
 
 class Rows(Reader):
-    """Reads a loop over all elements of rows that stores one element in each turn."""
+    """Translates a loop over all elements of rows that stores one element per iteration."""
 
     def __init__(
         self, annotation: Any, ins: tuple[np.dtype, ...], out: np.dtype, rows: tuple[bool, ...],
@@ -289,7 +295,7 @@ class Rows(Reader):
         self.before: frozenset[str] = frozenset()
 
     def way(self, label: int, held: dict[str, Found], above: frozenset[int]) -> int:
-        """Return what is stored from a block on, until the next turn begins."""
+        """Return the number that the paths from a basic block to the end of the iteration store."""
         if label == self.head:
             found = held.get(_STORED)
             if not isinstance(found, int):
@@ -301,7 +307,7 @@ class Rows(Reader):
         return super().way(label, held, above)
 
     def turns(self, label: int, statements: Any, held: dict[str, Found], above: frozenset[int]) -> int:
-        """Read the head of the loop, its body, and what comes behind it: nothing."""
+        """Translate the loop with the header `label`; its exit has to do nothing but return."""
         for statement in statements[:-1]:
             if type(statement).__name__ == "Assign":
                 name = statement.target.name
@@ -318,14 +324,14 @@ class Rows(Reader):
         return super().way(last.truebr, held, above | {label})
 
     def stored(self, statement: Any, held: dict[str, Found]) -> None:
-        """Note what is stored in the element of this turn."""
+        """Translate the store of the element of this iteration."""
         value = held[statement.value.name]
         if held[statement.target.name] is not _OUT or held[statement.index.name] is not _INDEX:
             raise Unread("an element of another turn")
         held[_STORED] = self.cast(value, self.out)
 
     def assigned(self, name: str, value: Any, held: dict[str, Found]) -> Found:
-        """Return what is assigned to a variable; one from before the loop would hand something on."""
+        """Return the value of an assignment; a variable from before the loop would be loop-carried."""
         if name in self.before:
             raise Unread("a value that one turn hands to the next")
         if type(value).__name__ == "Arg":
@@ -333,7 +339,7 @@ class Rows(Reader):
         return super().assigned(name, value, held)
 
     def expression(self, name: str, node: Any, held: dict[str, Found]) -> Found:
-        """Return the value of an expression, of elements of this turn only."""
+        """Return the value of an expression; only elements of this iteration may be read."""
         match node.op:
             case "getattr" if node.attr == "shape" and _is_row(held[node.value.name]):
                 return _SHAPE
@@ -367,7 +373,7 @@ def _is_row(found: Found) -> bool:
 
 
 class Elementwise:
-    """A function of rows as one of operands of any shape; those that are no rows are numbers."""
+    """Adapter that applies a function of rows to operands of any shape, of which `rows` are rows."""
 
     def __init__(self, function: Any, rows: tuple[bool, ...]) -> None:
         self.function, self.rows = function, rows
@@ -385,7 +391,7 @@ class Elementwise:
 
 
 def rows_of(function: Any) -> tuple[bool, ...]:
-    """Return which operands of a function are rows, if all these have as many elements as its one result."""
+    """Return which operands of a function are rows; they have to be as long as its single result."""
     builder = function.gufunc_builder
     (out,), ins = builder.sout, tuple(builder.sin)
     if len(out) != 1 or any(each not in ((), out) for each in map(tuple, ins)):
@@ -397,7 +403,7 @@ def rows_of(function: Any) -> tuple[bool, ...]:
 
 
 def read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
-    """Return what a function for operands of these types reads, gives, and computes of each element."""
+    """Translate a `guvectorize` function; return the dtypes of operands and result, and the body."""
     rows = rows_of(function)
     wanted = tuple(np.dtype(each) for each in given)
     for signature, made in function.gufunc_builder.nb_func.overloads.items():
@@ -409,13 +415,13 @@ def read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], n
 
 
 SAMPLE = 1 << 14  # elements that are compared
-# A function whose kernels raise flags so often is called: only that tells what it says of them.
+# Runs whose kernels raised flags, after which a function is called instead: only a call issues its warnings.
 MOST_ALARMS = 8
-NEAR = {"d": 1e-9, "f": 1e-3}  # how far from each other approximations may be at most, relatively
+NEAR = {"d": 1e-9, "f": 1e-3}  # by character of the dtype
 
 
 class Met:
-    """One function: the operator for the types that it was called with, or None; and why it is called."""
+    """One function: its operators by types of operands, None where it is called, and the reason."""
 
     __slots__ = ("loops", "operators", "why")
 
@@ -425,21 +431,24 @@ class Met:
         self.why = ""
 
     def keep(self, given: tuple[Any, ...], why: str) -> None:
-        """Note that it is called for these types, and why."""
+        """Record that the function is called for operands of these types, and the reason."""
         self.operators[given], self.why = None, why
 
 
-_KINDS = frozenset({"DUFunc", "GUFunc"})  # what `numba.vectorize` and `numba.guvectorize` make
+_KINDS = frozenset({"DUFunc", "GUFunc"})  # types of the results of `numba.vectorize` and `numba.guvectorize`
 _MET: WeakKeyDictionary[Any, Met] = WeakKeyDictionary()
 
 
 def is_numba(function: Any) -> bool:
-    """Say whether a user has compiled a function with Numba."""
+    """Return whether a function was compiled with Numba."""
     return type(function).__module__.startswith("numba.")
 
 
 def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
-    """Record what a compiled element-wise function computes, or call it; NotImplemented: call it."""
+    """Record the call of an element-wise function; NotImplemented if it has to be called.
+
+    The first call for operands of some types runs the function, and returns its result.
+    """
     if type(function).__name__ not in _KINDS or len(args) != function.nin \
             or _is_of_rows(function) and not _of_rows(function, args):
         return NotImplemented
@@ -448,7 +457,7 @@ def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     met = _MET.get(function)
     if met is None:
         met = _MET[function] = Met()
-    if met.loops != function.ntypes:  # which of them serves may have changed
+    if met.loops != function.ntypes:  # Numba has compiled another loop, which may be used for old types, too
         met.loops = function.ntypes
         met.operators.clear()
     if given not in met.operators:
@@ -468,10 +477,10 @@ def _is_of_rows(function: Any) -> bool:
 
 
 def _of_rows(function: Any, args: tuple[Any, ...]) -> bool:
-    """Say whether operands that are rows have one shape, and the others are numbers."""
+    """Return whether operands that are rows have one shape, and the others are numbers."""
     try:
         rows = rows_of(function)
-    except (Unread, AttributeError, ValueError, TypeError):  # of Numba's insides nothing is promised
+    except (Unread, AttributeError, ValueError, TypeError):  # internals of Numba, which may change
         return False
     shapes = [METAS[x._m].shape if type(x) in LAZY else x.shape if type(x) is np.ndarray else ()
               for x in args]
@@ -481,17 +490,17 @@ def _of_rows(function: Any, args: tuple[Any, ...]) -> bool:
 
 
 def title_of(function: Any) -> str:
-    """Return what an account says of calls of a function that a user has compiled."""
+    """Return the description of a function compiled with Numba for explanations."""
     met = _MET.get(function) if type(function).__name__ in _KINDS else None
     why = f" ({met.why})" if met is not None and met.why else ""
     return f"{getattr(function, '__name__', 'a function')}, compiled with Numba{why}"
 
 
 def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any, ...], met: Met) -> Any:
-    """Call a function, and compare what was read of it."""
+    """Call a function, and enter an operator for it if its translation gives the same values."""
     try:
         ins, out, body = _read(function, given)
-    except (Unread, AttributeError, KeyError, TypeError) as why:  # of Numba's insides nothing is promised
+    except (Unread, AttributeError, KeyError, TypeError) as why:  # internals of Numba, which may change
         met.keep(given, str(why) if isinstance(why, Unread) else "its loop is not known yet")
         return NotImplemented
     result = session.call_opaque(function, args, {})
@@ -509,7 +518,7 @@ def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any,
 
 
 def _read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
-    """Return what the loop for operands of these types reads, writes, and computes."""
+    """Translate a function; return the dtypes of operands and result, and the body."""
     if _is_of_rows(function):
         return read(function, given)
     options = {**function.targetoptions}
@@ -528,7 +537,7 @@ def _read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], 
 
 
 def _agrees(body: Body, ins: tuple[np.dtype, ...], operands: list[np.ndarray], wanted: np.ndarray) -> bool:
-    """Say whether some elements are the same in all bits, but for those of NaN; or near."""
+    """Return whether a sample of elements is equal up to NaN payloads, or close if the body approximates."""
     step = max(wanted.size // SAMPLE, 1)
     some = [np.broadcast_to(each, wanted.shape).flat[::step].astype(dtype)
             for each, dtype in zip(operands, ins, strict=True)]

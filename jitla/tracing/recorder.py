@@ -51,7 +51,7 @@ from jitla.tracing.tape import (
     store_cast,
 )
 from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.user_types import TAME, is_wild
+from jitla.tracing.user_types import SAFE_TYPES, may_run_user_code
 
 _INT = KIND_CODE[int]
 _ORDER_COMPARISONS = frozenset({"less", "less_equal", "greater", "greater_equal"})
@@ -338,7 +338,7 @@ def _is_complex_order(x: Lazy, y: Any) -> bool:
 # Bytes of arrays that only the open block keeps alive, above which it is closed.
 MAX_ENTERED_BYTES = 1 << 28
 # Types of arguments that NumPy never calls.
-_NOT_CALLED = TAME | {np.ndarray, list, tuple}
+_NOT_CALLED = SAFE_TYPES | {np.ndarray, list, tuple}
 MIN_COUNTED_BYTES = 1 << 20  # smaller results do not trigger that check, which takes as long as making them
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
@@ -449,7 +449,7 @@ class NumpyDispatch(Recorder):
         options = {k: self.plain(v) for k, v in kwargs.items()}
         for target in written_arrays(func, plain, options):
             self.before_write(target)
-        wild = any(map(is_wild, plain))
+        wild = any(map(may_run_user_code, plain))
         if wild or not _NOT_CALLED.issuperset(map(type, plain)) and any(map(callable, plain)) or \
                 any(map(callable, options.values())):
             self.materialise_escapes()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sys import getrefcount
 from types import CodeType, FunctionType
 
-from jitla.instrument.source_lookup import owned
+from jitla.instrument.source_lookup import without_borrows
 
 
 def counted(x, deep):
@@ -23,18 +23,18 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def test_no_instruction_borrows() -> None:
-    made = owned(counted.__code__)
+    made = without_borrows(counted.__code__)
     names = {i.opname for code in codes(made) for i in dis.get_instructions(code)}
     assert "LOAD_FAST" in names
     assert not [name for name in names if "BORROW" in name]
 
 
 def test_a_variable_and_the_stack_are_two_references() -> None:
-    function = FunctionType(owned(counted.__code__), globals())
+    function = FunctionType(without_borrows(counted.__code__), globals())
     direct, called, inner, rest = function(object(), 1)
     assert direct >= 2 and called >= 2 and inner[0][0] >= 2 and rest == 2
 
 
 def test_what_borrows_nothing_is_left_alone() -> None:
-    made = owned(counted.__code__)
-    assert owned(made) is made
+    made = without_borrows(counted.__code__)
+    assert without_borrows(made) is made

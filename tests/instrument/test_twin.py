@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from jitla.instrument.instrumented import (
-    Twins,
+    Instrumenter,
     instrument,
 )
-from jitla.instrument.source_lookup import owned
+from jitla.instrument.source_lookup import without_borrows
 from tests.instrument.twin_corpus import COROUTINES, SNIPPETS
 from tests.instrument.twin_kit import Hook, Outcome, define
 
@@ -117,16 +117,16 @@ A = np.ones(3)
     ("a[0] = a.y = 1", (type("K", (dict,), {})(),), ["setitem", "setattr"]),
     ("del a[0], a.y", (type("K", (dict,), {"y": 1, "__delattr__": lambda s, n: None})({0: 1}),),
      ["delitem", "delattr"]),
-    ("global g\ng = a\ng, x = a, 1", (A,), ["keep", "keep"]),
-    ("def g():\n    return a\na = b", (1, A), ["keep", "keep"]),
-    ("g = [a for _ in b]\na = b", (1, [1]), ["iterate", "item"]),
-    ("h = sum(a for _ in b)\na = b", (1, [1]), ["call", "iterate", "item"]),
-    ("h = (a for _ in b)\na = b", (1, [1]), ["keep", "keep", "iterate", "keep"]),
-    ("n = 0\nwhile n < 2:\n    n += 1", (), ["edge", "edge"]),
+    ("global g\ng = a\ng, x = a, 1", (A,), ["materialise", "materialise"]),
+    ("def g():\n    return a\na = b", (1, A), ["materialise", "materialise"]),
+    ("g = [a for _ in b]\na = b", (1, [1]), ["iterate", "element"]),
+    ("h = sum(a for _ in b)\na = b", (1, [1]), ["call", "iterate", "element"]),
+    ("h = (a for _ in b)\na = b", (1, [1]), ["materialise", "materialise", "iterate", "materialise"]),
+    ("n = 0\nwhile n < 2:\n    n += 1", (), ["end_iteration", "end_iteration"]),
     ("for i in range(3):\n    if i == 1: continue\n    if i == 2: break", (),
-     ["iterate", "edge", "edge"]),
-    ("with a: pass", (__import__("threading").Lock(),), ["enter"]),
-    ("yield a\nyield from b\nreturn a", (1, [2]), ["yields", "yields", "yields"]),
+     ["iterate", "end_iteration", "end_iteration"]),
+    ("with a: pass", (__import__("threading").Lock(),), ["enter_context"]),
+    ("yield a\nyield from b\nreturn a", (1, [2]), ["yield_value", "yield_value", "yield_value"]),
     ("return a.w * a.v[0] + a.w.shape[0]", (Box(w=A, v=A),),
      ["lift", "lift", "lift", "attribute"]),
     ("w = a.w\nreturn w * 2 + w.T", (Box(w=A),), ["lift", "attribute"]),
@@ -134,16 +134,16 @@ A = np.ones(3)
     ("return np.exp(a.w)", (Box(w=A),), ["lift"]),
     ("return a.w.sum()", (Box(w=A),), ["attribute", "call"]),
     ("return G + K * np.pi + G2", (), ["lift"]),
-    ("return a.w is b or a.w in [b]", (Box(w=1), 1), ["same"]),
-    ("return a is not None or a is ... or b is not a", (None, 1), ["same"]),
-    ("@staticmethod\ndef g(x=a, y=1): pass", (), ["keep"]),
-    ("import math\nclass C: x = a", (), ["call", "call", "keep"]),
-    ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "hashed"]),
+    ("return a.w is b or a.w in [b]", (Box(w=1), 1), ["is_same"]),
+    ("return a is not None or a is ... or b is not a", (None, 1), ["is_same"]),
+    ("@staticmethod\ndef g(x=a, y=1): pass", (), ["materialise"]),
+    ("import math\nclass C: x = a", (), ["call", "call", "materialise"]),
+    ("return [1 for _ in a], {i: 1 for i in a}", ([1],), ["iterate", "iterate", "hashed_element"]),
     ("match a:\n    case x if x.f(): pass", (Box(f=lambda: 1),),
-     ["attribute", "call", "calm"]),
+     ["attribute", "call", "flush_unless_safe"]),
     ("try:\n    a()\nexcept TypeError:\n    b()\nfinally:\n    b()", (1, int), ["call"] * 3),
     ("return f'{a.g():{b}}'", (Box(g=lambda: 1), 3), ["call", "lift"]),
-    ("(x := a)\ndef g(): return x", (1,), ["keep"]),
+    ("(x := a)\ndef g(): return x", (1,), ["materialise"]),
 ])  # fmt: skip
 def test_hooks_stand_where_they_are_needed(
     body: str, args: tuple[Any, ...], expected: list[str]
@@ -155,8 +155,8 @@ def test_hooks_stand_where_they_are_needed(
     ("b[0, i]", True), ("b[i + 1, 0] * 2", True), ("b[0, 1]", False), ("b[i]", False)])
 def test_few_turns_that_add_up_neighbours_stay_together(read: str, together: bool) -> None:
     given = 1, np.ones((3, 3))
-    assert ("edge" not in hooks(f"for i in (0, 1):\n    a += {read}", *given)) == together
-    assert "edge" in hooks(f"for i in (0, 1):\n    a = {read}", *given)
+    assert ("end_iteration" not in hooks(f"for i in (0, 1):\n    a += {read}", *given)) == together
+    assert "end_iteration" in hooks(f"for i in (0, 1):\n    a = {read}", *given)
 
 
 @pytest.mark.parametrize(("turns", "together"), [
@@ -168,10 +168,10 @@ def test_few_turns_that_roll_stay_together(turns: str, together: bool) -> None:
     terms = f"x = sum(a.roll(i) for i in {turns})"
     if turns == "range(a)":
         loop, terms, given = loop.replace("a.", "b."), terms.replace("a.", "b."), (2, given[0])
-    assert ("edge" not in hooks(loop.format("roll"), *given)) == together
-    assert ("term" in hooks(terms, *given)) == together
+    assert ("end_iteration" not in hooks(loop.format("roll"), *given)) == together
+    assert ("summand" in hooks(terms, *given)) == together
     given[turns == "range(a)"].turn = lambda i: 1
-    assert "edge" in hooks(loop.format("turn"), *given)
+    assert "end_iteration" in hooks(loop.format("turn"), *given)
 
 
 def test_key_of_a_store_is_what_python_builds() -> None:
@@ -253,7 +253,7 @@ def test_lambdas_on_one_line_are_told_apart() -> None:
 
 def test_one_code_object_has_one_twin_code() -> None:
     make = define("def make(n):\n    def f(a):\n        a[n] = n\n    return f", "make")
-    twins = Twins(Hook())
+    twins = Instrumenter(Hook())
     first, second = twins.instrument(make(1)), twins.instrument(make(2))
     assert first is not None and second is not None
     assert first.__code__ is second.__code__ and first.__closure__ != second.__closure__
@@ -261,22 +261,22 @@ def test_one_code_object_has_one_twin_code() -> None:
 
 
 def test_code_without_hooks_stays_or_only_ceases_to_borrow() -> None:
-    twins = Twins(Hook())
+    twins = Instrumenter(Hook())
     plain = define("def f(a):\n    return a is None")
     found = twins.instrument(plain)
-    assert found is not None and found.__code__ == owned(plain.__code__)
+    assert found is not None and found.__code__ == without_borrows(plain.__code__)
     assert (found is plain) == (sys.version_info < (3, 14))
 
 
 def test_functions_that_twins_make_have_twins() -> None:
-    twins = Twins(Hook())
+    twins = Instrumenter(Hook())
     make = twins.instrument(define("def make(n):\n    n[0] = 0\n    return lambda a: a is None", "make"))
     assert make is not None
     assert twins.instrument(make([1])) is not None
 
 
 def test_twins_are_forgotten_with_their_code() -> None:
-    twins = Twins(Hook())
+    twins = Instrumenter(Hook())
     f = define("def f(a):\n    a[0] = 1")
     twin = twins.instrument(f)
     assert twin is not None
@@ -284,12 +284,12 @@ def test_twins_are_forgotten_with_their_code() -> None:
     del f, twin
     linecache.clearcache()
     gc.collect()
-    assert gone() is None and len(twins._made) == 0
+    assert gone() is None and len(twins._cache) == 0
 
 
 def test_rebound_globals_make_a_new_twin() -> None:
     hook = Hook()
-    twins = Twins(hook)
+    twins = Instrumenter(hook)
     f = define("def f(a):\n    a[0] = 1\n    return np.exp(a) * G, len(a)", np=np, G=2.0)
     twins.instrument(f)(np.zeros(1))
     assert hook.names() == ["setitem"] and twins.is_current(f)

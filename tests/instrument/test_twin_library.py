@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.instrument.instrumented import Twins
+from jitla.instrument.instrumented import Instrumenter
 from jitla.introspection.frames import stays_plain
 from tests.instrument.twin_kit import Hook
 
-TWINS = Twins(Hook(), lambda function: function in (np.sum, np.where, np.dot))
+INSTRUMENTED = Instrumenter(Hook(), lambda function: function in (np.sum, np.where, np.dot))
 
 
 def copy_of(name: str) -> types.ModuleType:
@@ -49,7 +49,7 @@ def twin_of(value: Any, module: str) -> Any:
         return property(*(part and twin_of(part, module) for part in parts), value.__doc__)
     if not isinstance(value, types.FunctionType) or value.__module__ != module:
         return value
-    return TWINS.instrument(value) or value
+    return INSTRUMENTED.instrument(value) or value
 
 
 def numbers() -> list[float]:
@@ -95,8 +95,8 @@ def test_standard_library(name: str) -> None:
 def functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
     """Functions and methods written in `module`."""
     for value in vars(module).values():
-        owned = getattr(value, "__module__", None) == module.__name__
-        for each in vars(value).values() if isinstance(value, type) and owned else [value]:
+        without_borrows = getattr(value, "__module__", None) == module.__name__
+        for each in vars(value).values() if isinstance(value, type) and without_borrows else [value]:
             each = inspect.unwrap(getattr(each, "__func__", each), stop=lambda f: False)
             if isinstance(each, types.FunctionType) and each.__module__ == module.__name__:
                 yield each
@@ -118,7 +118,7 @@ def test_every_function_with_source_gets_a_twin(name: str) -> None:
         reads = names & {"_getframe", "currentframe", "f_locals", "eval", "exec", "locals"}
         # outside classes `super` makes the compiler look for a class, which a twin would find
         reads |= names & {"super"} if "__class__" not in fn.__code__.co_freevars else set()
-        assert reads or stays_plain(fn) or TWINS.instrument(fn) is not None, fn.__qualname__
+        assert reads or stays_plain(fn) or INSTRUMENTED.instrument(fn) is not None, fn.__qualname__
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -165,7 +165,7 @@ def test_numpy_functions(function: Any, args: Any, kwargs: Any) -> None:
     fn = inspect.unwrap(function)
     if not isinstance(fn, types.FunctionType):
         pytest.skip("written in C")
-    twin = TWINS.instrument(fn)
+    twin = INSTRUMENTED.instrument(fn)
     assert twin is not None
     assert repr(twin(*copy.deepcopy(args), **kwargs)) == repr(fn(*copy.deepcopy(args), **kwargs))
 
@@ -175,6 +175,6 @@ def test_scipy_minimisers() -> None:
     start = np.array([1.3, 0.7, 0.8])
     for name in ("_minimize_neldermead", "_minimize_bfgs", "_minimize_cg", "_minimize_powell"):
         fn = getattr(optimize, name)
-        twin = TWINS.instrument(fn)
-        first, second = fn(optimize.rosen, start), twin(TWINS.instrument(optimize.rosen), start)
+        twin = INSTRUMENTED.instrument(fn)
+        first, second = fn(optimize.rosen, start), twin(INSTRUMENTED.instrument(optimize.rosen), start)
         assert repr(first) == repr(second)

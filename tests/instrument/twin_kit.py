@@ -56,34 +56,35 @@ class Hook:
         self.seen.append(("delattr", name))
         delattr(obj, name)
 
-    def same(self, a: Any, b: Any) -> bool:
-        self.seen.append(("same",))
+    def is_same(self, a: Any, b: Any) -> bool:
+        self.seen.append(("is_same",))
         return a is b
 
-    def edge(self) -> None:
-        self.seen.append(("edge",))
+    def end_iteration(self) -> None:
+        self.seen.append(("end_iteration",))
 
-    def pause(self) -> None:
-        self.seen.append(("pause",))
+    def split_point(self) -> None:
+        self.seen.append(("split_point",))
 
-    def attribute(self, obj: Any, name: str, ways: str = "") -> Any:
+    def attribute(self, obj: Any, name: str, usage: str = "") -> Any:
         self.seen.append(("attribute", name))
         return getattr(obj, name)
 
-    def lift(self, value: Any, ways: str) -> Any:
-        self.seen.append(("lift", ways))
+    def lift(self, value: Any, usage: str) -> Any:
+        self.seen.append(("lift", usage))
         return value
 
-    def tame(self, *values: Any) -> bool:
+    def are_safe(self, *values: Any) -> bool:
         if not self.tames:
-            self.seen.append(("tame", *values))
+            self.seen.append(("are_safe", *values))
         return self.tames
 
-    still = tame
+    has_safe_uses = are_safe
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("keep", "item", "term", "yields", "awaits", "enter", "iterate", "opened", "hashed",
-                        "asked", "calm", "mapping", "spread", "alone"):
+        if name not in ("materialise", "element", "summand", "yield_value", "await_value", "enter_context",
+                        "iterate", "unpacked_elements", "hashed_element", "class_argument",
+                        "flush_unless_safe", "star_mapping", "star_elements", "star_arguments"):
             raise AttributeError(name)
 
         def same(value: Any) -> Any:

@@ -26,7 +26,7 @@ LINES = ("z = x * 0.5 - y", "x = x * 0.9999 - z", "y = y * 0.5 + z")
 def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are long when they have two dozen operations: plans of hundreds take seconds."""
     monkeypatch.setattr(hooks, "MAX_PENDING_OPERATIONS", MOST)
-    monkeypatch.setattr(stretch, "LONG", MOST // 4)
+    monkeypatch.setattr(stretch, "MIN_OPERATIONS", MOST // 4)
 
 
 def function(folder: Path, name: str, lines: list[str]) -> Any:

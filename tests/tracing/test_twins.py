@@ -14,7 +14,7 @@ import pytest
 
 import jitla
 from jitla.cli import demo_algorithms
-from jitla.tracing import TWINS
+from jitla.tracing import INSTRUMENTED
 from tests.tracing.sameness import same
 
 PROGRAMS = {
@@ -134,19 +134,19 @@ def test_inner_functions_are_let_go() -> None:
     x = np.full(3, 2.0)
     inside(x), outside(x, makes(x))
     gc.collect()
-    before = len(TWINS)
+    before = len(INSTRUMENTED)
     for _ in range(20):
         assert (inside(x) == 16).all() and (outside(x, makes(x)) == 16).all()
     gc.collect()
-    assert len(TWINS) <= before
+    assert len(INSTRUMENTED) <= before
 
 
 def test_code_of_its_own_is_a_library_but_programs_that_are_shown_are_not() -> None:
-    assert TWINS.of(jitla.jit) is None
-    assert TWINS.of(jitla.explain) is None
+    assert INSTRUMENTED.get(jitla.jit) is None
+    assert INSTRUMENTED.get(jitla.explain) is None
     shown = demo_algorithms.l2svm
-    assert TWINS.of(getattr(shown, "__wrapped__", shown), decorated=True) is not None
-    assert TWINS.of(jitla.jit) is None
+    assert INSTRUMENTED.get(getattr(shown, "__wrapped__", shown), decorated=True) is not None
+    assert INSTRUMENTED.get(jitla.jit) is None
 
 
 @pytest.mark.parametrize(("place", "module", "library"), [
@@ -159,7 +159,7 @@ def test_packages_are_libraries_wherever_they_are_installed(place: str, module: 
     linecache.cache[place] = len(text), None, text.splitlines(keepends=True), place
     space: dict[str, Any] = {"__name__": module}
     exec(compile(text, place, "exec"), space)
-    assert (TWINS.of(space["double"]) is None) is library
+    assert (INSTRUMENTED.get(space["double"]) is None) is library
 
 
 def test_functions_that_are_dropped_are_freed_with_their_globals() -> None:
