@@ -93,7 +93,7 @@ def continues_block(session: Session) -> bool:
     elif failures.get(place, 0) >= MAX_UNUSED_BATCHES:
         return False
     else:
-        failures[place] = failures.get(place, 0) + 1  # reset when a second iteration reads results of the first
+        failures[place] = failures.get(place, 0) + 1  # reset when a second iteration reads results
     session.last_iteration = ops, iterations + 1, len(ops)
     return True
 
