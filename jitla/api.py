@@ -225,7 +225,7 @@ def coverage() -> str:
     sites = [site for state in list(ENGINE.states) for site in state.all_sites()]
     account = ENGINE.room("explanations.collect")
     table: str = ENGINE.room("explanations.explanation").coverage_table(
-        account.fallbacks_of(sites), account.loops_of(sites))
+        account.fallbacks_of(sites), account.immediate_runs_of(sites))
     return table
 
 

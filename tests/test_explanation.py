@@ -18,23 +18,23 @@ from jitla.explanations.explanation import (
     explanation,
 )
 from jitla.explanations.records import (
-    ApartRecord,
     CallRecord,
     CodeRecord,
     CompilationRecord,
     CostRecord,
-    Covered,
+    CoveredOperator,
     FallbackRecord,
     FiredRule,
     FunctionRecord,
-    LapRecord,
-    LoopRecord,
-    Moment,
+    ImmediateRunRecord,
+    NumPyCallRecord,
     ProgramRecord,
-    RivalRecord,
+    RunnerUpRecord,
+    SeparationRecord,
     SourceLine,
     StageRecord,
     StepRecord,
+    TimedRunRecord,
     bytes_text,
     duration,
     summary_line,
@@ -48,13 +48,14 @@ SECOND = SourceLine("project/svm.py", 15, "return np.sum(np.maximum(out, 0) ** 2
 SOLVE = SourceLine("project/svm.py", 20, "d = np.linalg.solve(H, g)")
 
 HOPS = "(1) leaf(form='array', slot=0)  float64[1000,60]\nroots (1)\n"
-MATMUL = StepRecord("call", "matmul 1000 float64", (Covered("matmul", FIRST),),
+MATMUL = StepRecord("call", "matmul 1000 float64", (CoveredOperator("matmul", FIRST),),
                     reason="products are BLAS calls", nbytes=488_480, seconds=24.5e-6, shares=(1.0,))
 KERNEL = StepRecord(
     "kernel", "MAgg 1000 float64",
-    (Covered("multiply", FIRST), Covered("subtract", FIRST), Covered("maximum", SECOND),
-     Covered("square", SECOND), Covered("sum", SECOND), Covered("cast")), reads=2, writes=1, nbytes=16_000,
-    nnz=800, seconds=8e-6, shares=(0.25, 0.125, 0.125, 0.25, 0.25, 0.0))
+    (CoveredOperator("multiply", FIRST), CoveredOperator("subtract", FIRST),
+     CoveredOperator("maximum", SECOND), CoveredOperator("square", SECOND), CoveredOperator("sum", SECOND),
+     CoveredOperator("cast")), reads=2, writes=1, nbytes=16_000, nnz=800, seconds=8e-6,
+    shares=(0.25, 0.125, 0.125, 0.25, 0.25, 0.0))
 PROGRAM = ProgramRecord(
     "svm.py:14-15",
     stages=(StageRecord("hops", HOPS, 41e-6), StageRecord("rewrites.static", HOPS, 12e-5),
@@ -68,14 +69,14 @@ PROGRAM = ProgramRecord(
     cost=CostRecord(
         "cost", ((0.0, 0.0, 19e-6, 1e-6, 20e-6), (4e-6, 0.0, 6e-6, 0.5e-6, 6.5e-6)),
         (("none", 41e-6), ("all", 26.5e-6)), 25e-6, 17, 2, 3, 5, 2, 4, True,
-        RivalRecord(31e-6, ("multiply 1000 of svm.py:14",), ("subtract 1000",), (4e-6, 2e-6, -1e-6, 0.0)),
+        RunnerUpRecord(31e-6, ("multiply 1000 of svm.py:14",), ("subtract 1000",), (4e-6, 2e-6, -1e-6, 0.0)),
         8000, 512_000_000),
-    seconds=33e-6, laps=(LapRecord(5.0, (25e-6, 8e-6), 35e-6, 7), LapRecord(6.0, (24e-6, 8e-6), 33e-6, 7)),
-    timed=2,
-    apart=(ApartRecord("matmul 1000 of svm.py:14", "C1", ("K1",),
+    seconds=33e-6, timed=2,
+    laps=(TimedRunRecord(5.0, (25e-6, 8e-6), 35e-6, 7), TimedRunRecord(6.0, (24e-6, 8e-6), 33e-6, 7)),
+    apart=(SeparationRecord("matmul 1000 of svm.py:14", "C1", ("K1",),
                        "matmul is a call of NumPy: products are BLAS calls"),),
-    trace=(Covered("matmul 1000 float64", FIRST), Covered("multiply 1000 float64", FIRST),
-           Covered("square 1000 float64", SECOND)),
+    trace=(CoveredOperator("matmul 1000 float64", FIRST), CoveredOperator("multiply 1000 float64", FIRST),
+           CoveredOperator("square 1000 float64", SECOND)),
     codes=(CodeRecord("K1", "form full 1-d cb", "define i64 @k() {\n  ret i64 0\n}\n", "k:\n\tretq\n"),),
     source="def make(bound, data):\n    return run\n")
 COMPILED = (CompilationRecord(FIRST, "new", "now", 1, 2, 0, 4096, 0.0125, 5.5),
@@ -85,7 +86,7 @@ RECORD = FunctionRecord(
     fallbacks=(FallbackRecord("np.linalg.norm", START, 120, 9e-7),
                FallbackRecord("np.linalg.solve", SOLVE, 12, 1.2345, "not in the op table")),
     compilations=COMPILED, assumed=True,
-    call=CallRecord(5.75, 0.02, (Moment("np.linalg.solve", 5.8, 0.015, 7),)))
+    call=CallRecord(5.75, 0.02, (NumPyCallRecord("np.linalg.solve", 5.8, 0.015, 7),)))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -115,31 +116,31 @@ def test_another_level_of_the_same():
 def test_a_function_that_never_ran_has_an_explanation():
     text = str(explanation(FunctionRecord("f", START)))
     assert text == (
-        "f  (svm.py:12)  0 calls, 0 programs\n   has not been called: explain(f, *arguments) does that; "
-        "jitla.spec(sizes) may stand for arrays\n\n== handed to NumPy: nothing\n")
+        "f  (svm.py:12)  0 calls, 0 programs\n   has not been called: explain(f, *arguments) calls it; "
+        "jitla.spec(sizes) can stand for arrays\n\n== handed to NumPy: nothing\n")
 
 
 def test_loops_that_are_in_no_plan_have_a_table():
-    loops = (LoopRecord("take", "take 9000 float64", FIRST, 4, 1, 8e-5, 4 * 216_000),
-             LoopRecord("histogram", "", SOLVE, 0, 2))
+    loops = (ImmediateRunRecord("take", "take 9000 float64", FIRST, 4, 1, 8e-5, 4 * 216_000),
+             ImmediateRunRecord("histogram", "", SOLVE, 0, 2))
     text = str(explanation(FunctionRecord("f", START, loops=loops)))
     assert text == (
-        "f  (svm.py:12)  0 calls, 0 programs\n\n== done when met: 2 places\n"
+        "f  (svm.py:12)  0 calls, 0 programs\n\n== run immediately: 2 places\n"
         "   L1  take 9000 float64, 4 runs, 216 kB each, took 20 us each, 1 time by NumPy\n"
         "       svm.py:14  take  | out = 1 - y * (X @ w)\n"
         "   L2  histogram, 2 times by NumPy\n"
         "       svm.py:20  histogram  | d = np.linalg.solve(H, g)\n"
         "== handed to NumPy: nothing\n")
-    assert coverage_table((), loops).startswith("== done when met: 2 places\n")
+    assert coverage_table((), loops).startswith("== run immediately: 2 places\n")
 
 
 def test_elements_other_than_zero_are_counted_beside_their_estimate():
     x = np.arange(40.0) % 2  # half of them
     found = jitla.explain(jitla.jit(lambda x: np.diag(x) * 2.0, compile="sync"), x)
     text = str(found)
-    assert "at most 40 other than 0, 20 were" in text
+    assert "at most 40 nonzeros, 20 counted" in text
     assert [s["counted"] for s in found.to_dict()["programs"][0]["steps"]] == [20, 20]
-    assert "20 were" in found.to_html()
+    assert "20 counted" in found.to_html()
 
 
 def test_what_a_line_takes_of_a_kernel_is_estimated():
@@ -152,7 +153,7 @@ def test_what_a_line_takes_of_a_kernel_is_estimated():
     (step,) = found.record.programs[0].steps
     first, second = (step.share(line) for line in dict.fromkeys(c.line for c in step.covers))
     assert len(step.shares) == 3 and abs(first + second - 1.0) < 1e-9 and 0.0 < first < second
-    assert "own part" in str(found.at("runtime")) and "is an estimate" in str(found.at("runtime"))
+    assert "share" in str(found.at("runtime")) and "is an estimate" in str(found.at("runtime"))
 
 
 def test_the_order_of_fallbacks_is_by_time_then_name():
@@ -169,7 +170,7 @@ def test_times_and_bytes_have_units():
 def test_the_summary_is_one_line_in_one_unit():
     cost = CostRecord("all", ((1e-4, 0.0, 0.0, 0.0, 1e-4),), (("cost", 5e-5), ("none", 2e-3)), peak=64)
     assert summary_line(cost) == (
-        "predicted: 0.1 ms by the rule 'all'; other rules: cost 0.05, none 2; peak 64 bytes")
+        "predicted: 0.1 ms by the heuristic 'all'; heuristics: cost 0.05, none 2; peak 64 bytes")
 
 
 def test_a_limit_of_memory_says_what_it_costs():
@@ -177,7 +178,7 @@ def test_a_limit_of_memory_says_what_it_costs():
     cost = CostRecord("cost", ((0.0, 0.0, 0.0, 0.0, 2e-3),), limit=9000, peak=8000, free=(1e-3, 16000))
     record = replace(RECORD, programs=(replace(PROGRAM, steps=(step,), cost=cost),))
     text = str(explanation(record, "cost"))
-    assert "without memory_limit: 1 ms, which takes 16 kB instead of 8 kB" in text
+    assert "without memory_limit: 1 ms, with 16 kB instead of 8 kB" in text
     assert "peak 8 kB of 9 kB" in str(explanation(record, "plan"))
 
 
@@ -232,7 +233,7 @@ def test_a_function_with_more_plans_than_can_be_compared_is_explained_all_the_sa
 
     X = np.random.default_rng(0).normal(size=(5000, 12))
     found = jitla.explain(jitla.jit(long), X, (X[:, 0] > 0) * 1.0, X[0])
-    assert "second: " in str(found.at("cost")) and found.record.programs[0].apart
+    assert "second-best plan: " in str(found.at("cost")) and found.record.programs[0].apart
 
 
 def test_sparse_results_have_their_entries_counted():

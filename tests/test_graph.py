@@ -16,14 +16,14 @@ import jitla
 from jitla.errors import ConfigError
 from jitla.explanations.explanation import explanation
 from jitla.explanations.graph import (
-    HEIGHT,
+    NODE_HEIGHT,
     NodeRecord,
     dot,
     mermaid,
     svg,
 )
 from jitla.explanations.records import (
-    Covered,
+    CoveredOperator,
     FunctionRecord,
     ProgramRecord,
     SourceLine,
@@ -82,7 +82,7 @@ def test_a_drawing_has_a_box_for_each_value_and_none_on_another():
     assert len(places) == len(NODES) == len(set(places))
     for at, node in enumerate(NODES):
         for read in node.reads:
-            assert places[read][1] + HEIGHT < places[at][1]  # what is read stands above
+            assert places[read][1] + NODE_HEIGHT < places[at][1]  # what is read stands above
 
 
 def test_a_drawing_of_nothing_is_empty():
@@ -170,7 +170,7 @@ def test_many_values_are_drawn_as_steps_and_too_many_not_at_all():
 
 
 def test_long_explanations_have_the_most_on_a_screen():
-    lines = tuple(Covered("add", SourceLine("f.py", n)) for n in range(10_000))
+    lines = tuple(CoveredOperator("add", SourceLine("f.py", n)) for n in range(10_000))
     steps = [StepRecord("kernel", "Cell 3 float64", lines[:9], seconds=1.0)] * 900
     steps[70] = StepRecord("kernel", "Cell 3 float64", lines, seconds=2.0)
     record = FunctionRecord("f", START, 1, (ProgramRecord("p", steps=tuple(steps), trace=lines),))

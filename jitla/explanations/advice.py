@@ -1,4 +1,4 @@
-"""What would make a function faster: what stands in the way, where, and what to do about it."""
+"""Advice on making a function faster, derived from its records."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from jitla.explanations.records import (
-    COLD,
-    NEST,
+    COLD_NOTE,
+    SCALAR_LOOP,
     FallbackRecord,
     FunctionRecord,
     ProgramRecord,
@@ -16,124 +16,130 @@ from jitla.explanations.records import (
 
 __all__ = ["advice"]
 
-OFTEN, BRIEF = 100, 20e-6  # runs, and seconds of one, of blocks that are hardly worth being begun
-MOST = 6  # pieces of advice
-CHANGES = 8  # compilations because of one guard, from which on that is worth a word
-LITTLE = 0.01  # part of all time up to which a call that is handed to NumPy is not worth a word
-MAIN = 0.5  # part of a program's time from which on one call of NumPy matters
-# How notes end that say all that can be done.
-COMPLETE = ("methods", "generator", "function of Python", "SciPy itself", "disable is on")
-#: By the word that a reason has: what can be done about a call that is not traced.
-CURES = (
-    ("whole calls", "is faster in NumPy: hand it more data at a time, or decorate what calls it"),
+#: Blocks with at least this many runs, each below this time, are reported: Python takes as long around them.
+MIN_BRIEF_RUNS, MAX_BRIEF_SECONDS = 100, 20e-6
+MAX_ADVICE = 6
+MIN_GUARD_CHANGES = 8  # compilations because of the same guard
+MIN_TIME_SHARE = 0.01  # share of the time of all calls from which on a fallback is reported
+DOMINANT_TIME_SHARE = 0.5  # share of a program's time from which on a matrix product is reported
+#: Endings of notes that already say all there is to do.
+FINAL_NOTES = ("methods", "generator", "function of Python", "SciPy itself", "disable is on")
+#: Advice on a fallback, by a phrase of its reason.
+FALLBACK_ADVICE = (
+    ("whole calls", "is faster in NumPy: pass more data at a time, or decorate the caller"),
     ("not in the op table", "ends its block: docs/supported.md lists what can stay in one"),
     ("not in this form", "is traced with other arguments or dtypes: see docs/supported.md"),
 )
-#: By guard: what can be done against compiling again and again.
-STEADY = {
-    "dtype": "hand it arrays of one dtype", "layout": "hand it arrays that lie alike in memory",
-    "rank": "hand it arrays of as many axes", "scalar kind": "hand it numbers of one type",
-    "scalar value": "bind numbers that differ from call to call to names", "options": "keep the options",
-    "attribute": "keep arguments such as axis from changing",
+#: Advice against repeated compilation, by guard.
+GUARD_ADVICE = {
+    "dtype": "pass arrays of the same dtype", "layout": "pass arrays with the same memory order",
+    "rank": "pass arrays with the same number of axes", "scalar kind": "pass scalars of the same type",
+    "scalar value": "bind numbers that change from call to call to variables",
+    "options": "do not change the options", "attribute": "do not change arguments such as axis",
 }
 
 
 def advice(record: FunctionRecord) -> tuple[str, ...]:
-    """Return what to change for more speed."""
-    found = [*_all(record)]
-    return tuple(text for _, text in sorted(found, key=lambda each: -each[0])[:MOST])
+    """Return suggestions for more speed, most expensive problem first."""
+    candidates = [*_candidates(record)]
+    return tuple(text for _, text in sorted(candidates, key=lambda candidate: -candidate[0])[:MAX_ADVICE])
 
 
-def _all(record: FunctionRecord) -> Iterator[tuple[float, str]]:
-    """Yield advice with the seconds it is about, as far as these are known."""
-    told = _plain(record)
-    if told:
-        yield 1.0, told
-    little = LITTLE * _spent(record)
+def _candidates(record: FunctionRecord) -> Iterator[tuple[float, str]]:
+    """Yield suggestions with the seconds they concern, as far as known."""
+    text = _untraced_advice(record)
+    if text:
+        yield 1.0, text
+    min_seconds = MIN_TIME_SHARE * _call_seconds(record)
     for f in record.fallbacks:
-        if f.seconds >= little and f.function != NEST:  # the nest itself is told of
-            yield f.seconds, _fallback(f, record.turns)
+        if f.seconds >= min_seconds and f.function != SCALAR_LOOP:  # scalar loops are reported below
+            yield f.seconds, _fallback_advice(f, record.turns)
     for program in record.programs:
-        yield from _products(program)
-        if program.runs >= OFTEN and 0.0 < program.seconds < BRIEF:
-            yield program.seconds * program.runs, _brief(record, program)
+        yield from _product_advice(program)
+        if program.runs >= MIN_BRIEF_RUNS and 0.0 < program.seconds < MAX_BRIEF_SECONDS:
+            yield program.seconds * program.runs, _brief_block_advice(record, program)
     for nest in record.nests:
         if nest.state == "refused":
-            yield nest.seconds, (f"{nest.line.place}: the loop over elements stays Python's ({nest.reason}); "
+            yield nest.seconds, (f"{nest.line.place}: the loop over elements runs in Python ({nest.reason}); "
                                  "see docs/loops.md for what is compiled")
         elif nest.state == "cold":
             yield nest.seconds, (
                 f"{nest.line.place}: the loop over elements is compiled once calls have spent some "
-                f"milliseconds in it: call {record.name} as it is used, then explain it")
+                f"milliseconds in it: call {record.name} as usual, then explain it")
     if record.waiting:
-        yield 0.0, ("blocks are left to NumPy until they have taken as long as compiling does: "
-                    "f.compile(...) makes ready, compile=\"sync\" waits")
+        yield 0.0, ("NumPy runs blocks until they have taken as long as compiling does: "
+                    "f.compile(...) compiles ahead, compile=\"sync\" waits")
     changes = Counter(c.guard.partition(":")[0].partition(" of ")[0] for c in record.compilations)
     for guard, count in changes.items():
-        if count >= CHANGES and guard in STEADY:
-            yield 0.0, f"met without a plan {count} times because of another {guard}: {STEADY[guard]}"
+        if count >= MIN_GUARD_CHANGES and guard in GUARD_ADVICE:
+            yield 0.0, f"recompiled {count} times because of another {guard}: {GUARD_ADVICE[guard]}"
     if record.failures:
-        yield 0.0, f"no program could be made of a block ({record.failures[0]}): please report it"
+        yield 0.0, f"a block could not be compiled ({record.failures[0]}): please report it"
     if record.assumed and record.programs:
         yield 0.0, "times are predicted for an assumed machine: python -m jitla calibrate measures this one"
 
 
-def _spent(record: FunctionRecord) -> float:
-    """Return the seconds that are known to have gone into calls, without compiling."""
+def _call_seconds(record: FunctionRecord) -> float:
+    """Return the seconds spent in calls, as far as known, without compilation."""
     parts = sum(p.seconds * p.runs for p in record.programs) + sum(x.seconds for x in record.loops)
     parts += sum(f.seconds for f in record.fallbacks) + sum(n.seconds + n.compiled for n in record.nests)
     if record.call is None or all(n.state != "cold" for n in record.nests):
         return parts
-    rest = record.call.seconds - sum(c.seconds for c in record.compilations)  # Python's, in the nests
-    return max(parts, rest)
+    # includes scalar loops that Python ran
+    outside_compilation = record.call.seconds - sum(c.seconds for c in record.compilations)
+    return max(parts, outside_compilation)
 
 
-def _plain(record: FunctionRecord) -> str:
-    """Say what to do where calls are not traced, or nothing came of that; nothing where all is well."""
+def _untraced_advice(record: FunctionRecord) -> str:
+    """Return advice if calls are not traced, or tracing recorded nothing; empty if there is no problem."""
     note = record.note
-    cold = note.startswith(COLD)
+    cold = note.startswith(COLD_NOTE)
     if record.given and cold and record.programs:
-        return (f"how much a {record.given} holds is not seen, so that calls with one are traced late: "
-                "hand the function arrays")
+        return (f"the size of a {record.given} is unknown, so that calls with one are traced late: "
+                "pass arrays instead")
     if record.given and (cold or not note and not record.programs):
-        return (f"a {record.given} does its own arithmetic: take its arrays, as in table[\"x\"].to_numpy(), "
-                "and work on these, or hand the function these")
+        return (f"a {record.given} does its own arithmetic: use its arrays, as in table[\"x\"].to_numpy(), "
+                "inside of the function or as arguments")
     if not note and record.turns and record.calls and record.remark:
-        return ("Python does loops over single elements one by one: write them with whole arrays "
+        return ("loops over single elements run in Python: write them with whole arrays "
                 "(np.where, masks), or over indices, for i in range(len(x)): see docs/loops.md")
-    if not note or note.endswith(COMPLETE):
+    if not note or note.endswith(FINAL_NOTES):
         return ""
     if "source" in note:
         return "the function's source was not found: define it in a file, or in a cell of a notebook"
     if "looks at frames" in note or "frames, by" in note or "frame, by" in note:
-        return "what reads frames or the function's own variables runs as it is: do that outside of it"
+        return "functions that read frames or their local variables are not compiled: do that outside"
     if "compile=" in note:
         return "compile=\"off\" runs plain NumPy: leave it out"
     if cold:
         return ("calls on few elements, or without loops, are traced once they have taken some time, "
-                "two seconds at most: hand it more data at a time; compile=\"sync\" traces every call")
-    return "calls are too short to be traced: hand it more data at a time, or decorate what calls it"
+                "two seconds at most: pass more data at a time; compile=\"sync\" traces every call")
+    return "calls are too short to be traced: pass more data at a time, or decorate the caller"
 
 
-def _fallback(f: FallbackRecord, turns: bool) -> str:
-    cure = next((text for word, text in CURES if word in f.reason), "is run by NumPy: see docs/supported.md")
-    if turns and f.count > 1 and "op table" in f.reason:
-        cure += "; or move it out of the loop"
-    return f"{f.line.place}: {f.function} took {duration(f.seconds)} and {cure}"
+def _fallback_advice(f: FallbackRecord, has_loops: bool) -> str:
+    """Return the advice on one fallback."""
+    default = "is run by NumPy: see docs/supported.md"
+    remedy = next((text for word, text in FALLBACK_ADVICE if word in f.reason), default)
+    if has_loops and f.count > 1 and "op table" in f.reason:
+        remedy += "; or move it out of the loop"
+    return f"{f.line.place}: {f.function} took {duration(f.seconds)} and {remedy}"
 
 
-def _brief(record: FunctionRecord, program: ProgramRecord) -> str:
+def _brief_block_advice(record: FunctionRecord, program: ProgramRecord) -> str:
+    """Return the advice on a short block that runs often."""
     covered = (c.line for step in program.steps for c in step.covers if c.line is not None)
     return (f"{next(covered, record.line).place}: a block of {duration(program.seconds)} ran {program.runs} "
-            "times, as long as Python takes around it: one operation on all of it, such as on rows of a "
-            "matrix, takes less")
+            "times, and the Python code around it takes as long: one operation on all the data, such as on "
+            "the rows of a matrix, is faster")
 
 
-def _products(program: ProgramRecord) -> Iterator[tuple[float, str]]:
-    """Yield what products take that are NumPy's own in any case."""
+def _product_advice(program: ProgramRecord) -> Iterator[tuple[float, str]]:
+    """Yield the advice on matrix products that dominate a program."""
     for step in program.steps:
-        if step.kind == "call" and step.seconds > MAIN * program.seconds > 0.0 and "matmul" in step.title:
+        dominant = step.seconds > DOMINANT_TIME_SHARE * program.seconds > 0.0
+        if dominant and step.kind == "call" and "matmul" in step.title:
             line = next((f"{c.line.place}: " for c in step.covers if c.line is not None), "")
             yield step.seconds * program.runs, (
-                f"{line}{step.title} is most of the time and BLAS's own: only fewer or smaller products"
-                f"{', or float32,' if 'float64' in step.title else ''} make it faster")
+                f"{line}{step.title} takes most of the time and runs in BLAS: only fewer or smaller products"
+                f"{', or float32,' if 'float64' in step.title else ''} are faster")

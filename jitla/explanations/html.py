@@ -1,4 +1,4 @@
-"""Explanations as a page for a browser: one file, no scripts, light and dark."""
+"""Explanations as an HTML page: one self-contained file without scripts, for light and dark themes."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from jitla.explanations.records import (
     StepRecord,
     bytes_text,
     duration,
-    rival_line,
+    runner_up_line,
 )
 from jitla.explanations.text import (
-    LINES,
-    ran,
-    times,
+    MAX_LINES,
+    count_text,
+    runs_text,
 )
 
 __all__ = ["counters", "document", "fragment", "preformatted"]
 
-ROOM, ROWS = 200_000, 100  # characters of a level, and steps of a program, that a page has
+MAX_LEVEL_CHARACTERS = 200_000
+MAX_STEP_ROWS = 100  # of a program
 
 STYLE = """
 .jitla { font: 14px/1.45 system-ui, sans-serif; color: #1b1b1f; background: #ffffff; padding: 12px 16px; }
@@ -46,7 +47,7 @@ STYLE = """
 
 
 def document(record: FunctionRecord, texts: Mapping[str, str]) -> str:
-    """Return a page of its own."""
+    """Return a complete HTML document."""
     return ("<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\">"
             f"<title>{escape(record.name)}</title>"
             "<style>:root { color-scheme: light dark; } body { margin: 0; }</style></head>\n"
@@ -54,7 +55,7 @@ def document(record: FunctionRecord, texts: Mapping[str, str]) -> str:
 
 
 def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
-    """Return what a notebook shows: drawings and steps, and `texts`, level by level, folded."""
+    """Return the part that a notebook shows: drawings, steps, and the texts of all levels, folded."""
     rows = [f"<style>{STYLE}</style>", '<div class="jitla">',
             f"<h3><code>{escape(record.name)}</code> <span class=\"muted\">{escape(record.place)}"
             "</span></h3>"]
@@ -64,25 +65,28 @@ def fragment(record: FunctionRecord, texts: Mapping[str, str]) -> str:
         rows += _program(program, number, opened=number == 1)
     if record.call is not None and record.call.stored:
         rows += ["<h4>sparse results</h4><ul>",
-                 *(f"<li>{escape(made.text)}</li>" for made in record.call.stored), "</ul>"]
+                 *(f"<li>{escape(result.text)}</li>" for result in record.call.stored), "</ul>"]
     rows += _fallbacks(record)
-    found = advice(record)
-    if found:
-        rows += ["<h4>for more speed</h4><ul>", *(f"<li>{escape(text)}</li>" for text in found), "</ul>"]
-    rows += [f"<details><summary>{escape(level)}</summary><pre>{escape(_cut(text, level))}</pre></details>"
+    suggestions = advice(record)
+    if suggestions:
+        items = (f"<li>{escape(text)}</li>" for text in suggestions)
+        rows += ["<h4>for more speed</h4><ul>", *items, "</ul>"]
+    rows += [f"<details><summary>{escape(level)}</summary>"
+             f"<pre>{escape(_truncate(text, level))}</pre></details>"
              for level, text in texts.items()]
     return "\n".join([*rows, "</div>"]) + "\n"
 
 
-def _cut(text: str, level: str) -> str:
-    """Return as many lines of `text` as a page has room for."""
-    if len(text) <= ROOM:
+def _truncate(text: str, level: str) -> str:
+    """Return the leading lines of `text` that fit `MAX_LEVEL_CHARACTERS`."""
+    if len(text) <= MAX_LEVEL_CHARACTERS:
         return text
-    return text[:text.rindex("\n", 0, ROOM) + 1] + f"... print(e.at({level!r})) shows all of it\n"
+    end = text.rindex("\n", 0, MAX_LEVEL_CHARACTERS) + 1
+    return text[:end] + f"... print(e.at({level!r})) shows all of it\n"
 
 
 def counters(values: Mapping[str, str]) -> str:
-    """Return a table of values with their names, those that are 0 folded."""
+    """Return a table of names and values; zeros are folded."""
     def table(some: Mapping[str, str]) -> str:
         return "<table>" + "".join(
             f"<tr><td>{escape(name)}</td><td>{escape(value)}</td></tr>" for name, value in some.items()
@@ -95,7 +99,7 @@ def counters(values: Mapping[str, str]) -> str:
 
 
 def preformatted(title: str, text: str) -> str:
-    """Return text as a notebook shows it."""
+    """Return `text` as a preformatted HTML block with a title."""
     return (f"<style>{STYLE}</style>\n<div class=\"jitla\"><h3>{escape(title)}</h3>\n"
             f"<pre>{escape(text)}</pre></div>\n")
 
@@ -104,8 +108,8 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     predicted = f", predicted {duration(program.cost.seconds)}" if program.cost else ""
     predicted += f", measured {duration(program.seconds)}" if program.laps else ""
     yield f"<details{' open' if opened else ''}><summary>program {number}: {escape(program.name)} "
-    yield (f'<span class="muted">{ran(program)}, {times(program.kernels, "kernel")}, '
-           f'{times(program.calls, "NumPy call")}{predicted}</span></summary>')
+    yield (f'<span class="muted">{runs_text(program)}, {count_text(program.kernels, "kernel")}, '
+           f'{count_text(program.calls, "NumPy call")}{predicted}</span></summary>')
     drawing = svg(program.nodes)
     if program.nodes and not drawing:
         drawing = f'<p class="muted">{len(program.nodes)} values are too many to draw</p>'
@@ -113,8 +117,8 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
     titles = ("step", "what", "predicted", "measured", "bytes", "lines")
     yield f'<div class="steps"><table><tr>{"".join(f"<th>{title}</th>" for title in titles)}</tr>'
     for at, (name, step) in enumerate(program.named()):
-        if at == ROWS:
-            yield f'<tr><td></td><td class="muted">and {len(program.steps) - ROWS} more</td></tr>'
+        if at == MAX_STEP_ROWS:
+            yield f'<tr><td></td><td class="muted">and {len(program.steps) - MAX_STEP_ROWS} more</td></tr>'
             break
         seconds = program.cost.costs[at][-1] if program.cost else 0.0
         yield (f"<tr><td>{name}</td><td>{escape(step.title)}{_reason(step)}{_nnz(step)}</td>"
@@ -122,10 +126,10 @@ def _program(program: ProgramRecord, number: int, opened: bool) -> Iterator[str]
                f"<td>{duration(step.seconds) if step.seconds else ''}</td>"
                f"<td>{bytes_text(step.nbytes) if step.nbytes else ''}</td><td>{_lines(step)}</td></tr>")
     yield "</table>"
-    rival = rival_line(program.cost) if program.cost else ""
-    told = [*([f"plan that came {rival}"] if rival else []), *(apart.text for apart in program.apart)]
-    if told:
-        yield f'<ul class="muted">{"".join(f"<li>{escape(text)}</li>" for text in told)}</ul>'
+    runner_up = runner_up_line(program.cost) if program.cost else ""
+    notes = [*([runner_up] if runner_up else []), *(apart.text for apart in program.apart)]
+    if notes:
+        yield f'<ul class="muted">{"".join(f"<li>{escape(text)}</li>" for text in notes)}</ul>'
     yield "</div></div></details>"
 
 
@@ -139,8 +143,8 @@ def _reason(step: StepRecord) -> str:
 
 def _lines(step: StepRecord) -> str:
     lines = list(dict.fromkeys(c.line for c in step.covers if c.line is not None))
-    more = f'<span class="muted">and {len(lines) - LINES} more</span>'
-    return "<br>".join([*map(_source, lines[:LINES]), *([more] if len(lines) > LINES else [])])
+    more = f'<span class="muted">and {len(lines) - MAX_LINES} more</span>'
+    return "<br>".join([*map(_source, lines[:MAX_LINES]), *([more] if len(lines) > MAX_LINES else [])])
 
 
 def _source(line: SourceLine) -> str:

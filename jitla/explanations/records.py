@@ -1,4 +1,7 @@
-"""Records that explanations are made of, and the predicted times in them."""
+"""Record types of explanations, and the texts of times, sizes and predicted costs.
+
+`Explanation.to_dict` converts the records, so field names are the keys of the JSON format.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +14,23 @@ from jitla.classes import dataclass
 from jitla.explanations.graph import NodeRecord
 
 __all__ = [
-    "ApartRecord", "COLD", "CallRecord", "CodeRecord", "CompilationRecord", "CostRecord", "Covered",
-    "CutRecord", "FallbackRecord", "FiredRule", "FunctionRecord", "KeptRecord", "LapRecord", "LoopRecord",
-    "Moment", "NestRecord", "ProgramRecord", "RivalRecord", "SourceLine", "StageRecord", "StepRecord",
-    "StoredRecord", "VIEW", "bytes_text", "duration", "rival_line", "search_lines", "summary_line",
+    "COLD_NOTE", "SCALAR_LOOP", "VIEW_REASON", "CallRecord", "CodeRecord", "CompilationRecord", "CostRecord",
+    "CoveredOperator", "CutRecord", "FallbackRecord", "FiredRule", "FunctionRecord", "HoistedValueRecord",
+    "ImmediateRunRecord", "NumPyCallRecord", "ProgramRecord", "RunnerUpRecord", "ScalarLoopRecord",
+    "SeparationRecord", "SourceLine", "SparseResultRecord", "StageRecord", "StepRecord", "TimedRunRecord",
+    "bytes_text", "duration", "runner_up_line", "search_lines", "summary_line",
 ]
 
 
-TERMS = ("read", "write", "work", "launch")
+COST_TERMS = ("read", "write", "work", "launch")
 
 
 @dataclass(frozen=True, slots=True)
-class RivalRecord:
-    """The plan that came second: values it keeps in memory or computes anew, other than the one chosen.
+class RunnerUpRecord:
+    """The second-best plan, as its differences from the chosen one.
 
-    `terms` are what it costs more by what it is spent on, as in `TERMS`.
+    `keeps` and `drops` are values that only it, or only the chosen plan, materialises; `terms` are the
+    additional seconds for each of `COST_TERMS`.
     """
 
     seconds: float
@@ -36,10 +41,11 @@ class RivalRecord:
 
 @dataclass(frozen=True, slots=True)
 class CostRecord:
-    """What the planner says of a plan; `fusion` is the rule it was made by, `rules` what others cost.
+    """Predicted costs of a plan and statistics of the search for it.
 
-    `costs` has the terms of every step and its seconds. Counts are choices of values to keep in memory.
-    `free` is what a plan without the limit of memory would cost and take, where it is another one.
+    `fusion` is the fusion heuristic of the plan, `rules` the costs of plans by other heuristics. `costs` has
+    the terms of every step and its seconds; `points` counts the values that may be materialised. `free` is
+    the cost and the peak memory of the plan without a memory limit, if that is another one.
     """
 
     fusion: str
@@ -53,66 +59,66 @@ class CostRecord:
     by_cost: int = 0
     by_structure: int = 0
     spent: bool = False
-    rival: RivalRecord | None = None
+    rival: RunnerUpRecord | None = None
     peak: int = 0
     limit: int = 0
     free: tuple[float, int] | None = None
 
     @property
     def seconds(self) -> float:
-        """What the plan is predicted to take."""
+        """Predicted seconds of the plan."""
         return sum(c[-1] for c in self.costs)
 
 
 def summary_line(cost: CostRecord) -> str:
-    """Return one line: the plan, those of other rules in the same unit, its memory."""
+    """Return one line: the cost of the plan, those of other heuristics in the same unit, its memory."""
     seconds = [cost.seconds, *(s for _, s in cost.rules)]
     unit, factor = _unit(max(seconds))
-    chosen = "" if cost.fusion == "cost" else f" by the rule {cost.fusion!r}"
+    chosen = "" if cost.fusion == "cost" else f" by the heuristic {cost.fusion!r}"
     words = [f"{seconds[0] * factor:.3g} {unit}{chosen}"]
     others = [f"{name} {s * factor:.3g}" for name, s in cost.rules]
     limit = f" of {bytes_text(cost.limit)}" if cost.limit else ""
     tail = [f"peak {bytes_text(cost.peak)}{limit}", *(["search ended early"] if cost.spent else [])]
     if others:
-        words.append(f"other rules: {', '.join(others)}")
+        words.append(f"heuristics: {', '.join(others)}")
     return "predicted: " + "; ".join([*words, *tail])
 
 
 def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:
-    """Return what every step costs, what the search has looked at, and what came second."""
+    """Yield the predicted cost of every step, the statistics of the search, and the second-best plan."""
     for title, terms in zip(titles, cost.costs, strict=True):
-        parts = ", ".join(f"{name} {duration(s)}" for name, s in zip(TERMS, terms, strict=False) if s)
+        parts = ", ".join(f"{name} {duration(s)}" for name, s in zip(COST_TERMS, terms, strict=False) if s)
         yield f"{title:<3} {duration(terms[-1])}" + (f": {parts}" if parts else "")
     if cost.fusion != "cost":
         return
-    where = _times(cost.partitions, "partition")
-    yield (f"at least {duration(cost.bound)}; {_times(cost.kernels, 'kernel')} considered; "
-           f"{_times(cost.points, 'value')} to keep in memory or not, in {where}")
+    where = _count_text(cost.partitions, "partition")
+    yield (f"at least {duration(cost.bound)}; {_count_text(cost.kernels, 'kernel')} considered; "
+           f"{_count_text(cost.points, 'value')} to materialise or not, in {where}")
     yield (f"plans: {cost.costed} costed, {cost.by_cost} skipped by cost, "
            f"{cost.by_structure} by structure" + ("; the budget ran out" if cost.spent else ""))
     if cost.free is not None:
         seconds, peak = cost.free
-        yield (f"without memory_limit: {duration(seconds)}, which takes {bytes_text(peak)} "
+        yield (f"without memory_limit: {duration(seconds)}, with {bytes_text(peak)} "
                f"instead of {bytes_text(cost.peak)}")
     else:
-        yield from _rival(cost)
+        yield from _runner_up(cost)
 
 
-def rival_line(cost: CostRecord) -> str:
-    """Return one line on the plan that came second, and what it does otherwise; nothing if there was none."""
+def runner_up_line(cost: CostRecord) -> str:
+    """Return one line on the second-best plan and its differences; empty if there is none."""
     if cost.rival is None:
         return ""
-    words = [f"keeps {', '.join(cost.rival.keeps)}"] if cost.rival.keeps else []
-    words += [f"does not keep {', '.join(cost.rival.drops)}"] if cost.rival.drops else []
-    return f"second: {duration(cost.rival.seconds)}; it {' and '.join(words)}"
+    changes = [f"materialises {', '.join(cost.rival.keeps)}"] if cost.rival.keeps else []
+    changes += [f"does not materialise {', '.join(cost.rival.drops)}"] if cost.rival.drops else []
+    return f"second-best plan: {duration(cost.rival.seconds)}; it {' and '.join(changes)}"
 
 
-def _rival(cost: CostRecord) -> Iterator[str]:
+def _runner_up(cost: CostRecord) -> Iterator[str]:
     if cost.rival is None:
         yield "no other plan was costed"
         return
-    yield rival_line(cost)
-    terms = list(zip(TERMS, cost.rival.terms, strict=True))
+    yield runner_up_line(cost)
+    terms = list(zip(COST_TERMS, cost.rival.terms, strict=True))
     more = [f"{name} {duration(s)}" for name, s in terms if s > 0]
     less = [f"{name} {duration(-s)}" for name, s in terms if s < 0]
     some = [("more", more), ("less", less)]
@@ -120,12 +126,12 @@ def _rival(cost: CostRecord) -> Iterator[str]:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds with three digits, in the unit that suits."""
+    """Return seconds with three significant digits in a suitable unit."""
     unit, factor = _unit(seconds)
     return f"{seconds * factor:.3g} {unit}" if seconds else "0 s"
 
 
-def _times(count: int, noun: str) -> str:
+def _count_text(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
@@ -135,24 +141,25 @@ def _unit(seconds: float) -> tuple[str, float]:
 
 
 def bytes_text(nbytes: int) -> str:
-    """Return bytes with three digits, in the unit that suits."""
+    """Return bytes with three significant digits in a suitable unit."""
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= factor:
             return f"{nbytes / factor:.3g} {unit}"
     return f"{nbytes} bytes"
 
 
-# How notes begin of calls that nothing was spent on yet.
-COLD = "runs in NumPy: calls "
-# What coverage calls a loop over elements that Python keeps.
-NEST = "loop over elements"
-VIEW = "a view"  # why a step is no kernel that moves nothing
-_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
+#: Beginning of the note of a function that is not compiled yet because its calls took little time.
+COLD_NOTE = "runs in NumPy: calls "
+#: Name of a scalar loop in lists of fallbacks.
+SCALAR_LOOP = "loop over elements"
+#: Reason of a step that only returns a view.
+VIEW_REASON = "a view"
+_NOTEBOOK_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of the user's program."""
+    """A source line of the user's program."""
 
     file: str
     line: int
@@ -160,21 +167,21 @@ class SourceLine:
 
     @classmethod
     def at(cls, file: str, line: int) -> SourceLine:
-        """Return line number `line` of `file` with its text, if that can be read."""
+        """Return line number `line` of `file` with its text, if the file can be read."""
         return cls(file, line, linecache.getline(file, line).strip())
 
     @property
     def place(self) -> str:
-        """The line as ``file:number``, without folders; that of a cell as ``In[3]:2``; nothing if unknown."""
+        """The line as ``file:number`` without folders, ``In[3]:2`` for notebook cells; empty if unknown."""
         if self.file == "?":
             return ""
-        cell = _CELL.fullmatch(self.file)
+        cell = _NOTEBOOK_CELL.fullmatch(self.file)
         return f"In[{cell[1]}]:{self.line}" if cell else f"{basename(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)
-class Covered:
-    """An operator that a step computes, and the user's line that asked for it, if known."""
+class CoveredOperator:
+    """An operator that a step computes, and its source line, if known."""
 
     op: str
     line: SourceLine | None = None
@@ -184,16 +191,16 @@ class Covered:
 class StepRecord:
     """A step of a plan: `kind` "kernel" or "call", `title` ("Cell 1000x60 float64").
 
-    `reads` and `writes` count the arrays a kernel touches, of `nbytes` together; `reason` says why a call
-    is no kernel. `nnz`: how many elements of its result are other than 0 at most, None if maybe all;
-    `counted`: how many were when a call was explained, None if nobody has looked. `seconds` are measured,
-    the median of some runs; 0.0 where it never was. `shares` are estimates of the parts of its time that go
-    to what it `covers`. `schedule` says what was chosen for it by whom, nothing if it runs as usual.
+    `reads` and `writes` count the arrays that a kernel accesses, `nbytes` their bytes; `reason` is why a call
+    is not a kernel. `nnz` is an upper bound on the nonzeros of the result, None if there is none; `counted`
+    the number counted in an explained call, None if not counted. `seconds` is the median of measured runs,
+    0.0 without any. `shares` are the estimated shares of its time of the operators it `covers`. `schedule`
+    is the chosen schedule and its origin, empty for the default.
     """
 
     kind: str
     title: str
-    covers: tuple[Covered, ...] = ()
+    covers: tuple[CoveredOperator, ...] = ()
     reads: int = 0
     writes: int = 0
     reason: str = ""
@@ -206,26 +213,26 @@ class StepRecord:
 
     @property
     def on_numbers(self) -> bool:
-        """Whether NumPy only computes a number from numbers: what that takes is the call itself."""
-        alone = " scalar" in self.title and not self.nbytes
-        return self.kind == "call" and (self.reason == "scalar" or alone)
+        """Whether this is a NumPy call on scalars."""
+        scalar_only = " scalar" in self.title and not self.nbytes
+        return self.kind == "call" and (self.reason == "scalar" or scalar_only)
 
     @property
     def nonzeros(self) -> str:
-        """How many elements of the result are other than 0: at most, and counted; nothing if maybe all."""
+        """The bound and the count of the nonzeros of the result; empty without a bound."""
         if self.nnz is None:
             return ""
-        counted = "" if self.counted is None else f", {self.counted} were"
-        return f"at most {self.nnz} other than 0{counted}"
+        counted = "" if self.counted is None else f", {self.counted} counted"
+        return f"at most {self.nnz} nonzeros{counted}"
 
     def share(self, line: SourceLine) -> float:
-        """Estimate what part of its time goes to operators of `line`."""
+        """Return the estimated share of its time that operators of `line` take."""
         return sum(s for s, c in zip(self.shares, self.covers, strict=False) if c.line == line)
 
 
 @dataclass(frozen=True, slots=True)
-class ApartRecord:
-    """A value that one step (`maker`, "K1") writes to memory and others read: why they are no one loop."""
+class SeparationRecord:
+    """A value that one step (`maker`, "K1") writes to memory for others, and why they are not fused."""
 
     value: str
     maker: str
@@ -234,13 +241,14 @@ class ApartRecord:
 
     @property
     def text(self) -> str:
-        """Say so in a line."""
-        return f"{self.maker} and {', '.join(self.readers)} are apart, {self.value} between: {self.reason}"
+        """The record as one line."""
+        steps = f"{self.maker} and {', '.join(self.readers)}"
+        return f"{steps} are not fused, {self.value} is between them: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
 class CodeRecord:
-    """What a kernel ("K1") was compiled from and to, for one way of walking over its arrays (`form`)."""
+    """LLVM IR (`text`) and assembly of a kernel ("K1") for one memory access form of its arrays."""
 
     kernel: str
     form: str
@@ -249,8 +257,8 @@ class CodeRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LapRecord:
-    """One run of a program that was timed: when it began, the seconds of its steps and of all of it."""
+class TimedRunRecord:
+    """A timed run of a program: its start, and the seconds of its steps and of the whole."""
 
     begun: float
     seconds: tuple[float, ...]
@@ -260,7 +268,7 @@ class LapRecord:
 
 @dataclass(frozen=True, slots=True)
 class StageRecord:
-    """What a stage of the pipeline made: `name` ("rewrites.static"), its text, its time."""
+    """The result of a compilation stage ("rewrites.static") as text, and the time it took."""
 
     name: str
     text: str
@@ -269,7 +277,7 @@ class StageRecord:
 
 @dataclass(frozen=True, slots=True)
 class FiredRule:
-    """A rewrite that fired `count` times."""
+    """A rewrite rule that fired `count` times."""
 
     name: str
     count: int
@@ -279,13 +287,12 @@ class FiredRule:
 
 @dataclass(frozen=True, slots=True)
 class ProgramRecord:
-    """A compiled block: its stages, rules, steps, and what running it came to.
+    """A compiled block: the results of its stages, the rules that fired, its steps and their times.
 
-    `materialised` counts values per run that are written to memory without being results; `cost` is
-    what the planner predicted. `laps` are the runs that were timed, `timed` of them with these sizes:
-    `seconds` is the median of those. `apart` says why steps share no loop, `codes` what was compiled,
-    `source` is the Python function that runs the steps. It runs with so many `sizes`; all is said of those
-    that were timed last.
+    `materialised` counts the intermediates per run that are written to memory; `cost` is the planner's
+    prediction. `laps` are the timed runs, `timed` the number of those with the sizes shown and `seconds`
+    their median. `apart` lists unfused steps, `codes` the machine code, `source` the Python function that
+    runs the steps. `sizes` is the number of distinct sizes; the record shows those of the last timed run.
     """
 
     name: str
@@ -298,9 +305,9 @@ class ProgramRecord:
     cost: CostRecord | None = None
     nodes: tuple[NodeRecord, ...] = ()
     seconds: float = 0.0
-    laps: tuple[LapRecord, ...] = ()
-    apart: tuple[ApartRecord, ...] = ()
-    trace: tuple[Covered, ...] = ()
+    laps: tuple[TimedRunRecord, ...] = ()
+    apart: tuple[SeparationRecord, ...] = ()
+    trace: tuple[CoveredOperator, ...] = ()
     codes: tuple[CodeRecord, ...] = ()
     source: str = ""
     timed: int = 0
@@ -314,7 +321,7 @@ class ProgramRecord:
     @property
     def calls(self) -> int:
         """Number of steps that are NumPy calls on arrays."""
-        return sum(s.kind == "call" and s.reason != VIEW and not s.on_numbers for s in self.steps)
+        return sum(s.kind == "call" and s.reason != VIEW_REASON and not s.on_numbers for s in self.steps)
 
     def named(self) -> Iterator[tuple[str, StepRecord]]:
         """Yield the steps with their names: "K1" is the first kernel, "C1" the first call."""
@@ -326,7 +333,7 @@ class ProgramRecord:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRecord:
-    """A NumPy function that was called on finished values: where, how often, how long, why."""
+    """A NumPy function that was called outside of programs: where, how often, how long, why."""
 
     function: str
     line: SourceLine
@@ -336,11 +343,11 @@ class FallbackRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopRecord:
-    """What indices, masks or labels at one line said, done when it was met by a loop that is in no plan.
+class ImmediateRunRecord:
+    """An operation on indices, masks or labels that a kernel runs immediately, outside of any plan.
 
-    `count` runs of it took `seconds` and met `nbytes`; `by_numpy` times there was no loop for it, or
-    too little to do.
+    `count` runs took `seconds` and accessed `nbytes`; `by_numpy` counts the runs by NumPy, for lack of a
+    kernel or of elements.
     """
 
     operation: str
@@ -353,11 +360,11 @@ class LoopRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class NestRecord:
-    """An explicit loop over elements: `state` ("trusted": compiled code runs it), `reason` if Python does.
+class ScalarLoopRecord:
+    """A scalar loop: its `state` ("trusted": compiled code runs it), and the `reason` if Python runs it.
 
-    `kinds` are those of what it is given. `plain` runs by Python took `seconds`, `runs` of compiled code
-    `compiled`; `left` of them ended where Python had to go on.
+    `kinds` are the types of its inputs. `plain` runs by Python took `seconds`, `runs` of compiled code
+    `compiled` seconds; `left` of these were deoptimised and finished by Python.
     """
 
     line: SourceLine
@@ -372,11 +379,11 @@ class NestRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptRecord:
-    """A value that stays the same from run to run: `made` times computed, `used` times found in memory."""
+class HoistedValueRecord:
+    """A loop-invariant value that is kept between runs: computed `made` times, reused `used` times."""
 
     title: str
-    covers: tuple[Covered, ...]
+    covers: tuple[CoveredOperator, ...]
     made: int
     used: int
     nbytes: int
@@ -384,7 +391,7 @@ class KeptRecord:
 
 @dataclass(frozen=True, slots=True)
 class CutRecord:
-    """A line behind which blocks ended because they had become long: how often, how many operations."""
+    """A line after which long blocks were split: how often, and after how many operations."""
 
     line: SourceLine
     count: int
@@ -393,7 +400,7 @@ class CutRecord:
 
 @dataclass(frozen=True, slots=True)
 class CompilationRecord:
-    """One time that a block met no plan: the guard that failed, what was done, when, and how long it took."""
+    """A block without a plan: the guard that failed, what was compiled, when, and how long it took."""
 
     line: SourceLine
     guard: str
@@ -407,8 +414,8 @@ class CompilationRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
-    """What NumPy was called for outside of programs while somebody watched: when, and in which thread."""
+class NumPyCallRecord:
+    """A NumPy call outside of programs during an explained call: its start, duration and thread."""
 
     name: str
     begun: float
@@ -417,8 +424,8 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
-    """A sparse matrix that was made `times` times: how many of its elements `most` are entries, and are."""
+class SparseResultRecord:
+    """A sparse result that was made `times` times: its elements, its entries, and their bound `most`."""
 
     title: str
     elements: int
@@ -437,25 +444,25 @@ class StoredRecord:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """A call that was watched: when it began, how long it took, what NumPy was called for in it.
+    """An explained call: its start and duration, the NumPy calls in it (`moments`).
 
-    `stored` are the sparse matrices it made, those that are alike once.
+    `stored` are its sparse results, equal ones once.
     """
 
     begun: float
     seconds: float
-    moments: tuple[Moment, ...] = ()
-    stored: tuple[StoredRecord, ...] = ()
+    moments: tuple[NumPyCallRecord, ...] = ()
+    stored: tuple[SparseResultRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionRecord:
-    """All that is known of a decorated function; `note` says why nothing is compiled, if so.
+    """Everything known about a decorated function; `note` is why nothing is compiled.
 
-    `waiting` blocks are run by NumPy for now; `compilations` say what was compiled when, and why.
-    `failures` are blocks that no program could be made for; `assumed`: nobody has measured this machine;
-    `call` is the one that was made to explain it; `given`: the class of a table among its arguments, whose
-    arithmetic is its own; `turns`: there are loops in it. `cuts` are ends of blocks that nothing asked for.
+    `waiting` counts the blocks that NumPy runs until they are compiled, `failures` lists those that could not
+    be compiled. `assumed`: the machine has not been calibrated. `call` is the explained call. `given` is the
+    class of a table among the arguments, whose arithmetic is not traced. `turns`: the function has loops.
+    `cuts` are the places where long blocks were split.
     """
 
     name: str
@@ -464,9 +471,9 @@ class FunctionRecord:
     programs: tuple[ProgramRecord, ...] = ()
     fallbacks: tuple[FallbackRecord, ...] = ()
     note: str = ""
-    loops: tuple[LoopRecord, ...] = ()
-    kept: tuple[KeptRecord, ...] = ()
-    nests: tuple[NestRecord, ...] = ()
+    loops: tuple[ImmediateRunRecord, ...] = ()
+    kept: tuple[HoistedValueRecord, ...] = ()
+    nests: tuple[ScalarLoopRecord, ...] = ()
     waiting: int = 0
     compilations: tuple[CompilationRecord, ...] = ()
     failures: tuple[str, ...] = ()
@@ -478,23 +485,23 @@ class FunctionRecord:
 
     @property
     def place(self) -> str:
-        """Where the function is, and how often it was called."""
+        """The place of the function and its number of calls."""
         called = f"{self.calls} call{'' if self.calls == 1 else 's'}"
         return f"{self.line.place}, {called}" if self.line.place else called
 
     @property
     def remark(self) -> str:
-        """What to know before anything else: why nothing is compiled, or was so far."""
-        if self.call is not None and self.programs and self.note.startswith(COLD):
-            return "was compiled for this call; others run in NumPy until they have taken long enough"
-        if self.given and not self.programs and (not self.note or self.note.startswith(COLD)):
-            return f"runs in NumPy: arithmetic of a {self.given} is its own, and nothing else was asked for"
+        """The reason why nothing is compiled, or has been so far; empty if something is."""
+        if self.call is not None and self.programs and self.note.startswith(COLD_NOTE):
+            return "was compiled for this call; other calls run in NumPy until they have taken long enough"
+        if self.given and not self.programs and (not self.note or self.note.startswith(COLD_NOTE)):
+            return f"runs in NumPy: arithmetic of a {self.given} is not traced, and there was nothing else"
         if self.note or self.programs or self.fallbacks or self.waiting or self.loops or self.nests:
             return self.note
         if not self.calls:
-            return ("has not been called: explain(f, *arguments) does that; "
-                    "jitla.spec(sizes) may stand for arrays")
+            return ("has not been called: explain(f, *arguments) calls it; "
+                    "jitla.spec(sizes) can stand for arrays")
         if self.turns:
-            return "nothing was compiled: its loops asked for no work on arrays, or it ended before"
-        return ("nothing was compiled: it asked for no work on arrays, or for SciPy's on small matrices, "
-                "or it ended before")
+            return "nothing was compiled: its loops have no operations on arrays, or it ended before them"
+        return ("nothing was compiled: it has no operations on arrays, or SciPy's on small matrices, "
+                "or it ended before them")

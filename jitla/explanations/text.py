@@ -9,7 +9,7 @@ from itertools import groupby
 from jitla.explanations.records import (
     CodeRecord,
     CostRecord,
-    Covered,
+    CoveredOperator,
     CutRecord,
     FiredRule,
     FunctionRecord,
@@ -19,134 +19,137 @@ from jitla.explanations.records import (
     StepRecord,
     bytes_text,
     duration,
-    rival_line,
+    runner_up_line,
     search_lines,
     summary_line,
 )
 
 __all__ = [
-    "DEEP", "LEVELS", "LINES", "aligned", "covered_lines", "cut_lines", "foreseen", "program_lines",
-    "ran", "rate", "recompilation_lines", "runtime_lines", "runtime_table", "stage_levels", "times",
+    "CODE_LEVELS", "LEVELS", "MAX_LINES", "bandwidth_text", "count_text", "covered_lines", "cut_lines",
+    "format_table", "predicted_seconds", "program_lines", "recompilation_lines", "runs_text",
+    "runtime_lines", "runtime_table", "stage_levels",
 ]
 
 
-GIGA = 1e9
+BYTES_PER_GB = 1e9
 
 
 def runtime_table(program: ProgramRecord) -> Iterator[str]:
-    """Yield predicted and measured times of every step, and of every line of the user's program."""
-    yield f"-- runtime, median of {times(program.timed, 'run')} that {_were(program)} timed"
+    """Yield the predicted and measured times of every step and of every source line."""
+    yield f"-- runtime, median of {count_text(program.timed, 'run')} that {_timed_verb(program)} timed"
     rows = [("step", "predicted", "measured", "ratio", "bytes", "rate")]
-    for (name, step), predicted in zip(program.named(), foreseen(program), strict=True):
-        rows.append((name, *_compared(predicted, step.seconds), bytes_text(step.nbytes),
-                     rate(step) if step.seconds and step.nbytes else ""))
-    rows.append(("all", *_compared(sum(foreseen(program)), program.seconds), "", ""))
-    yield from aligned(rows)
-    by_line: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "own part", "steps")]
-    by_line += _by_line(program)
-    yield from aligned(by_line)
+    for (name, step), predicted in zip(program.named(), predicted_seconds(program), strict=True):
+        rows.append((name, *_time_cells(predicted, step.seconds), bytes_text(step.nbytes),
+                     bandwidth_text(step) if step.seconds and step.nbytes else ""))
+    rows.append(("all", *_time_cells(sum(predicted_seconds(program)), program.seconds), "", ""))
+    yield from format_table(rows)
+    by_line: list[tuple[str, ...]] = [("line", "predicted", "measured", "ratio", "share", "steps")]
+    by_line += _line_rows(program)
+    yield from format_table(by_line)
     if any("*" in row[-1] for row in by_line):
-        yield "   * with other lines; a line's own part of it is an estimate, by predicted work and bytes"
+        yield "   * shared with other lines; the share of a line is an estimate, by predicted work and bytes"
 
 
-def ran(program: ProgramRecord) -> str:
-    """Say how often a program ran, and with how many sizes if with several."""
-    return times(program.runs, "run") + (f" of {program.sizes} sizes" if program.sizes > 1 else "")
+def runs_text(program: ProgramRecord) -> str:
+    """Return the number of runs of a program, and of sizes if there are several."""
+    return count_text(program.runs, "run") + (f" of {program.sizes} sizes" if program.sizes > 1 else "")
 
 
-def _were(program: ProgramRecord) -> str:
+def _timed_verb(program: ProgramRecord) -> str:
     return "was" if program.timed == 1 else "were"
 
 
-def _by_line(program: ProgramRecord) -> Iterator[tuple[str, ...]]:
-    """Yield what the steps of every line take; those that several lines share are named at each."""
-    of: dict[SourceLine, list[int]] = {}
+def _line_rows(program: ProgramRecord) -> Iterator[tuple[str, ...]]:
+    """Yield the times of the steps of every line; steps shared by several lines are listed at each."""
+    steps_by_line: dict[SourceLine, list[int]] = {}
     for at, step in enumerate(program.steps):
         for line in dict.fromkeys(c.line for c in step.covers if c.line is not None):
-            of.setdefault(line, []).append(at)
-    names, predicted = [name for name, _ in program.named()], foreseen(program)
-    for line in sorted(of, key=lambda x: (x.file, x.line)):
-        shared = {at for other, found in of.items() if other != line for at in found}
-        shown = " ".join(names[at] + "*" * (at in shared) for at in of[line])
-        own = sum(program.steps[at].seconds * program.steps[at].share(line) for at in of[line])
-        yield (line.place, *_compared(sum(predicted[at] for at in of[line]),
-                                      sum(program.steps[at].seconds for at in of[line])),
-               duration(own) if own else "", shown)
+            steps_by_line.setdefault(line, []).append(at)
+    names, predicted = [name for name, _ in program.named()], predicted_seconds(program)
+    for line in sorted(steps_by_line, key=lambda x: (x.file, x.line)):
+        shared = {at for other, indices in steps_by_line.items() if other != line for at in indices}
+        names_text = " ".join(names[at] + "*" * (at in shared) for at in steps_by_line[line])
+        steps = [program.steps[at] for at in steps_by_line[line]]
+        own_seconds = sum(step.seconds * step.share(line) for step in steps)
+        yield (line.place, *_time_cells(sum(predicted[at] for at in steps_by_line[line]),
+                                        sum(step.seconds for step in steps)),
+               duration(own_seconds) if own_seconds else "", names_text)
 
 
-def _compared(predicted: float, measured: float) -> tuple[str, str, str]:
+def _time_cells(predicted: float, measured: float) -> tuple[str, str, str]:
     ratio = f"{measured / predicted:.2f}" if predicted and measured else ""
     return duration(predicted) if predicted else "", duration(measured) if measured else "", ratio
 
 
 def runtime_lines(record: FunctionRecord) -> Iterator[str]:
-    """Yield what the call that was made to explain the function was spent on."""
+    """Yield how the time of the explained call divides into programs, compilation, NumPy and Python."""
     call = record.call
     if call is None:
         return
-    inside = [lap.whole for p in record.programs for lap in p.laps if lap.begun >= call.begun]
-    made = [c.seconds for c in record.compilations if c.ended >= call.begun and c.tier == "now"]
-    other = [m.seconds for m in call.moments]
-    rest = max(call.seconds - sum(inside) - sum(made) - sum(other), 0.0)
+    program_seconds = [lap.whole for p in record.programs for lap in p.laps if lap.begun >= call.begun]
+    compile_seconds = [c.seconds for c in record.compilations if c.ended >= call.begun and c.tier == "now"]
+    numpy_seconds = [m.seconds for m in call.moments]
+    remaining = max(call.seconds - sum(program_seconds) - sum(compile_seconds) - sum(numpy_seconds), 0.0)
     yield f"== the call took {duration(call.seconds)}"
-    yield from aligned([
-        ("in programs", duration(sum(inside)), times(len(inside), "run")),
-        ("compiling", duration(sum(made)), times(len(made), "time")),
-        ("NumPy outside", duration(sum(other)), times(len(other), "call")),
-        ("Python, tracing", duration(rest), "")])
+    yield from format_table([
+        ("in programs", duration(sum(program_seconds)), count_text(len(program_seconds), "run")),
+        ("compiling", duration(sum(compile_seconds)), count_text(len(compile_seconds), "time")),
+        ("NumPy outside", duration(sum(numpy_seconds)), count_text(len(numpy_seconds), "call")),
+        ("Python, tracing", duration(remaining), "")])
 
 
 # --------------------------------------------------------------------------- parts of it
 
 
-def foreseen(program: ProgramRecord) -> list[float]:
-    """Return the seconds that every step was predicted to take."""
+def predicted_seconds(program: ProgramRecord) -> list[float]:
+    """Return the predicted seconds of every step."""
     return [0.0] * len(program.steps) if program.cost is None else [c[-1] for c in program.cost.costs]
 
 
-def rate(step: StepRecord) -> str:
-    """Return how fast a step got through its bytes."""
-    return f"{step.nbytes / step.seconds / GIGA:.3g} GB/s"
+def bandwidth_text(step: StepRecord) -> str:
+    """Return the bandwidth of a step: its bytes divided by its time."""
+    return f"{step.nbytes / step.seconds / BYTES_PER_GB:.3g} GB/s"
 
 
-def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """Yield rows of a table; the first column and the last are flush left, the others right."""
+def format_table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the rows of a table; the first and the last column are left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for first, *middle, last in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(middle, widths[1:-1], strict=True)]
         yield "   " + "  ".join([f"{first:<{widths[0]}}", *cells, last]).rstrip()
 
 
-def times(count: int, noun: str) -> str:
-    """Return a number with its noun."""
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun in singular or plural."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-#: Levels that every explanation has; stages of the pipeline that are not among them have one, too.
+#: Levels that every explanation has; other compilation stages have a level of their name, too.
 LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm", "recompilations", "runtime",
           "all")
-DEEP = ("llvm", "asm")  # these take a while to write down: they are made if asked for, and not in "all"
-STEPS, LINES = 24, 8  # what the first screen has room for: steps of a program, lines of a step
-_KERNEL = re.compile(r"\bK(\d+)\b")  # plans count kernels from 0
+#: Levels that take long to produce: made on request only, and not part of "all".
+CODE_LEVELS = ("llvm", "asm")
+MAX_STEPS, MAX_LINES = 24, 8  # at level "plan": steps of a program, lines of a step
+_KERNEL_NAME = re.compile(r"\bK(\d+)\b")  # plans number kernels from 0, explanations from 1
 
 
 def stage_levels(record: FunctionRecord) -> list[str]:
-    """Return the levels that stages of the pipeline give."""
+    """Return the levels of the compilation stages."""
     return list(dict.fromkeys(_group(s) for p in record.programs for s in p.stages))
 
 
 def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[str]:
-    """Return a program at a level."""
+    """Yield the text of a program at a level."""
     facts = [
-        ran(program), times(program.kernels, "kernel"),
-        times(program.calls, "NumPy call"),
-        f"{times(program.materialised, 'intermediate')} in memory",
+        runs_text(program), count_text(program.kernels, "kernel"),
+        count_text(program.calls, "NumPy call"),
+        f"{count_text(program.materialised, 'intermediate')} in memory",
         f"compiled in {duration(program.compile_seconds)}",
     ]
     yield f"== program {number}: {program.name}"
     yield f"   {', '.join(facts)}"
     if program.sizes > 1:
-        yield "   shown are the sizes, and their times, of the last run that was timed"
+        yield "   sizes and times are those of the last timed run"
     if level in ("trace", "all") and program.trace:
         yield "-- trace"
         yield from _trace(program.trace)
@@ -159,17 +162,17 @@ def program_lines(program: ProgramRecord, number: int, level: str) -> Iterator[s
     if level in ("plan", "all") and not planned:
         yield "-- plan"
         yield from _steps(program, short=level == "plan")
-    yield from _below(program, level)
+    yield from _remaining_levels(program, level)
 
 
-def _below(program: ProgramRecord, level: str) -> Iterator[str]:
-    """Yield what is beside the stages of the pipeline."""
+def _remaining_levels(program: ProgramRecord, level: str) -> Iterator[str]:
+    """Yield the levels that are not compilation stages."""
     if level in ("kernels", "all"):
         yield from _kernels(program)
     if level in ("cost", "all") and program.cost is not None:
         yield "-- cost"
         yield from _cost(program, program.cost)
-    if level in DEEP:
+    if level in CODE_LEVELS:
         for code in program.codes:
             yield from _code(code, level)
     if level in ("runtime", "all") and program.laps:
@@ -196,25 +199,25 @@ def _fired(fired: tuple[FiredRule, ...]) -> Iterator[str]:
 
 
 def _steps(program: ProgramRecord, short: bool) -> Iterator[str]:
-    """Yield every step with its lines; `short`: those that took most, and their first lines."""
+    """Yield every step with its lines; if `short`, only the slowest steps and their first lines."""
     rows = [(name, step, predicted) for (name, step), predicted in
-            zip(program.named(), foreseen(program), strict=True)]
-    lines, left = (LINES if short else None), len(rows) - STEPS
+            zip(program.named(), predicted_seconds(program), strict=True)]
+    lines, left = (MAX_LINES if short else None), len(rows) - MAX_STEPS
     if short and left > 0:
-        rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:STEPS], key=rows.index)
+        rows = sorted(sorted(rows, key=lambda row: -(row[1].seconds or row[2]))[:MAX_STEPS], key=rows.index)
     for on_numbers, group in groupby(rows, lambda row: row[1].on_numbers):
         together = list(group)
         if on_numbers and len(together) > 1:
-            yield from _numbers(together, lines)
+            yield from _scalar_steps(together, lines)
         else:
             for row in together:
                 yield from _step(*row, lines)
     if short and left > 0:
-        yield f"   {times(left, 'step')} that took less; level=\"all\" shows everything"
+        yield f"   {count_text(left, 'step')} that took less; level=\"all\" shows all"
     if program.cost is not None:
         yield f"   {summary_line(program.cost)}"
         if program.cost.rival is not None:
-            yield f"   {rival_line(program.cost)}"
+            yield f"   {runner_up_line(program.cost)}"
     if program.laps:
         how = f"median of {program.timed} runs" if program.timed > 1 else "the first run"
         yield f"   measured: {duration(program.seconds)}, {how}"
@@ -226,9 +229,9 @@ def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> It
         facts += [f"reads {step.reads}", f"writes {step.writes}"]
     if step.nonzeros:
         facts.append(step.nonzeros)
-    facts += _taken(predicted, step.seconds)
+    facts += _time_texts(predicted, step.seconds)
     if step.nbytes:
-        facts.append(bytes_text(step.nbytes) + (f" ({rate(step)})" if step.seconds else ""))
+        facts.append(bytes_text(step.nbytes) + (f" ({bandwidth_text(step)})" if step.seconds else ""))
     reason = f"  ({step.reason})" if step.reason else ""
     yield f"   {name}  {', '.join(facts)}{reason}"
     if step.schedule:
@@ -236,28 +239,28 @@ def _step(name: str, step: StepRecord, predicted: float, most: int | None) -> It
     yield from covered_lines(step.covers, most)
 
 
-def _numbers(rows: list[tuple[str, StepRecord, float]], most: int | None) -> Iterator[str]:
-    """Yield steps in a row that compute single numbers, together."""
-    taken = _taken(sum(row[2] for row in rows), sum(row[1].seconds for row in rows))
-    facts = [f"{len(rows)} numbers", *taken]
+def _scalar_steps(rows: list[tuple[str, StepRecord, float]], most: int | None) -> Iterator[str]:
+    """Yield one line for consecutive steps that compute scalars."""
+    times_text = _time_texts(sum(row[2] for row in rows), sum(row[1].seconds for row in rows))
+    facts = [f"{len(rows)} scalars", *times_text]
     yield f"   {rows[0][0]}-{rows[-1][0]}  {', '.join(facts)}"
     yield from covered_lines((covered for _, step, _ in rows for covered in step.covers), most)
 
 
-def _taken(predicted: float, measured: float) -> list[str]:
+def _time_texts(predicted: float, measured: float) -> list[str]:
     return [*([f"about {duration(predicted)}"] if predicted else []),
             *([f"took {duration(measured)}"] if measured else [])]
 
 
-def _trace(recorded: tuple[Covered, ...]) -> Iterator[str]:
-    """Yield what was recorded, below the line that asked for it."""
+def _trace(recorded: tuple[CoveredOperator, ...]) -> Iterator[str]:
+    """Yield the recorded operations, grouped by source line."""
     for line, group in groupby(recorded, lambda c: c.line):
         yield f"   {line.place}  | {line.text}".rstrip(" |") if line else "   (no line)"
         yield from (f"       {c.op}" for c in group)
 
 
-def covered_lines(covers: Iterable[Covered], most: int | None = None) -> Iterator[str]:
-    """Group operators that stand together and come from one line; say how many `most` leaves out."""
+def covered_lines(covers: Iterable[CoveredOperator], most: int | None = None) -> Iterator[str]:
+    """Yield the operators, consecutive ones of the same line together; at most `most` lines."""
     rows = [(line, " ".join(c.op for c in group)) for line, group in groupby(covers, lambda c: c.line)]
     left = 0 if most is None else max(len(rows) - most, 0)
     del rows[len(rows) - left:]
@@ -271,11 +274,11 @@ def covered_lines(covers: Iterable[Covered], most: int | None = None) -> Iterato
 
 
 def _kernels(program: ProgramRecord) -> Iterator[str]:
-    """Yield what every loop does, and the function that runs the loops."""
+    """Yield the body of every kernel, and the function that runs them."""
     for stage in program.stages:
         if _group(stage) == "plan":
             yield "-- kernels"
-            yield from _indented(_KERNEL.sub(lambda m: f"K{int(m[1]) + 1}", stage.text))
+            yield from _indented(_KERNEL_NAME.sub(lambda m: f"K{int(m[1]) + 1}", stage.text))
     if program.source:
         yield "-- program"
         yield from _indented(program.source)
@@ -291,27 +294,31 @@ def _code(code: CodeRecord, level: str) -> Iterator[str]:
     yield from _indented(code.text if level == "llvm" else code.assembly)
 
 
+_TIER_TEXTS = {"now": "before the run", "behind": "in the background", "none": "not compiled"}
+
+
 def recompilation_lines(record: FunctionRecord) -> Iterator[str]:
-    """Yield what was met without a plan, why, and what was done."""
-    yield f"== met without a plan: {times(len(record.compilations), 'time')}"
+    """Yield the blocks without a plan, the guards that failed, and what was compiled."""
+    yield f"== recompilations: {len(record.compilations)}"
     for c in record.compilations:
-        yield (f"   {c.line.place}  {c.guard}  ({c.tier}: {c.plans} plans, {c.compiled} compiled, "
+        tier = _TIER_TEXTS.get(c.tier, c.tier)
+        yield (f"   {c.line.place}  {c.guard}  ({tier}: {c.plans} plans, {c.compiled} compiled, "
                f"{c.reused} found, {duration(c.seconds)})")
 
 
 def cut_lines(cuts: tuple[CutRecord, ...]) -> Iterator[str]:
-    """Yield where blocks ended that nothing had asked for, the first of these places."""
+    """Yield the first places where long blocks were split."""
     if not cuts:
         return
     most = max(cut.operations for cut in cuts)
-    yield (f"== cut: {times(len(cuts), 'place')}, behind {times(most, 'operation')} at most; "
-           "longer plans take long to find")
-    width = max(len(cut.line.place) for cut in cuts[:LINES])
-    for cut in cuts[:LINES]:
+    yield (f"== cut: {count_text(len(cuts), 'place')}, after at most {count_text(most, 'operation')}; "
+           "planning longer blocks takes too long")
+    width = max(len(cut.line.place) for cut in cuts[:MAX_LINES])
+    for cut in cuts[:MAX_LINES]:
         text = f"  | {cut.line.text}" if cut.line.text else ""
-        yield f"   behind {cut.line.place:<{width}}  {times(cut.count, 'time')}{text}"
-    if len(cuts) > LINES:
-        yield f"   and {len(cuts) - LINES} more"
+        yield f"   after {cut.line.place:<{width}}  {count_text(cut.count, 'time')}{text}"
+    if len(cuts) > MAX_LINES:
+        yield f"   and {len(cuts) - MAX_LINES} more"
 
 
 # --------------------------------------------------------------------------- words

@@ -1,4 +1,4 @@
-"""Runs as a timeline for ui.perfetto.dev and chrome://tracing."""
+"""Timed runs as a timeline in the Trace Event format, for ui.perfetto.dev and chrome://tracing."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from jitla.explanations.records import (
     FunctionRecord,
-    LapRecord,
     ProgramRecord,
+    TimedRunRecord,
 )
 
 __all__ = ["timeline"]
@@ -19,7 +19,7 @@ PROCESS = 1
 
 
 def timeline(record: FunctionRecord) -> str:
-    """Return what was timed of a function: calls, programs with their steps, compilations, calls of NumPy."""
+    """Return the timeline as JSON: calls, programs with their steps, compilations, calls of NumPy."""
     events = [*_events(record)]
     begun = min((e["ts"] for e in events), default=0.0)
     threads = {t: at for at, t in enumerate(dict.fromkeys(e["tid"] for e in events), 1)}
@@ -46,7 +46,7 @@ def _events(record: FunctionRecord) -> Iterator[dict[str, Any]]:
             yield from _lap(program, lap)
 
 
-def _lap(program: ProgramRecord, lap: LapRecord) -> Iterator[dict[str, Any]]:
+def _lap(program: ProgramRecord, lap: TimedRunRecord) -> Iterator[dict[str, Any]]:
     yield _slice(program.name, "program", lap.begun, lap.whole, lap.thread)
     at = lap.begun
     for (name, step), seconds in zip(program.named(), lap.seconds, strict=True):

@@ -180,8 +180,8 @@ def test_explain_names_what_is_kept() -> None:
     f = jitla.jit(rank)
     f(G.copy(), np.full(300, 1 / 300), -1)
     text = str(jitla.explain(f))
-    assert "== kept from run to run: 1 value" in text
-    assert "sum 300, made 1 time, used 49 times, 2.4 kB" in text
+    assert "== kept between runs: 1 value" in text
+    assert "sum 300, computed 1 time, used 49 times, 2.4 kB" in text
 
 
 def test_every_warning_is_given(recwarn: pytest.WarningsRecorder) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from jitla.codegen import lacking, level_target
 from jitla.explanations.text import (
-    DEEP,
+    CODE_LEVELS,
     LEVELS,
 )
 from tests.golden import told
@@ -33,8 +33,8 @@ MEASURED = re.compile(
     r"\d[\d.e+-]* GB/s", re.MULTILINE)
 #: Advice that depends on what took how much.
 TIMED = re.compile(
-    r"^(?:== for more speed|.* is most of the time and .*|.* took .* and ends its block.*|"
-    r".* ran \d+ times, as .*)\n",
+    r"^(?:== for more speed|.* takes most of the time and .*|.* took .* and ends its block.*|"
+    r".* ran \d+ times, and .*)\n",
     re.MULTILINE)
 PROGRAMS = programs()
 
@@ -89,8 +89,8 @@ def test_the_text_is_as_agreed(name, texts):
     found = []
     for level in LEVELS[:-1]:  # "all" is the others
         text = texts[name][level]
-        assert not re.search(r"0x[0-9a-f]{6,}|object at", text) or level in DEEP
-        if level in DEEP:
+        assert not re.search(r"0x[0-9a-f]{6,}|object at", text) or level in CODE_LEVELS
+        if level in CODE_LEVELS:
             text = outline(text, level)
         elif level == "runtime":
             text = table(text)
@@ -105,7 +105,7 @@ def test_the_text_is_as_agreed(name, texts):
 def test_every_level_says_something_of_every_program(explanations):
     for name, found in explanations.items():
         for level in LEVELS:
-            if level not in DEEP:
+            if level not in CODE_LEVELS:
                 assert len(str(found.at(level)).split("\n")) > 3, (name, level)
 
 

@@ -225,7 +225,7 @@ def test_loops_are_explained():
     f(np.repeat(x, 2)[::2], i)
     text, line = str(jitla.explain(f)), f.__wrapped__.__code__.co_firstlineno + 2
     place = f"test_scatters.py:{line}"
-    assert "== done when met: 2 places\n" in text
+    assert "== run immediately: 2 places\n" in text
     assert re.search(r"L\d  take 4000 float64, 3 runs, 96 kB each, took [0-9.]+ .?s each, 1 time by NumPy\n", text)
     assert re.search(rf"L\d  bincount 4000 int64, .*\n +{place}  bincount  \| return x\[i\], np.bincount", text)
     table = jitla.coverage()
