@@ -75,8 +75,8 @@ def test_explain_says_where_a_block_was_cut(tmp_path: Path) -> None:
     (cut,) = explanation.record.cuts
     assert cut.line.text in LINES and cut.count == 1 and MOST - 8 < cut.operations < 2 * MOST
     text = str(explanation)
-    assert f"== cut: 1 place, behind {cut.operations} operations at most" in text
-    assert f"behind {cut.line.place}" in text and cut.line.text in text
+    assert f"== cut: 1 place, after at most {cut.operations} operations" in text
+    assert f"after {cut.line.place}" in text and cut.line.text in text
     assert cut.line.place in explanation.to_html()
 
 
