@@ -87,13 +87,13 @@ CASES = (
 @contextmanager
 def apart() -> Iterator[None]:
     """Plan as if there were no fused products with wide matrices."""
-    taken = rows.takes_wide
-    rows.takes_wide = lambda product: False
+    taken = rows.is_wide_profitable
+    rows.is_wide_profitable = lambda product: False
     ENGINE._compilers.clear()
     try:
         yield
     finally:
-        rows.takes_wide = taken
+        rows.is_wide_profitable = taken
         ENGINE._compilers.clear()
 
 

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
         plan_with_seconds,
     )
     from jitla.fusion.interpreter import (
-        Interpreted,
         InterpretedBackend,
+        InterpretedKernel,
         run_kernel,
     )
     from jitla.fusion.iteration import (
@@ -137,7 +137,7 @@ else:
         __name__,
         cost_model="Cost CostModel PACK_OPERATIONS peak_bytes window_row_bytes",
         explain_plan="PlanExplanation RunnerUp explain_choice plan_with_seconds",
-        interpreter="Interpreted InterpretedBackend run_kernel",
+        interpreter="InterpretedBackend InterpretedKernel run_kernel",
         iteration="Operands geometry operands walk",
         kernel=(
             "ARG_REDUCTIONS BEFORE_BLOCKS Backend Blocking COLUMNWISE_PREFIX COMPRESSED_FORMS Call "
@@ -164,7 +164,7 @@ __all__ = [
     "ARG_REDUCTIONS", "BEFORE_BLOCKS", "Backend", "Blocking", "CELL", "COLUMNWISE_PREFIX",
     "COMPRESSED_FORMS", "Call", "Combine", "Cost", "CostModel", "EVERY_BLOCK", "EntryShares",
     "Executable", "Expansion", "FIRST_BLOCK", "FROM_PANELS", "Facts", "Form", "Geometry", "HOST",
-    "Interpreted", "InterpretedBackend", "Kernel", "Knob", "Layout", "MAGG", "MAX_NARROW_COLUMNS",
+    "InterpretedBackend", "InterpretedKernel", "Kernel", "Knob", "Layout", "MAGG", "MAX_NARROW_COLUMNS",
     "MIN_STREAMED_BYTES", "OPERAND", "Operands", "PACK_ONLY", "PACK_OPERATIONS", "PAIRS", "PARTIAL",
     "Pairs", "PartitionCache", "PlacementTask", "Plan", "PlanExplanation", "Point", "Product",
     "ROWWISE_FORMS", "ReductionOrder", "RowKernel", "RunnerUp", "SCRATCH", "SHARED", "Schedule",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from jitla.concurrency import rest
 from jitla.fusion.cost_model import Cost, CostModel
-from jitla.fusion.iteration import ended, ends_rows, iteration
+from jitla.fusion.iteration import breaks_at_rows, iteration_space, row_space
 from jitla.fusion.kernel import MIN_BLOCK_ROWS, Kernel
 from jitla.fusion.memo import Closures, Compatibility, Memo, RowAccess, members
 from jitla.fusion.templates import CELL, MAGG, TALLY
@@ -47,7 +47,7 @@ class StageCosts:
         """Return the seconds for starting the stages of a row kernel at every block of rows."""
         traffic, rows = self.traffic(body), self._memo.row_counts[results.bit_length() - 1]
         nbytes = traffic.input_bytes + traffic.spilled_bytes + self._row_bytes(results, rows)
-        return self._cost_model.begins(
+        return self._cost_model.stage_starts(
             traffic.stages, rows, nbytes, bool(body & self.wide), bool(results & self._compatibility.ordered))
 
     def _row_bytes(self, values: int, rows: int) -> int:
@@ -74,7 +74,7 @@ class StageCosts:
         nbytes = self._row_bytes(1 << value, rows) + sum(
             [self._nbytes[i] for i in members(needs & self._values_with_rows(rows)[1])])
         depth = self._min_depth(body)
-        return min([self._cost_model.begins(depth, rows, nbytes, wide, ordered)
+        return min([self._cost_model.stage_starts(depth, rows, nbytes, wide, ordered)
                     for wide, ordered in self._height_classes(1 << value, body)])
 
     def _min_depth(self, body: int) -> int:
@@ -116,7 +116,7 @@ class StageCosts:
 
     def _compute_traffic(self, body: int) -> StageTraffic:
         memo = self._memo
-        again, passes = self._cost_model.again, self._cost_model.passes
+        again, passes = self._cost_model.cached_reads, self._cost_model.cached_writes
         stage: dict[int, int] = {}
         first: dict[int, int] = {}
         last: dict[int, int] = {}
@@ -206,7 +206,8 @@ class Candidates:
         self.fusable_operands, self.closure = closures.fusable_operands, closures.closure
         self.with_ancestors, self.reachable = closures.with_ancestors, closures.reachable
         self.work = [cost_model.work(h) if memo.computed >> i & 1 else 0.0 for i, h in enumerate(values)]
-        self.read, self.write = self._transfer_seconds(cost_model.again, cost_model.passes) if in_cache else \
+        self.read, self.write = \
+            self._transfer_seconds(cost_model.cached_reads, cost_model.cached_writes) if in_cache else \
             self._transfer_seconds(cost_model.reads, cost_model.writes)
         self.launch = 0.0 if in_cache else cost_model.machine.launch
         self.min_launch = 0.0 if in_cache else min(self.launch, cost_model.machine.call)
@@ -222,9 +223,9 @@ class Candidates:
     def _row_end_groups(self) -> list[tuple[int, int]]:
         """Return, by iteration space, its values and those whose loops end at every row."""
         spaces: dict[Shape, int] = {}
-        ends = self.memo.set(h for h in self.memo.values if ends_rows(h))
+        ends = self.memo.set(h for h in self.memo.values if breaks_at_rows(h))
         for i, hop in enumerate(self.memo.values):
-            space = ended(hop)
+            space = row_space(hop)
             if space:
                 spaces[space] = spaces.get(space, 0) | 1 << i
         return [(values, values & ends) for values in spaces.values()]
@@ -419,7 +420,7 @@ class Candidates:
                     relevant |= body & values
             seconds = cache.get(relevant)
             if seconds is None:
-                seconds = cache[relevant] = self.cost_model.ends(self.memo.hops(relevant), as_stages)
+                seconds = cache[relevant] = self.cost_model.row_ends(self.memo.hops(relevant), as_stages)
             cache[body] = seconds
         return seconds
 
@@ -477,7 +478,7 @@ class Candidates:
 
     def idle_seconds(self, busy: float) -> float:
         """Return the elapsed time of a kernel beyond the time all its threads are busy."""
-        return 0.0 if self.in_cache else self.cost_model.busy(busy) - busy
+        return 0.0 if self.in_cache else self.cost_model.elapsed(busy) - busy
 
     def work_seconds(self, body: int) -> float:
         """Return the seconds for computing `body` once."""
@@ -575,4 +576,4 @@ class Candidates:
         outputs = tuple(memo.hops(results))
         last = next((h for kind in (Kind.AGG, Kind.TALLY) for h in outputs if h.op.kind is kind), outputs[0])
         name = memo.loop_templates[memo.number[last]] or CELL.name
-        return Kernel(name, iteration(hops[0]), tuple(inputs), tuple(hops), outputs)
+        return Kernel(name, iteration_space(hops[0]), tuple(inputs), tuple(hops), outputs)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from jitla.fusion.iteration import BEGIN, Ends
+from jitla.fusion.iteration import ROW_START_OPERATIONS, RowEnds
 from jitla.fusion.kernel import (
     ARG_REDUCTIONS,
     MAX_NARROW_COLUMNS,
@@ -36,82 +36,86 @@ def peak_bytes(
     steps: Sequence[Step], outputs: Sequence[Hop], threads: int = 1, stored: Collection[Hop] = (),
     resize: Resize = lambda shape: shape, waiting: Mapping[Hop, int] | None = None,
 ) -> int:
-    """Return the most bytes that are taken at a time; `stored` are written into memory that exists.
+    """Return the peak memory of `steps` in bytes; `stored` values are written into existing memory.
 
-    `resize` gives the shapes of the binding in question for those of the plan; `waiting` are the bytes
-    of those rows of stored values that wait until what they overwrite has been read.
+    `resize` maps shapes of the plan to those of a binding. `waiting` are the bytes of rows of stored values
+    that are buffered until the operands they overwrite have been read.
     """
-    late = waiting or {}
-    last: dict[Hop, int] = {}
+    pending_bytes = waiting or {}
+    last_use: dict[Hop, int] = {}
     for at, step in enumerate(steps):
-        last |= {owner(h): at for h in step.inputs}
-    kept = {owner(h) for h in outputs}
-    # a result that is asked for twice is two arrays
-    live = sum(_bytes(h, resize) for h in set(outputs) for _ in range(outputs.count(h) - 1))
-    most = live
+        last_use |= {memory_owner(h): at for h in step.inputs}
+    results = {memory_owner(h) for h in outputs}
+    # a result that occurs twice is two arrays
+    live = sum(_allocated_bytes(h, resize) for h in set(outputs) for _ in range(outputs.count(h) - 1))
+    peak = live
     for at, step in enumerate(steps):
-        live += sum(_bytes(h, resize) for h in step.outputs if h not in stored)
-        beside = scratch(step, threads, resize) + sum(late.get(h, 0) for h in step.outputs)
-        most = max(most, live + beside)
-        read = {owner(h) for h in step.inputs}
-        live -= sum(_bytes(h, resize) for h in read if last[h] == at and h not in kept)
-    return most
+        live += sum(_allocated_bytes(h, resize) for h in step.outputs if h not in stored)
+        extra = scratch_bytes(step, threads, resize) + sum(pending_bytes.get(h, 0) for h in step.outputs)
+        peak = max(peak, live + extra)
+        read = {memory_owner(h) for h in step.inputs}
+        live -= sum(_allocated_bytes(h, resize) for h in read if last_use[h] == at and h not in results)
+    return peak
 
 
-def owner(hop: Hop) -> Hop:
-    """Return the value whose memory `hop` lies in."""
+def memory_owner(hop: Hop) -> Hop:
+    """Return the value whose memory `hop` is a view of, `hop` itself if it is no view."""
     while is_view(hop):
         hop = hop.inputs[0]
     return hop
 
 
-def _bytes(hop: Hop, resize: Resize) -> int:
-    """Return the bytes of the array that making `hop` allocates."""
+def _allocated_bytes(hop: Hop, resize: Resize) -> int:
+    """Return the bytes of the array that computing `hop` allocates."""
     if hop.meta.shape == () or hop.op.kind is Kind.LEAF or is_view(hop):
         return 0
     return prod(resize(hop.meta.shape)) * hop.meta.dtype.itemsize
 
 
-def scratch(step: Step, threads: int, resize: Resize = lambda shape: shape) -> int:
-    """Return the bytes that a step needs beside its results: the blocks and sums of a row kernel."""
+def scratch_bytes(step: Step, threads: int, resize: Resize = lambda shape: shape) -> int:
+    """Return the bytes that a step needs beside its results: the blocks and partial sums of a row kernel."""
     if isinstance(step, WindowKernel):
-        return _windows(step, threads, resize)
+        return _window_scratch_bytes(step, threads, resize)
     if not isinstance(step, RowKernel):
         return 0
     rows = resize(step.shape)[0] if step.stages else step.rows
-    each = row_bytes(step, resize)
+    bytes_per_row = row_bytes(step, resize)
     wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
     matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
     panels = sum(panel_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
     if not is_packed_once(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
-    height = block_height(each, rows, bool(wide), bool(step.ordered_outputs), packed, step.columnwise)
+    height = block_height(
+        bytes_per_row, rows, bool(wide), bool(step.ordered_outputs), packed, step.columnwise)
     sums = {s.hop for s in step.stages if isinstance(s, Product) and s.form == "sum"}
-    seen = {*step.inputs, *step.outputs, *sums}
-    inner = sum(_row(h, 0, resize) for s in step.stages for h in s.outputs if h not in seen)
-    part = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in sums)
+    stored = {*step.inputs, *step.outputs, *sums}
+    inner = sum(_row_slice_bytes(h, 0, resize) for s in step.stages for h in s.outputs if h not in stored)
+    partial = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in sums)
     blocks = -(-rows // height)
-    units = blocks if step.ordered_outputs else -(-blocks // blocks_per_unit(blocks, each * height, part))
-    return (units - 1) * part + min(threads, units) * inner * height + panels
+    units = blocks
+    if not step.ordered_outputs:
+        units = -(-blocks // blocks_per_unit(blocks, bytes_per_row * height, partial))
+    return (units - 1) * partial + min(threads, units) * inner * height + panels
 
 
-def _windows(step: WindowKernel, threads: int, resize: Resize) -> int:
-    """Return the bytes of what all threads keep between the stages of a window that slides."""
+def _window_scratch_bytes(step: WindowKernel, threads: int, resize: Resize) -> int:
+    """Return the bytes that all threads keep between the stages of a sliding window."""
     rows, ahead, rate = resize(step.shape)[0], step.lookahead_rows(resize), step.rows_per_result
-    each = sum(rate[h] * _row(h, 0, resize) for h in step.intermediates)
-    return threads * each * (window_height(window_row_bytes(step, resize), rows, ahead) + ahead)
+    bytes_per_row = sum(rate[h] * _row_slice_bytes(h, 0, resize) for h in step.intermediates)
+    return threads * bytes_per_row * (window_height(window_row_bytes(step, resize), rows, ahead) + ahead)
 
 
 def window_row_bytes(kernel: WindowKernel, resize: Resize = lambda shape: shape) -> int:
-    """Return the bytes of all that one row of the results is computed from, through and to."""
-    given = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0)
+    """Return the bytes of inputs, intermediates and results for one row of the results."""
+    row_inputs = (h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis == 0)
     rate = kernel.rows_per_result
-    return sum(rate[h] * _row(h, 0, resize) for h in (*given, *kernel.intermediates, *kernel.outputs))
+    values = (*row_inputs, *kernel.intermediates, *kernel.outputs)
+    return sum(rate[h] * _row_slice_bytes(h, 0, resize) for h in values)
 
 
 def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
-    """Return the bytes of one row of every value that a row kernel reads or makes by rows."""
+    """Return the bytes of one row of every value that a row kernel reads or writes by rows."""
     sums = {s.hop for s in kernel.stages if isinstance(s, Product) and s.form == "sum"}
     axes = {h: 0 for s in kernel.stages for h in s.outputs if h not in sums and not reduces_rows(h)}
     axes |= {h: a for h, a in zip(kernel.inputs, kernel.axes, strict=True) if a is not None}
@@ -119,33 +123,35 @@ def row_bytes(kernel: RowKernel, resize: Resize = lambda shape: shape) -> int:
         h for s in kernel.stages if isinstance(s, Product) and s.compressed for h in s.inputs[:2])
     whole = sum(prod(resize(h.meta.shape)) * h.meta.dtype.itemsize for h in entries)
     each = whole // max(resize(kernel.shape)[0], 1) if entries else 0
-    return max(sum(_row(h, a, resize) for h, a in axes.items()) + each, 1)
+    return max(sum(_row_slice_bytes(h, a, resize) for h, a in axes.items()) + each, 1)
 
 
-def _row(hop: Hop, axis: int, resize: Resize) -> int:
+def _row_slice_bytes(hop: Hop, axis: int, resize: Resize) -> int:
     shape = resize(hop.meta.shape) if hop.meta.shape else ()
     return prod(n for i, n in enumerate(shape) if i != axis) * hop.meta.dtype.itemsize
 
 
-LINE = 64  # bytes that memory moves at a time
-KEPT = 256 << 20  # larger ones are given back to the system, and got anew
-# Weights of an element: of a matrix in a product of a row kernel, and in BLAS's packing.
-ALONG, PACK_OPERATIONS = 1.0, 8.0
-SCAN = 5.0  # of an element in running sums of several rows at once
-SEEN, FOUND = 2.5, 50.0  # of an element that is compared with its row's extreme, of finding that in the row
-APART = 8.0  # of an element that is copied into a row of its own
-PANELS, REPACK = 1.03, 6.0  # of products in panels: time over that of BLAS; of copying one, in rows
-# Additions that beginning a stage takes at every block of rows. Blocks of 8 rows against 512 gave none for
-# products, up to 400 for loops; with 200 and more, plans were split that are faster as one kernel.
-STAGE = 100.0
-TRIANGLE = 0.6  # part of a product of rows with themselves that is computed, BLAS's likewise
-# Additions that NumPy takes to begin with a pair of matrices, and for a product in it; the same of integers.
-PAIR, PRODUCT, INTEGER_PAIR, INTEGER_PRODUCT = 1500.0, 1.0, 200.0, 15.0
-NUMPY_BYTES = 1.5  # seconds per byte of NumPy's loops over those of the compiler's
+CACHE_LINE_BYTES = 64
+MAX_REUSED_BYTES = 256 << 20  # larger blocks are returned to the system and page-faulted again
+# `..._OPERATIONS` are additions that take as long as one element, unless said otherwise.
+# An element of a matrix in a product of a row kernel, and one that BLAS packs.
+ROW_PRODUCT_OPERATIONS, PACK_OPERATIONS = 1.0, 8.0
+SCAN_OPERATIONS = 5.0  # of running sums of several rows at once
+COMPARE_OPERATIONS, ARG_SEARCH_OPERATIONS = 2.5, 50.0  # of argmin: comparing; per row, locating the extreme
+SCATTERED_COPY_OPERATIONS = 8.0  # of a copy with other elements between
+PANEL_SLOWDOWN, REPACK_ROWS = 1.03, 6.0  # of products in panels: over BLAS; packing a panel, in rows
+# Per stage and block of rows. Blocks of 8 rows against 512 gave none for products, up to 400 for loops; with
+# 200 and more, plans were split that are faster as one kernel.
+STAGE_START_OPERATIONS = 100.0
+TRIANGLE_FRACTION = 0.6  # of a symmetric product that is computed, as by BLAS
+# NumPy's product of a pair of matrices: to start, and per multiplication; the same of integers.
+PAIR_START_OPERATIONS, PAIR_OPERATIONS = 1500.0, 1.0
+INTEGER_PAIR_START_OPERATIONS, INTEGER_OPERATIONS = 200.0, 15.0
+NUMPY_SLOWDOWN = 1.5  # seconds per byte of NumPy's loops over those of compiled loops
 
 
 class Cost(NamedTuple):
-    """Seconds of one step by what they are spent on; `total` is less than their sum where they overlap."""
+    """Seconds of one step by cause; `total` is less than their sum where they overlap."""
 
     read: float
     write: float
@@ -155,7 +161,7 @@ class Cost(NamedTuple):
 
 
 class CostModel:
-    """Predicted seconds on `machine` of what is computed from the leaves in `layouts`."""
+    """Predicted seconds on `machine` of values computed from leaves with these `layouts`."""
 
     def __init__(self, machine: Machine, layouts: Mapping[Hop, Layout], threads: int = 0) -> None:
         self.machine = machine.with_threads(threads)
@@ -164,144 +170,148 @@ class CostModel:
         self._unit = self.machine.unit / self.machine.concurrent_threads
         self.layouts = layouts
         leaves = [h for h in layouts if h.op.kind is Kind.LEAF]
-        #: Bytes used between two uses of a leaf, as far as plans do not matter.
-        self.footprint = float(sum(touched(h, layouts.get(h)) for h in leaves))
-        self._known: dict[tuple[str, Hop], float] = {}
+        #: Bytes used between two uses of a leaf, independent of the plan.
+        self.footprint = float(sum(touched_bytes(h, layouts.get(h)) for h in leaves))
+        self._memo: dict[tuple[str, Hop], float] = {}
         self._rates: dict[tuple[bool, float], float] = {}
-        self._ends = Ends(self._unit)
+        self._ends = RowEnds(self._unit)
 
-    def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
+    def _memoised(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
         key = (kind, hop)
-        found = self._known.get(key)
-        if found is None:
-            found = self._known[key] = find(hop)
-        return found
+        seconds = self._memo.get(key)
+        if seconds is None:
+            seconds = self._memo[key] = find(hop)
+        return seconds
 
     # ------------------------------------------------------------------ terms of single hops
 
     def _per_byte(self, writing: bool, footprint: float) -> float:
-        """Seconds per byte of what was last used `footprint` bytes ago."""
-        found = self._rates.get((writing, footprint))
-        if found is None:
+        """Return the seconds per byte of memory last used `footprint` bytes ago."""
+        seconds = self._rates.get((writing, footprint))
+        if seconds is None:
             rate = self.machine.writing if writing else self.machine.reading
-            found = self._rates[writing, footprint] = rate(1.0, footprint)
-        return found
+            seconds = self._rates[writing, footprint] = rate(1.0, footprint)
+        return seconds
 
     def work(self, hop: Hop) -> float:
-        """Return the seconds that all threads compute for the values of `hop`, once, in a kernel."""
-        return self._once("work", hop, self._work)
+        """Return the seconds for computing the values of `hop` once in a kernel, on all threads."""
+        return self._memoised("work", hop, self._work)
 
     def _work(self, hop: Hop) -> float:
         if hop.op.name in ("matmul", "dot"):
-            return self._along(hop)
+            return self._panel_product(hop)
         if hop.op.name == "cumsum":
-            return SCAN * hop.meta.size * self._element(hop)
+            return SCAN_OPERATIONS * hop.meta.size * self._operation_seconds(hop)
         if hop.op.name in ARG_REDUCTIONS:
             matrix = hop.inputs[0]
-            return SEEN * matrix.meta.size * self._element(matrix) + FOUND * hop.meta.size * self._unit
+            return COMPARE_OPERATIONS * matrix.meta.size * self._operation_seconds(matrix) + \
+                ARG_SEARCH_OPERATIONS * hop.meta.size * self._unit
         if hop.op.name in ("concatenate", "stack"):
-            return self._unit * sum(_copying(i.meta, hop.meta.ndim) for i in hop.inputs)
+            return self._unit * sum(_copy_operations(i.meta, hop.meta.ndim) for i in hop.inputs)
         return flops(hop) * self.machine.unit / self.machine.concurrent_threads
 
-    def _along(self, hop: Hop) -> float:
+    def _panel_product(self, hop: Hop) -> float:
         """Return the seconds of a product in a row kernel: with many vectors, in panels of these."""
-        m, k, n = _sides(hop)
+        m, k, n = _product_sizes(hop)
         if n <= MAX_NARROW_COLUMNS:
-            return ALONG * m * k * n * self._element(hop)
+            return ROW_PRODUCT_OPERATIONS * m * k * n * self._operation_seconds(hop)
         left, size = self.layouts.get(hop.inputs[0]), hop.meta.dtype.itemsize
         arithmetic = 2.0 * m * k * n * size / 8 / self.machine.product
-        part = TRIANGLE if _with_itself(hop) else 1.0
+        fraction = TRIANGLE_FRACTION if _is_symmetric_product(hop) else 1.0
         if hop.inputs[0].op.name == "transpose" or left is not None and left.strides[-1] != size:
-            busy = self._busy(k, (m + n) * size, m * n * size)
-            return part * arithmetic * (PANELS + REPACK / max(m, 1)) * busy
-        # rows of the matrix and of results; of others, made of these, nothing is known here
+            imbalance = self._imbalance(k, (m + n) * size, m * n * size)
+            return fraction * arithmetic * (PANEL_SLOWDOWN + REPACK_ROWS / max(m, 1)) * imbalance
+        # rows of the matrix and of the result; other values of the kernel are unknown here
         height = block_height((k + n) * size, m, wide=True)
         if left is not None and left.strides[-1] == size and is_packed_once(m, panel_bytes((k, n), size)):
-            height = m  # each row meets panels that are made once
-        return part * arithmetic * (PANELS + REPACK / max(height, 1))
+            height = m  # panels are packed once
+        return fraction * arithmetic * (PANEL_SLOWDOWN + REPACK_ROWS / max(height, 1))
 
-    def _busy(self, rows: int, row_bytes: int, aside: int) -> float:
-        """Return how much longer a sum over `rows` takes than if all threads ended together."""
+    def _imbalance(self, rows: int, row_bytes: int, private_bytes: int) -> float:
+        """Return the factor by which a sum over `rows` takes longer than with perfectly balanced threads."""
         if not rows:
             return 1.0
         height = block_height(row_bytes, rows, wide=True)
         blocks = -(-rows // height)
-        each = blocks_per_unit(blocks, row_bytes * height, aside)
-        turns = -(-blocks // (each * self.machine.concurrent_threads))
-        return max(turns * each * self.machine.concurrent_threads / blocks, 1.0)
+        per_unit = blocks_per_unit(blocks, row_bytes * height, private_bytes)
+        rounds = -(-blocks // (per_unit * self.machine.concurrent_threads))
+        return max(rounds * per_unit * self.machine.concurrent_threads / blocks, 1.0)
 
-    def begins(self, stages: int, rows: int, nbytes: float, wide: bool, turns: bool) -> float:
-        """Return the seconds for beginning so many stages anew at every block of rows.
+    def stage_starts(self, stages: int, rows: int, nbytes: float, wide: bool, ordered: bool) -> float:
+        """Return the seconds for starting `stages` stages at every block of rows.
 
-        `nbytes` are those of all values that lie by rows; see `block_height` for `wide` and `turns`.
+        `nbytes` are those of all values stored by rows; see `block_height` for `wide` and `ordered`.
         """
-        height = block_height(int(nbytes / max(rows, 1)), rows, wide, turns)
-        return STAGE * self._unit * stages * -(-rows // max(height, 1))
+        height = block_height(int(nbytes / max(rows, 1)), rows, wide, ordered)
+        return STAGE_START_OPERATIONS * self._unit * stages * -(-rows // max(height, 1))
 
-    def _element(self, hop: Hop) -> float:
+    def _operation_seconds(self, hop: Hop) -> float:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.concurrent_threads
 
-    def ends(self, hops: Iterable[Hop], apart: bool = False) -> float:
-        """Return the seconds that loops over `hops` lose at the ends of rows; `apart`: as stages of rows."""
-        return self._ends.lost(hops, apart)
+    def row_ends(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
+        """Return the seconds that loops over `hops` lose at row ends; `as_stages`: as stages of a row kernel.
+        """
+        return self._ends.lost_seconds(hops, as_stages)
 
     def reads(self, hop: Hop) -> float:
-        """Return the seconds for reading the values of `hop` once, from where they then lie."""
-        return self._once("reads", hop, self._reads)
+        """Return the seconds for reading the values of `hop` once, from wherever they are cached."""
+        return self._memoised("reads", hop, self._reads)
 
     def _reads(self, hop: Hop) -> float:
-        nbytes = touched(hop, self.layouts.get(hop))
-        return nbytes * self._per_byte(False, self._distance(hop, nbytes))
+        nbytes = touched_bytes(hop, self.layouts.get(hop))
+        return nbytes * self._per_byte(False, self._reuse_distance(hop, nbytes))
 
     def writes(self, hop: Hop) -> float:
         """Return the seconds for writing the values of `hop` once, to fresh memory."""
-        return self._once("writes", hop, self._writes)
+        return self._memoised("writes", hop, self._writes)
 
     def _writes(self, hop: Hop) -> float:
         nbytes = hop.meta.nbytes
         if nbytes >= MIN_STREAMED_BYTES:
             seconds = nbytes / self.machine.stream.at(self.machine.concurrent_threads)
-            return seconds + (self.machine.fault * nbytes if nbytes > KEPT else 0.0)
+            return seconds + (self.machine.fault * nbytes if nbytes > MAX_REUSED_BYTES else 0.0)
         return nbytes * self._per_byte(True, self.footprint + nbytes)
 
-    def _distance(self, hop: Hop, nbytes: float) -> float:
-        """Bytes used since `hop` was: a leaf waits for the next call, a value for the next step."""
+    def _reuse_distance(self, hop: Hop, nbytes: float) -> float:
+        """Return the bytes used since `hop` was: a leaf is reused by the next call, a value by the next step.
+        """
         return self.footprint if hop.op.kind is Kind.LEAF else 2.0 * nbytes
 
-    def passes(self, hop: Hop) -> float:
-        """Return the seconds for leaving the values of `hop` to later stages of a row kernel."""
-        return self._once("passes", hop, self._passes)
+    def cached_writes(self, hop: Hop) -> float:
+        """Return the seconds for leaving the values of `hop` in the cache, for later stages of a row kernel.
+        """
+        return self._memoised("cached_writes", hop, self._cached_writes)
 
-    def _passes(self, hop: Hop) -> float:
+    def _cached_writes(self, hop: Hop) -> float:
         return hop.meta.nbytes / self.machine.levels[0].write.at(self.machine.concurrent_threads)
 
-    def again(self, hop: Hop) -> float:
-        """Return the seconds for reading in one stage of a row kernel what an earlier one read or left."""
-        return self._once("again", hop, self._again)
+    def cached_reads(self, hop: Hop) -> float:
+        """Return the seconds for reading in a stage of a row kernel what an earlier stage read or left."""
+        return self._memoised("cached_reads", hop, self._cached_reads)
 
-    def _again(self, hop: Hop) -> float:
-        nbytes = touched(hop, self.layouts.get(hop))
+    def _cached_reads(self, hop: Hop) -> float:
+        nbytes = touched_bytes(hop, self.layouts.get(hop))
         return nbytes / self.machine.levels[0].read.at(self.machine.concurrent_threads)
 
     # ------------------------------------------------------------------ whole steps
 
     def kernel(self, read: float, write: float, work: float, launched: int = 1) -> float:
-        """Return the seconds of a kernel; the terms are sums over its hops.
+        """Return the seconds of a kernel, given the sums of its hops' terms.
 
-        For a row kernel `read` is what `reads` and `again` say of every stage, `write` what `writes`
-        says of results and `passes` of other values. `launched` is 0 for terms that are added to those
-        of a kernel that is counted elsewhere.
+        For a row kernel `read` is the sum of `reads` and `cached_reads` over all stages, `write` that of
+        `writes` for results and `cached_writes` for other values. `launched` is 0 for terms added to a kernel
+        costed elsewhere.
         """
         busy = write + (read if read > work else work)
-        return self._launch + self.busy(busy) if launched else busy
+        return self._launch + self.elapsed(busy) if launched else busy
 
-    def busy(self, seconds: float) -> float:
-        """Return what one kernel takes that keeps all threads busy for so long; several take no less."""
-        alone, shared = self._threads * seconds, self._wake + seconds
-        return alone if alone < shared or self._threads == 1 else shared
+    def elapsed(self, seconds: float) -> float:
+        """Return the elapsed seconds of `seconds` of work per thread, or on one thread if that is faster."""
+        single_threaded, multi_threaded = self._threads * seconds, self._wake + seconds
+        return single_threaded if single_threaded < multi_threaded or self._threads == 1 else multi_threaded
 
     def terms(self, read: float, write: float, work: float, launched: int = 1) -> Cost:
-        """Return the seconds of a kernel with what they are spent on."""
+        """Return the cost of a kernel by cause."""
         total = self.kernel(read, write, work, launched)
         if not launched:
             return Cost(read, write, work, 0.0, total)
@@ -311,53 +321,54 @@ class CostModel:
         return Cost(read, write, work, self._launch + self._wake, total)
 
     def step(self, step: Step) -> Cost:
-        """Return the seconds of one step of a plan with what they are spent on."""
+        """Return the cost of one step of a plan by cause."""
         if isinstance(step, Call):
             seconds = self.call(step.hop)
             launch = min(seconds, self.machine.call)
             return Cost(0.0, 0.0, seconds - launch, launch, seconds)
         if isinstance(step, WindowKernel):
-            return self._windows(step)
+            return self._window_cost(step)
         if isinstance(step, RowKernel):
-            return self._rows(step)
+            return self._row_cost(step)
         read = sum(self.reads(h) for h in step.inputs)
         write = sum(self.writes(h) for h in step.outputs)
-        return self.terms(read, write, sum(map(self.work, step.body)) + self.ends(step.body))
+        return self.terms(read, write, sum(map(self.work, step.body)) + self.row_ends(step.body))
 
-    def _windows(self, kernel: WindowKernel) -> Cost:
-        """Stages one after the other on blocks of rows, which begin with the last rows of another."""
+    def _window_cost(self, kernel: WindowKernel) -> Cost:
+        """Return the cost of a window kernel: stages on blocks of rows that begin with rows carried over."""
         ahead = kernel.lookahead_rows()
         height = window_height(window_row_bytes(kernel), kernel.rows, ahead)
-        inside = {*kernel.views, *kernel.intermediates}
+        cached = {*kernel.views, *kernel.intermediates}
         read = sum(self.reads(h) for h in kernel.inputs)
-        read += sum(self.again(h) for s in kernel.stages for h in s.inputs if h in inside)
+        read += sum(self.cached_reads(h) for s in kernel.stages for h in s.inputs if h in cached)
         write = sum(map(self.writes, kernel.outputs))
-        write += sum(self.passes(h) * (1.0 + 2.0 * ahead / height) for h in kernel.intermediates)
-        work = sum(sum(map(self.work, s.body)) + self.ends(s.body) for s in kernel.stages)
+        write += sum(self.cached_writes(h) * (1.0 + 2.0 * ahead / height) for h in kernel.intermediates)
+        work = sum(sum(map(self.work, s.body)) + self.row_ends(s.body) for s in kernel.stages)
         stages = len(kernel.stages) + len(kernel.intermediates)
-        work += STAGE * self._unit * stages * -(-kernel.rows // height)
+        work += STAGE_START_OPERATIONS * self._unit * stages * -(-kernel.rows // height)
         return self.terms(read, write, work)
 
-    def _rows(self, kernel: RowKernel) -> Cost:
-        """Stages one after the other: what an earlier one has read or left is near."""
+    def _row_cost(self, kernel: RowKernel) -> Cost:
+        """Return the cost of a row kernel: later stages find in the cache what earlier ones read or left."""
         read = write = work = 0.0
-        near: set[Hop] = set()
+        cached: set[Hop] = set()
         by_rows = {h for h, axis in zip(kernel.inputs, kernel.axes, strict=True) if axis is not None}
         for stage in kernel.stages:
             body = stage.body if isinstance(stage, Kernel) else stage.outputs
-            read += sum(self.again(h) if h in near else self.reads(h) for h in stage.inputs)
-            write += sum(self.writes(h) if h in kernel.outputs else self.passes(h) for h in stage.outputs)
-            work += sum(map(self.work, body)) + self.ends(body)
-            near.update((*stage.inputs, *stage.outputs))
+            read += sum(self.cached_reads(h) if h in cached else self.reads(h) for h in stage.inputs)
+            write += sum(
+                self.writes(h) if h in kernel.outputs else self.cached_writes(h) for h in stage.outputs)
+            work += sum(map(self.work, body)) + self.row_ends(body)
+            cached.update((*stage.inputs, *stage.outputs))
             by_rows.update(h for h in stage.outputs if h.meta.shape[:1] == (kernel.rows,))
-        work += self.begins(
+        work += self.stage_starts(
             len(kernel.stages), kernel.rows, sum(h.meta.nbytes for h in by_rows),
             kernel.template == "Outer", bool(kernel.ordered_outputs))
         return self.terms(read, write, work)
 
     def call(self, hop: Hop) -> float:
-        """Return the seconds of one NumPy call; views cost nothing."""
-        return self._once("call", hop, self._call)
+        """Return the seconds of one NumPy call; views are free."""
+        return self._memoised("call", hop, self._call)
 
     def _call(self, hop: Hop) -> float:
         if hop.op.kind is Kind.LEAF or is_view(hop):
@@ -370,68 +381,71 @@ class CostModel:
             return float(hop.attr("part").seconds)
         moved = bytes_of(hop)
         distance = max(self.footprint, moved)
-        slow = NUMPY_BYTES * self.machine.reading(moved, distance, 1)
+        slow = NUMPY_SLOWDOWN * self.machine.reading(moved, distance, 1)
         work = flops(hop) * self.machine.unit
         if hop.op.transcendental:
             work *= self.machine.scalar
         return self.machine.call + max(slow, work)
 
     def _product(self, hop: Hop) -> float:
-        """BLAS: arithmetic, behind packing of the operands; with a vector it only reads."""
-        m, k, n = _sides(hop)
+        """Return the seconds of a BLAS product: arithmetic after packing; a product with a vector only reads.
+        """
+        m, k, n = _product_sizes(hop)
         stack = hop.meta.shape[:max(i.meta.ndim for i in hop.inputs) - 2] if hop.op.name == "matmul" else ()
         if stack:
             return self._pairs(hop, prod(stack))
         moved = sum(map(self.reads, hop.inputs))
         if 1 in (m, n):
-            return NUMPY_BYTES * moved
+            return NUMPY_SLOWDOWN * moved
         if hop.meta.dtype.kind not in "fc":  # NumPy's own loops
-            work = INTEGER_PRODUCT * m * k * n * hop.meta.dtype.itemsize / 8
-            return NUMPY_BYTES * moved + work * self.machine.unit
+            work = INTEGER_OPERATIONS * m * k * n * hop.meta.dtype.itemsize / 8
+            return NUMPY_SLOWDOWN * moved + work * self.machine.unit
         arithmetic = 2.0 * m * k * n * hop.meta.dtype.itemsize / 8 / self.machine.product
-        if _with_itself(hop):
-            arithmetic *= TRIANGLE
+        if _is_symmetric_product(hop):
+            arithmetic *= TRIANGLE_FRACTION
         packed = sum(i.meta.size for i in hop.inputs) + hop.meta.size
-        return arithmetic + 2.0 * moved + PACK_OPERATIONS * packed * self._element(hop)
+        return arithmetic + 2.0 * moved + PACK_OPERATIONS * packed * self._operation_seconds(hop)
 
     def _pairs(self, hop: Hop, count: int) -> float:
-        """NumPy's product of stacks: one pair after the other, on one thread."""
-        m, k, n = _sides(hop)
-        begin, each = (PAIR, PRODUCT) if hop.meta.dtype.kind in "fc" else (INTEGER_PAIR, INTEGER_PRODUCT)
+        """Return the seconds of NumPy's product of stacks: one pair after the other, on one thread."""
+        m, k, n = _product_sizes(hop)
+        start, per_element = PAIR_START_OPERATIONS, PAIR_OPERATIONS
+        if hop.meta.dtype.kind not in "fc":
+            start, per_element = INTEGER_PAIR_START_OPERATIONS, INTEGER_OPERATIONS
         moved = sum(map(self.reads, hop.inputs)) + self.writes(hop)
-        work = begin * count + each * m * k * n * hop.meta.dtype.itemsize / 8
-        return NUMPY_BYTES * moved + work * self.machine.unit
+        work = start * count + per_element * m * k * n * hop.meta.dtype.itemsize / 8
+        return NUMPY_SLOWDOWN * moved + work * self.machine.unit
 
 
-def touched(hop: Hop, layout: Layout | None) -> float:
-    """Return the bytes that memory moves when every element is read: whole lines of it, once."""
+def touched_bytes(hop: Hop, layout: Layout | None) -> float:
+    """Return the bytes of all cache lines that reading every element once transfers."""
     if layout is None or layout.shape == ():
         return float(hop.meta.nbytes)
-    return _lines(layout, hop.meta.dtype.itemsize)
+    return _line_bytes(layout, hop.meta.dtype.itemsize)
 
 
 @lru_cache(maxsize=4096)
-def _lines(layout: Layout, size: int) -> float:
-    walked = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
-    step = min((s for s, _ in walked), default=size)
-    return float(prod(n for _, n in walked) * min(max(step, size), max(LINE, size)))
+def _line_bytes(layout: Layout, size: int) -> float:
+    axes = [(abs(s), n) for s, n in zip(layout.strides, layout.shape, strict=True) if s and n != 1]
+    step = min((s for s, _ in axes), default=size)
+    return float(prod(n for _, n in axes) * min(max(step, size), max(CACHE_LINE_BYTES, size)))
 
 
-def _copying(part: Meta, ndim: int) -> float:
-    """Return the additions that copying rows takes to where others lie between them."""
-    if part.ndim < ndim or part.shape[-1] == 1:
-        return APART * part.size
-    return part.size + BEGIN * part.size / max(part.shape[-1], 1)
+def _copy_operations(operand: Meta, ndim: int) -> float:
+    """Return the additions that copying rows takes, to strided destinations."""
+    if operand.ndim < ndim or operand.shape[-1] == 1:
+        return SCATTERED_COPY_OPERATIONS * operand.size
+    return operand.size + ROW_START_OPERATIONS * operand.size / max(operand.shape[-1], 1)
 
 
-def _with_itself(hop: Hop) -> bool:
-    """Tell whether a product is the same above and below its diagonal."""
+def _is_symmetric_product(hop: Hop) -> bool:
+    """Return whether a product is of a matrix's transpose with itself."""
     left, right = hop.inputs
     return left.op.name == "transpose" and left.inputs[0] is right
 
 
-def _sides(hop: Hop) -> tuple[int, int, int]:
-    """Return m, k, n of a product; a batch counts as rows."""
+def _product_sizes(hop: Hop) -> tuple[int, int, int]:
+    """Return m, k, n of a product; batch dimensions count as rows."""
     left, right = (i.meta for i in hop.inputs)
     k = left.shape[-1] if left.ndim and right.ndim else 1
     n = right.shape[-1] if right.ndim > 1 else 1

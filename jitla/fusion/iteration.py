@@ -1,4 +1,4 @@
-"""Iteration spaces of kernels in memory order, and the loops at their ends."""
+"""Iteration spaces of kernels in memory order, and the costs at the ends of their rows."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from math import prod
 from typing import NamedTuple
 
 from jitla.fusion.kernel import Form, Geometry, Kernel, gather_tables
-from jitla.fusion.layout import Layout, Strides, axis_order, contiguous, spread
+from jitla.fusion.layout import Layout, Strides, axis_order, broadcast_strides, contiguous
 from jitla.hops import Hop, Kind, Shape, flops
 
 
 class Operands(NamedTuple):
-    """What the walk of a kernel depends on besides layouts: its array operands, in launch order.
+    """The array operands of a kernel in launch order, and all that its geometry depends on besides layouts.
 
-    `axis` is None without aggregates; `keepdims` has one entry per output, None for cells;
-    `reduced` are the values that are aggregated, `gather_tables` the inputs that are not walked. With
-    `tallies` results are tables.
+    `axis` is None without aggregates; `keepdims` has one entry per output, None for cells; `reduced` are the
+    values that are aggregated, `gather_tables` the inputs that are not iterated over. With `tallies` results
+    are tables.
     """
 
     inputs: tuple[Hop, ...]
@@ -48,9 +48,9 @@ def operands(kernel: Kernel) -> Operands:
 def geometry(
     kernel: Kernel, shape: Shape, layouts: Mapping[Hop, Layout]
 ) -> tuple[Form, Geometry] | None:
-    """Return how `kernel` walks `shape`; None if its aggregates would not be NumPy's bit for bit.
+    """Return the form and geometry of `kernel` over `shape`; None if it cannot aggregate in NumPy's order.
 
-    `layouts` knows the array inputs, the outputs, and the values that are aggregated.
+    `layouts` has the array inputs, the outputs, and the values that are aggregated.
     """
     return walk(operands(kernel), shape, layouts, {})
 
@@ -58,32 +58,34 @@ def geometry(
 def walk(
     ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout], stored: Mapping[Hop, Layout]
 ) -> tuple[Form, Geometry] | None:
-    """Like `geometry`; outputs in `stored` are written into memory that lies differently."""
-    if ops.axis is None and not stored and not ops.gather_tables and _all_in_order(ops, shape, layouts):
+    """Return `geometry` of operands; outputs in `stored` are written into memory with another layout."""
+    if ops.axis is None and not stored and not ops.gather_tables and _is_all_c_order(ops, shape, layouts):
         flat = Geometry((prod(shape),), tuple((size,) for size in ops.sizes))
         return Form("cell", 1, "c" * len(ops.sizes)), flat
     if ops.tallies:
-        return _tallied(ops, shape, layouts)
-    fixed = (0,) * len(shape)
-    strides = [fixed if h in ops.gather_tables else spread(shape, layouts[h]) for h in ops.inputs]
+        return _tally_geometry(ops, shape, layouts)
+    no_strides = (0,) * len(shape)
+    strides = [no_strides if h in ops.gather_tables else broadcast_strides(shape, layouts[h])
+               for h in ops.inputs]
     for hop, keepdims in zip(ops.outputs, ops.keepdims, strict=True):
         own = stored.get(hop) or layouts[hop]
         if keepdims is False and ops.axis is not None:
-            own = _with_ones(own, ops.axis)
-        strides.append(spread(shape, own))
+            own = _insert_unit_axes(own, ops.axis)
+        strides.append(broadcast_strides(shape, own))
     if ops.axis is None:
         order = axis_order(strides, len(shape)) if len(shape) > 1 else range(len(shape))
         outer_first = [a for a in reversed(order) if shape[a] != 1]
-        dims, merged = _merge(shape, strides, outer_first)
+        dims, merged = _merge_axes(shape, strides, outer_first)
         return _form("cell", dims, merged, ops), Geometry(dims, merged)
-    found = _walk_aggregates(ops, shape, strides, [spread(shape, layouts[h]) for h in ops.reduced])
-    return None if ops.gather_tables and found is not None and found[0].mode != "full" else found
+    reduced = [broadcast_strides(shape, layouts[h]) for h in ops.reduced]
+    walked = _reduction_geometry(ops, shape, strides, reduced)
+    return None if ops.gather_tables and walked is not None and walked[0].mode != "full" else walked
 
 
-def _tallied(
+def _tally_geometry(
     ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]
 ) -> tuple[Form, Geometry] | None:
-    """Walk arrays that lie in one run; for results, tables of so many elements, these are the strides."""
+    """Return the geometry of sums by label over contiguous arrays, with the sizes of tables as strides."""
     for hop, size in zip(ops.inputs, ops.sizes, strict=False):
         if hop not in ops.gather_tables and layouts[hop] != contiguous(shape, size):
             return None
@@ -94,14 +96,14 @@ def _tallied(
     return Form("tally", 1, letters), Geometry(shape, tuple(strides))
 
 
-def _all_in_order(ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]) -> bool:
-    """Tell the usual case: every operand has the full shape in C order."""
+def _is_all_c_order(ops: Operands, shape: Shape, layouts: Mapping[Hop, Layout]) -> bool:
+    """Return whether every operand has the full shape in C order, the common case."""
     hops = (*ops.inputs, *ops.outputs)
     return all(layouts[h] == contiguous(shape, n) for h, n in zip(hops, ops.sizes, strict=True))
 
 
-def _with_ones(layout: Layout, axis: tuple[int, ...]) -> Layout:
-    """Put the dimensions back that a reduction over `axis` dropped."""
+def _insert_unit_axes(layout: Layout, axis: tuple[int, ...]) -> Layout:
+    """Return a layout with the dimensions that a reduction over `axis` dropped."""
     shape, strides = list(layout.shape), list(layout.strides)
     for a in axis:
         shape.insert(a, 1)
@@ -109,10 +111,11 @@ def _with_ones(layout: Layout, axis: tuple[int, ...]) -> Layout:
     return Layout(tuple(shape), tuple(strides))
 
 
-def _merge(
+def _merge_axes(
     shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int]
 ) -> tuple[Shape, tuple[Strides, ...]]:
-    """Join neighbouring axes that every operand walks as one; no axis at all counts as one of 1."""
+    """Merge neighbouring axes that are contiguous for every operand; without axes there is one of length 1.
+    """
     if not outer_first:
         return (1,), tuple((0,) for _ in strides)
     runs = [[outer_first[0], shape[outer_first[0]]]]
@@ -127,7 +130,7 @@ def _merge(
 
 
 def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> Form:
-    """Read the layout variant off the strides; a walk of one element counts as contiguous."""
+    """Return the form of merged strides; a space of one element counts as contiguous."""
     inner = ""
     for i, (own, size) in enumerate(zip(strides, ops.sizes, strict=True)):
         aggregate = i >= len(ops.inputs) and ops.keepdims[i - len(ops.inputs)] is not None
@@ -140,34 +143,36 @@ def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> 
     return Form(mode, len(dims), inner)
 
 
-def _walk_aggregates(
+def _reduction_geometry(
     ops: Operands, shape: Shape, strides: list[Strides], reduced: Sequence[Strides]
 ) -> tuple[Form, Geometry] | None:
-    """Walk in the order NumPy's reduction takes the aggregated values in."""
-    outer_first = _memory_order(shape, reduced)
+    """Return form and geometry in the order in which NumPy's reduction iterates over the aggregated values.
+    """
+    outer_first = _common_axis_order(shape, reduced)
     axis = ops.axis or ()
-    inside = [a for a in outer_first or () if a in axis]
-    if outer_first is None or not inside and max(shape, default=1) > 1:
+    reduced_axes = [a for a in outer_first or () if a in axis]
+    if outer_first is None or not reduced_axes and max(shape, default=1) > 1:
         return None
-    dims, merged = _merge(shape, strides, outer_first)
-    if len(inside) == len(outer_first):
-        return _total(dims, merged, ops) if _in_one_run(shape, reduced, ops, outer_first) else None
-    at = _only_run(shape, strides, outer_first, inside)
-    if at is None:
+    dims, merged = _merge_axes(shape, strides, outer_first)
+    if len(reduced_axes) == len(outer_first):
+        is_flat = _is_contiguous(shape, reduced, ops, outer_first)
+        return _total_geometry(dims, merged, ops) if is_flat else None
+    dimension = _reduced_dimension(shape, strides, outer_first, reduced_axes)
+    if dimension is None:
         return None
-    if at == len(dims) - 1:
+    if dimension == len(dims) - 1:
         form = _form("rows", dims, merged, ops)
         return (form, Geometry(dims, merged)) if "s" not in form.inner[:len(ops.inputs)] else None
-    first = [at, *(i for i in range(len(dims)) if i != at)]
+    first = [dimension, *(i for i in range(len(dims)) if i != dimension)]
     dims = tuple(dims[i] for i in first)
     merged = tuple(tuple(s[i] for i in first) for s in merged)
     return _form("cols", dims, merged, ops), Geometry(dims, merged)
 
 
-def _in_one_run(
+def _is_contiguous(
     shape: Shape, reduced: Sequence[Strides], ops: Operands, outer_first: Sequence[int]
 ) -> bool:
-    """Tell whether the aggregated values are contiguous: NumPy then takes them by the flat index."""
+    """Return whether the aggregated values are contiguous: NumPy then sums by the flat index."""
     for hop, strides in zip(ops.reduced, reduced, strict=True):
         step = hop.meta.dtype.itemsize
         for axis in reversed(outer_first):
@@ -177,10 +182,11 @@ def _in_one_run(
     return True
 
 
-def _total(
+def _total_geometry(
     dims: Shape, strides: tuple[Strides, ...], ops: Operands
 ) -> tuple[Form, Geometry] | None:
-    """Walk `dims` by the flat index; results have to lie in that order, the arrays read need not."""
+    """Return the geometry of full reductions by the flat index; results must be contiguous, inputs need not.
+    """
     form = _form("full", dims, strides, ops)
     letters = ""
     for i, (letter, own, size) in enumerate(zip(form.inner, strides, ops.sizes, strict=True)):
@@ -200,51 +206,51 @@ def _total(
     return Form("full", len(dims), letters), Geometry(dims, strides)
 
 
-def _memory_order(shape: Shape, reduced: Sequence[Strides]) -> list[int] | None:
-    """Axes longer than 1, outermost first, as all of `reduced` lie in memory; None if they differ."""
-    found: list[int] | None = None
+def _common_axis_order(shape: Shape, reduced: Sequence[Strides]) -> list[int] | None:
+    """Return the axes longer than 1, outermost first, in the common memory order of `reduced`, or None."""
+    common: list[int] | None = None
     long = [a for a, n in enumerate(shape) if n != 1]
     for strides in reduced:
         if any(strides[a] <= 0 for a in long):
             return None
         order = [a for a in reversed(axis_order([strides], len(shape))) if shape[a] != 1]
-        if found not in (None, order):
+        if common not in (None, order):
             return None
-        found = order
-    return found
+        common = order
+    return common
 
 
-def _only_run(
-    shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int], inside: Sequence[int]
+def _reduced_dimension(
+    shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int], reduced_axes: Sequence[int]
 ) -> int | None:
-    """Return which merged dimension the reduced axes `inside` make up; None if not exactly one."""
-    start = outer_first.index(inside[0])
-    if list(outer_first[start:start + len(inside)]) != list(inside):
+    """Return the merged dimension that consists of the reduced axes; None if there is not exactly one."""
+    start = outer_first.index(reduced_axes[0])
+    if list(outer_first[start:start + len(reduced_axes)]) != list(reduced_axes):
         return None
-    if len(_merge(shape, strides, inside)[0]) != 1:
+    if len(_merge_axes(shape, strides, reduced_axes)[0]) != 1:
         return None
-    return len(_merge(shape, strides, outer_first[:start])[0]) if start else 0
+    return len(_merge_axes(shape, strides, outer_first[:start])[0]) if start else 0
 
 
-BEGIN = 65.0  # additions that beginning a row takes in a loop that cannot run on over the end of one
-STEP = 64  # bytes that such a loop handles at a time; functions take as long for a rest of them
-SINGLE = 3.0  # additions that an element of the rest takes where it is handled alone, beside functions
+ROW_START_OPERATIONS = 65.0  # additions that starting a row takes in a loop that ends at every row
+VECTOR_LOOP_BYTES = 64  # of one iteration of such a loop; functions take as long for a partial vector
+SCALAR_OPERATIONS = 3.0  # additions that a remaining element takes in a scalar epilogue, without functions
 
 
-def iteration(hop: Hop) -> Shape:
-    """Return the shape a loop that computes `hop` runs over."""
+def iteration_space(hop: Hop) -> Shape:
+    """Return the shape of the loop nest that computes `hop`."""
     return hop.inputs[0].meta.shape if hop.op.kind in (Kind.AGG, Kind.TALLY) else hop.meta.shape
 
 
-def ended(hop: Hop) -> Shape:
-    """Return the space of the loops that lose something at the ends of rows with `hop`, or ()."""
-    space = iteration(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
+def row_space(hop: Hop) -> Shape:
+    """Return the iteration space of `hop` if its loop has rows with a cost at their ends, else ()."""
+    space = iteration_space(hop) if hop.op.kind in (Kind.CELL, Kind.AGG) else ()
     return space if len(space) > 1 else ()
 
 
-def ends_rows(hop: Hop) -> bool:
-    """Tell whether a loop over the `ended` space of `hop` cannot run on over the ends of rows for it."""
-    space = ended(hop)
+def breaks_at_rows(hop: Hop) -> bool:
+    """Return whether a loop for `hop` over its `row_space` cannot continue over the ends of rows."""
+    space = row_space(hop)
     return bool(space) and (_reduces(hop, space) or _broadcasts(hop, space))
 
 
@@ -256,84 +262,88 @@ def _broadcasts(hop: Hop, space: Shape) -> bool:
     return hop.op.kind is Kind.CELL and any(i.meta.shape not in (space, ()) for i in hop.inputs)
 
 
-class _End(NamedTuple):
-    """What a hop does to loops over `space`: whether rows end them, and what is lost there by each way.
+class _RowEnd(NamedTuple):
+    """The effect of a hop on loops over `space`: whether they end at rows, and the seconds lost there.
 
-    `begin` for every row, `rest` behind whole vectors, `single` where elements of the rest are added up.
+    `start` is lost at every row, `remainder` by partial vectors, `scalar` where the remainder of a reduction
+    is added up element by element.
     """
 
     space: Shape
     broadcasts: bool
     reduces: bool
-    begin: float
-    rest: float
-    single: float
+    start: float
+    remainder: float
+    scalar: float
 
 
-class Ends:
-    """Losses where an addition of all threads together takes `unit` seconds."""
+class RowEnds:
+    """Costs at the ends of rows, where one addition per element takes `unit` seconds with all threads."""
 
     def __init__(self, unit: float) -> None:
         self._unit = unit
-        self._known: dict[Hop, _End] = {}
+        self._memo: dict[Hop, _RowEnd] = {}
 
-    def lost(self, hops: Iterable[Hop], apart: bool = False) -> float:
-        """Return the seconds that loops over `hops` lose; `apart`: what reduces may be loops of its own.
+    def lost_seconds(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
+        """Return the seconds that loops over `hops` lose; `as_stages`: reductions may be loops of their own.
 
-        A loop starts anew at every row if it broadcasts an array, twice if it reduces rows, too. What is
-        left of a row behind whole vectors is one more vector to functions; in reductions, to others, an
-        element at a time. More hops never lose less: bounds depend on it.
+        A loop restarts at every row if it broadcasts an array, twice if it also reduces rows. The remainder
+        of a row costs functions one more vector, and other reductions single elements. More hops never lose
+        less: lower bounds depend on it.
         """
-        lost = 0.0
-        found: dict[Shape, list[tuple[Hop, _End]]] = {}
+        seconds = 0.0
+        by_space: dict[Shape, list[tuple[Hop, _RowEnd]]] = {}
         for hop in hops:
-            end = self._known.get(hop) or self._end(hop)
+            end = self._memo.get(hop) or self._end(hop)
             if end.space:
-                found.setdefault(end.space, []).append((hop, end))
-        for some in found.values():
+                by_space.setdefault(end.space, []).append((hop, end))
+        for hop_ends in by_space.values():
             reduces = broadcasts = False
-            for _, e in some:
+            for _, e in hop_ends:
                 reduces |= e.reduces
                 broadcasts |= e.broadcasts
             if not reduces and not broadcasts:
                 continue
-            begun = 1.0 if broadcasts else 0.0
-            for loop in _linked(some) if reduces else ():
+            starts = 1.0 if broadcasts else 0.0
+            for loop in _dependent_groups(hop_ends) if reduces else ():
                 if any([e.reduces for e in loop]):
-                    lost += sum([e.single for e in loop])
-                    if any([e.broadcasts for e in loop]) and not apart:
-                        begun = 2.0
-            lost += begun * some[0][1].begin + sum([e.rest for _, e in some])
-        return lost
+                    seconds += sum([e.scalar for e in loop])
+                    if any([e.broadcasts for e in loop]) and not as_stages:
+                        starts = 2.0
+            seconds += starts * hop_ends[0][1].start + sum([e.remainder for _, e in hop_ends])
+        return seconds
 
-    def _end(self, hop: Hop) -> _End:
-        space = ended(hop)
+    def _end(self, hop: Hop) -> _RowEnd:
+        space = row_space(hop)
         if not space:
-            found = _End((), False, False, 0.0, 0.0, 0.0)
+            end = _RowEnd((), False, False, 0.0, 0.0, 0.0)
         else:
-            rows, length, whole = prod(space[:-1]), space[-1], max(STEP // hop.meta.dtype.itemsize, 1)
-            left = length % whole
-            more = flops(hop) / max(length, 1) * (whole - left) if left and hop.op.transcendental else 0.0
-            single = 0.0 if hop.op.transcendental else SINGLE * left * rows
-            found = _End(space, _broadcasts(hop, space), _reduces(hop, space), *(
-                n * self._unit for n in (BEGIN * rows, more, single)))
-        self._known[hop] = found
-        return found
+            rows, length = prod(space[:-1]), space[-1]
+            vector = max(VECTOR_LOOP_BYTES // hop.meta.dtype.itemsize, 1)
+            remaining = length % vector
+            remainder = 0.0
+            if remaining and hop.op.transcendental:
+                remainder = flops(hop) / max(length, 1) * (vector - remaining)
+            scalar = 0.0 if hop.op.transcendental else SCALAR_OPERATIONS * remaining * rows
+            end = _RowEnd(space, _broadcasts(hop, space), _reduces(hop, space), *(
+                n * self._unit for n in (ROW_START_OPERATIONS * rows, remainder, scalar)))
+        self._memo[hop] = end
+        return end
 
 
-def _linked(some: Iterable[tuple[Hop, _End]]) -> list[list[_End]]:
-    """Put together what hops of one space, operands first, have at the ends of rows, if some read others."""
-    parts: list[list[_End]] = []
-    at: dict[Hop, int] = {}
-    for hop, end in some:
-        mine = sorted({at[i] for i in hop.inputs if i in at})
-        at[hop] = len(parts)
-        parts.append([end])
-        for part in mine:
-            parts[-1] += parts[part]
-            parts[part] = []
-        if mine:
-            for h, part in at.items():
-                if part in mine:
-                    at[h] = len(parts) - 1
-    return [ends for ends in parts if ends]
+def _dependent_groups(hop_ends: Iterable[tuple[Hop, _RowEnd]]) -> list[list[_RowEnd]]:
+    """Return the row ends of one space's hops, operands first, grouped by data dependence."""
+    groups: list[list[_RowEnd]] = []
+    group_of: dict[Hop, int] = {}
+    for hop, end in hop_ends:
+        merged = sorted({group_of[i] for i in hop.inputs if i in group_of})
+        group_of[hop] = len(groups)
+        groups.append([end])
+        for group in merged:
+            groups[-1] += groups[group]
+            groups[group] = []
+        if merged:
+            for h, group in group_of.items():
+                if group in merged:
+                    group_of[h] = len(groups) - 1
+    return [ends for ends in groups if ends]

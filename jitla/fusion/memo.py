@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from jitla.fusion.iteration import iteration
+from jitla.fusion.iteration import iteration_space
 from jitla.fusion.kernel import Kernel, Product, data_inputs
 from jitla.fusion.layout import is_view
 from jitla.fusion.templates import (
@@ -22,9 +22,9 @@ from jitla.fusion.templates import (
     TALLY,
     Facts,
     Template,
-    is_in_turn,
+    is_ordered_reduction,
     is_row_view,
-    product_at,
+    product_of,
     row_links,
     rows_of,
 )
@@ -83,7 +83,7 @@ class Memo:
             for o in members(operands):
                 self.users[o] |= 1 << i
                 self.ancestors[i] |= self.ancestors[o] | 1 << o
-        self.spaces = self._number(iteration(h) for h in self.values)
+        self.spaces = self._number(iteration_space(h) for h in self.values)
         self.forced = self._forced()
         self.layout_numbers = self._number((facts.layouts[h], h.meta.dtype.itemsize) for h in self.values)
         self._sources = self._number(self._source_keys())
@@ -114,7 +114,7 @@ class Memo:
         return operands
 
     def _inputs(self, hop: Hop) -> tuple[Hop, ...]:
-        product = self.external.get(hop) or product_at(hop, self.facts)
+        product = self.external.get(hop) or product_of(hop, self.facts)
         return product.inputs if product is not None else data_inputs(hop)
 
     def _topological_order(self, roots: tuple[Hop, ...]) -> list[Hop]:
@@ -203,9 +203,9 @@ class Memo:
         """Return whether a loop reduces `hop` in NumPy's order, if it is an aggregate: stages are loops."""
         if hop.op.kind is not Kind.AGG:
             return True
-        kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+        kernel = Kernel(MAGG.name, iteration_space(hop), hop.inputs, (hop,), (hop,))
         walked = MAGG.walk(kernel, self.facts.layouts)
-        return walked is not None and (walked[0].mode == "cols" or not is_in_turn(hop, self.facts))
+        return walked is not None and (walked[0].mode == "cols" or not is_ordered_reduction(hop, self.facts))
 
     def _is_open(self, template: Template, operand: Hop) -> bool:
         """Return whether `operand` has an entry that `template` can extend; closed entries cannot be."""
@@ -227,26 +227,26 @@ class Memo:
 
     def is_wide_product(self, value: int) -> bool:
         """Return whether `value` is a product with a wide matrix that a Row computes."""
-        product = product_at(self.values[value], self.facts)
+        product = product_of(self.values[value], self.facts)
         return product is not None and product.wide
 
     def is_better_unfused(self, value: int) -> bool:
         """Return whether a Row with only `value` is no gain: wide products, sparse products and copies."""
-        product = product_at(self.values[value], self.facts)
+        product = product_of(self.values[value], self.facts)
         return product is not None and (product.wide or product.compressed or product.form == "join")
 
     def row_reductions(self) -> tuple[int, int]:
         """Return the ordered reductions over rows, and the values that combine partial sums of blocks."""
         rows = [h for h, row in zip(self.values, self.row_operands, strict=True) if row is not None]
-        products = {h: p for h in rows if (p := product_at(h, self.facts)) is not None}
-        return (self.set(h for h in rows if is_in_turn(h, self.facts)),
+        products = {h: p for h in rows if (p := product_of(h, self.facts)) is not None}
+        return (self.set(h for h in rows if is_ordered_reduction(h, self.facts)),
                 self.set(h for h, p in products.items() if p.form == "sum" or p.wide))
 
     def row_access(self, value: int) -> tuple[int, int]:
         """Return the operands that a Row reads row by row along axis 0, and those along axis 1."""
         hop = self.values[value]
         links = self.set(i for i in row_links(hop, self.facts) if i in self.number)
-        product = product_at(hop, self.facts)
+        product = product_of(hop, self.facts)
         if product is not None and product.transposed:
             transposed = 1 << self.number[product.matrix]
             return links & ~transposed, transposed

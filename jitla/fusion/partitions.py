@@ -115,7 +115,7 @@ def _is_cheaper_recomputed(i: int, users: list[int], memo: Memo, kernels: Candid
     recompute = sum(kernels.read[o] for o in members(inputs)) + sum(kernels.work[h] for h in members(cone))
     idle_factor = 1.0
     if recompute and not kernels.in_cache:
-        idle_factor = kernels.cost_model.busy(recompute) / recompute
+        idle_factor = kernels.cost_model.elapsed(recompute) / recompute
     return len(users) * idle_factor * (recompute - kernels.read[i]) <= kernels.write[i]
 
 

@@ -29,7 +29,7 @@ from jitla.fusion.layout import Layout, all_layouts, contiguous
 from jitla.fusion.memo import TEMPLATES, Memo, members
 from jitla.fusion.partitions import Partition, partitions, store_until_legal
 from jitla.fusion.template_window import fuse_windows
-from jitla.fusion.templates import CELL, MAGG, ROW, Facts, by_pairs, is_row_view, product_at
+from jitla.fusion.templates import CELL, MAGG, ROW, Facts, has_own_matrices, is_row_view, product_of
 from jitla.hops import REFERENCE_MACHINE, Hop, Kind, Machine
 
 MAX_CACHED_PARTITIONS = 512  # partitions
@@ -184,7 +184,7 @@ def _row_kernel(candidate: Candidate, memo: Memo, plan_stages: PlanStages) -> Ro
     rows = memo.row_counts[candidate.results.bit_length() - 1]
     inside = frozenset(body)
     outputs = tuple(memo.hops(candidate.results))
-    products = {h: p for h in body if (p := product_at(h, memo.facts)) is not None}
+    products = {h: p for h in body if (p := product_of(h, memo.facts)) is not None}
     external = frozenset(i for h in body for i in memo.inputs(h) if i not in inside)
     wanted = dict.fromkeys((*outputs, *(i for p in products.values() for i in p.inputs if i in inside)))
     stages: list[Kernel | Product] = []
@@ -214,7 +214,7 @@ def _row_axis(
             axes |= {0} if value in stage.inputs else set()
         elif isinstance(stage, Product) and stage.form == PAIRS:
             if value in stage.inputs:
-                axes.add(0 if by_pairs(value, stage.hop) else None)
+                axes.add(0 if has_own_matrices(value, stage.hop) else None)
         elif isinstance(stage, Product) and stage.compressed:
             if value in stage.inputs:
                 by_rows = value is stage.inputs[2] or value is stage.vector and stage.form == "sum"

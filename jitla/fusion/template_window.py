@@ -1,4 +1,4 @@
-"""The Window template: aggregates of sliding windows computed as sums of slices."""
+"""The Window template: stencil chains as one kernel, and aggregates of sliding windows as sums of slices."""
 
 from __future__ import annotations
 
@@ -37,129 +37,129 @@ from jitla.hops import (
 
 
 @dataclass(slots=True)
-class _Chain:
-    """Kernels that could be one: the last of them makes the results."""
+class _StencilChain:
+    """Kernels that could be fused into one; the last of them computes the results."""
 
     stages: list[Kernel]
     views: list[Call]
 
 
 def fuse_windows(steps: Sequence[Step], roots: Sequence[Hop], cost_model: CostModel) -> list[Step]:
-    """Return the steps of a plan, in running order, with chains of stencils as one where that is cheaper."""
-    found = list(steps)
+    """Return the steps of a plan in execution order, with chains of stencils fused where that is cheaper."""
+    plan = list(steps)
     tried: set[int] = set()
     while True:
-        last = next((s for s in reversed(found) if isinstance(s, Kernel) and id(s) not in tried), None)
+        last = next((s for s in reversed(plan) if isinstance(s, Kernel) and id(s) not in tried), None)
         if last is None:
-            return found
+            return plan
         tried.add(id(last))
-        chain = _chain(last, found, frozenset(roots), cost_model)
+        chain = _find_chain(last, plan, frozenset(roots), cost_model)
         while chain is not None:
-            kernel = _kernel(chain)
-            if kernel is not None and _is_near(kernel) and \
+            kernel = _window_kernel(chain)
+            if kernel is not None and _is_profitable(kernel) and \
                     cost_model.step(kernel).total < sum(cost_model.step(s).total for s in chain.stages):
-                gone = {id(s) for s in (*chain.stages, *chain.views)} - {id(last)}
-                found = [kernel if s is last else s for s in found if id(s) not in gone]
+                fused = {id(s) for s in (*chain.stages, *chain.views)} - {id(last)}
+                plan = [kernel if s is last else s for s in plan if id(s) not in fused]
                 break
-            chain = _shorter(chain)
+            chain = _without_first(chain)
 
 
-def _is_near(kernel: WindowKernel) -> bool:
-    """Tell whether what lies between the stages stays near, and there is something to share out."""
+def _is_profitable(kernel: WindowKernel) -> bool:
+    """Return whether intermediate rows stay in a cache, and there are enough rows for all threads."""
     rate = kernel.rows_per_result
-    kept = sum(rate[h] * (h.meta.nbytes // h.meta.shape[0]) for h in kernel.intermediates)
-    return is_window_profitable(window_row_bytes(kernel), kept, kernel.rows, kernel.lookahead_rows())
+    carried = sum(rate[h] * (h.meta.nbytes // h.meta.shape[0]) for h in kernel.intermediates)
+    return is_window_profitable(window_row_bytes(kernel), carried, kernel.rows, kernel.lookahead_rows())
 
 
-def _shorter(chain: _Chain) -> _Chain | None:
+def _without_first(chain: _StencilChain) -> _StencilChain | None:
     """Return a chain without its first kernel; None if no slices are left in it."""
     stages = chain.stages[1:]
-    made = {h for s in stages for h in s.outputs}
-    views = [v for v in chain.views if v.hop.inputs[0] in made]
-    return _Chain(stages, views) if views else None
+    produced = {h for s in stages for h in s.outputs}
+    views = [v for v in chain.views if v.hop.inputs[0] in produced]
+    return _StencilChain(stages, views) if views else None
 
 
-def _chain(
+def _find_chain(
     last: Kernel, steps: Sequence[Step], roots: frozenset[Hop], cost_model: CostModel,
-) -> _Chain | None:
-    """Return the kernels that only make what `last` reads, by way of slices or as it is; None if none do."""
+) -> _StencilChain | None:
+    """Return the kernels that only compute what `last` reads, sliced or whole; None without slices."""
     readers: dict[Hop, list[Step]] = {}
     for step in steps:
         for hop in step.inputs:
             readers.setdefault(hop, []).append(step)
-    if not _fits(last, cost_model):
+    if not _is_cell_over_rows(last, cost_model):
         return None
-    chain = _Chain([last], [])
+    chain = _StencilChain([last], [])
     inside = {id(last)}
     cells = {h for s in steps if isinstance(s, Kernel) for h in s.outputs}
     for step in reversed(steps):
         if isinstance(step, Call) and sections(step.hop) is not None and step.hop not in roots:
-            if step.hop.inputs[0] in cells and _whole(step.hop, readers) and \
-                    _only(readers.get(step.hop, ()), inside):
+            if step.hop.inputs[0] in cells and _is_read_elementwise(step.hop, readers) and \
+                    _are_readers_inside(readers.get(step.hop, ()), inside):
                 inside.add(id(step))
                 chain.views.append(step)
-        elif isinstance(step, Kernel) and step is not last and _fits(step, cost_model):
-            if all(h not in roots and _only(readers.get(h, ()), inside) and _whole(h, readers)
-                   for h in step.outputs):
+        elif isinstance(step, Kernel) and step is not last and _is_cell_over_rows(step, cost_model):
+            if all(h not in roots and _are_readers_inside(readers.get(h, ()), inside)
+                   and _is_read_elementwise(h, readers) for h in step.outputs):
                 inside.add(id(step))
                 chain.stages.append(step)
-    made = {h for s in chain.stages for h in s.outputs}
-    chain.views = [v for v in chain.views if v.hop.inputs[0] in made]
+    produced = {h for s in chain.stages for h in s.outputs}
+    chain.views = [v for v in chain.views if v.hop.inputs[0] in produced]
     chain.stages.reverse()
     chain.views.reverse()
     return chain if chain.views else None
 
 
-def _only(readers: Iterable[Step], inside: set[int]) -> bool:
-    """Tell whether somebody reads a value, and all who do are `inside`."""
-    every = [id(s) for s in readers]
-    return bool(every) and inside.issuperset(every)
+def _are_readers_inside(readers: Iterable[Step], inside: set[int]) -> bool:
+    """Return whether a value has readers, and all of them are `inside`."""
+    ids = [id(s) for s in readers]
+    return bool(ids) and inside.issuperset(ids)
 
 
-def _whole(hop: Hop, readers: dict[Hop, list[Step]]) -> bool:
-    """Tell whether kernels read `hop` element by element: nowhere is it repeated, or a table."""
+def _is_read_elementwise(hop: Hop, readers: dict[Hop, list[Step]]) -> bool:
+    """Return whether kernels read `hop` element by element, not broadcast or as a table."""
     return all(isinstance(s, Call) or isinstance(s, Kernel) and s.shape == hop.meta.shape
                for s in readers[hop])
 
 
-def _fits(kernel: Kernel, cost_model: CostModel) -> bool:
-    """Tell whether a kernel is cells over rows that lie one after the other."""
+def _is_cell_over_rows(kernel: Kernel, cost_model: CostModel) -> bool:
+    """Return whether a kernel is element-wise over arrays whose rows are outermost in memory."""
     if kernel.template != CELL.name or len(kernel.shape) < 2 or gather_tables(kernel.body):
         return False
     if min(kernel.shape) < 2 or any(h.op.kind is not Kind.CELL for h in kernel.body):
         return False
-    return all(_by_rows(cost_model.layouts[h].strides) for h in (*kernel.inputs, *kernel.outputs)
+    return all(_are_rows_outermost(cost_model.layouts[h].strides) for h in (*kernel.inputs, *kernel.outputs)
                if h.meta.shape == kernel.shape)
 
 
-def _by_rows(strides: Sequence[int]) -> bool:
+def _are_rows_outermost(strides: Sequence[int]) -> bool:
     return all(strides[0] >= abs(s) for s in strides[1:])
 
 
-def _rates(chain: _Chain) -> tuple[int, ...] | None:
-    """Return how many rows of every stage belong to one of the last; None if readers differ in that."""
-    maker = {h: at for at, s in enumerate(chain.stages) for h in s.outputs}
+def _rates(chain: _StencilChain) -> tuple[int, ...] | None:
+    """Return the rows of every stage for one row of the last; None if readers differ in that."""
+    producer = {h: at for at, s in enumerate(chain.stages) for h in s.outputs}
     views = {v.hop: v.hop.inputs[0] for v in chain.views}
-    found = {len(chain.stages) - 1: 1}
+    rates = {len(chain.stages) - 1: 1}
     for at in range(len(chain.stages) - 1, -1, -1):
-        if at not in found:
+        if at not in rates:
             return None
         for hop in chain.stages[at].inputs:
             source = views.get(hop, hop)
-            if source not in maker:
+            if source not in producer:
                 continue
             section = (sections(hop) or (WHOLE_AXIS,))[0] if hop in views else WHOLE_AXIS
-            rate = found[at] * section.step
-            if found.setdefault(maker[source], rate) != rate:
+            rate = rates[at] * section.step
+            if rates.setdefault(producer[source], rate) != rate:
                 return None
-    return tuple(found[at] for at in range(len(chain.stages)))
+    return tuple(rates[at] for at in range(len(chain.stages)))
 
 
-def _kernel(chain: _Chain) -> WindowKernel | None:
-    """Return the chain as one kernel; None if its stages do not walk the same rows."""
+def _window_kernel(chain: _StencilChain) -> WindowKernel | None:
+    """Return the chain as one kernel; None if its stages are not over the same rows."""
     last = chain.stages[-1]
     rows = last.shape[0]
-    made = {h for s in chain.stages for h in s.outputs} | {v.hop for v in chain.views}
+    produced = {h for s in chain.stages for h in s.outputs} | {v.hop for v in chain.views}
     inputs: dict[Hop, int | None] = {}
     rates = _rates(chain)
     if rates is None:
@@ -168,128 +168,129 @@ def _kernel(chain: _Chain) -> WindowKernel | None:
         if len(stage.shape) != len(last.shape) or stage.shape[0] < rate * rows:
             return None
         for hop in stage.inputs:
-            if hop in made:
+            if hop in produced:
                 continue
-            own = hop.meta.ndim == len(stage.shape) and hop.meta.shape[0] == stage.shape[0]
-            axis = 0 if own else None
+            is_by_rows = hop.meta.ndim == len(stage.shape) and hop.meta.shape[0] == stage.shape[0]
+            axis = 0 if is_by_rows else None
             if inputs.setdefault(hop, axis) != axis:
-                return None  # rows of one stage, and the same for all of another
+                return None  # read by rows in one stage, whole in another
     return WindowKernel(
         rows, tuple(chain.stages), rates, tuple(v.hop for v in chain.views), tuple(inputs),
         tuple(inputs.values()), last.outputs)
 
 
-Places = Mapping[int, int]
+Indices = Mapping[int, int]
 
 
 def is_windows(hop: Hop) -> bool:
-    """Tell whether `hop` is windows over another value."""
+    """Return whether `hop` is a sliding-window view of another value."""
     return hop.op.name == "windows"
 
 
-def shifted(value: Hop, axis: int, at: int, length: int, line: Hop) -> Hop:
-    """Return the elements number `at` of all windows of `length` along `axis`."""
-    whole: list[tuple[object, ...]] = [("s", None, None, None)] * value.meta.ndim
-    whole[axis] = Section(at, length - 1 - at, 1).item
-    return make("getitem", (value,), line.line, index=tuple(whole))
+def shifted_slice(value: Hop, axis: int, offset: int, length: int, line: Hop) -> Hop:
+    """Return the elements at `offset` of all windows of `length` along `axis`, as a slice."""
+    index: list[tuple[object, ...]] = [("s", None, None, None)] * value.meta.ndim
+    index[axis] = Section(offset, length - 1 - offset, 1).item
+    return make("getitem", (value,), line.line, index=tuple(index))
 
 
-class Picker:
-    """What makes the elements at certain places of a value."""
+class ElementPicker:
+    """Rewrites a value to some of its elements, at fixed indices along some axes."""
 
     def cells(self, hop: Hop) -> frozenset[Hop] | None:
-        """Return the cells that have to be computed for every place; None if elements cannot be picked."""
-        found: set[Hop] = set()
+        """Return the cells that have to be computed for every element; None if elements cannot be picked."""
+        cells: set[Hop] = set()
         stack = [hop]
         while stack:
-            each = stack.pop()
-            if not each.meta.shape or each in found:
+            value = stack.pop()
+            if not value.meta.shape or value in cells:
                 continue
-            if each.op.kind is Kind.CELL:
-                if not has_recipe(each) or each.op.name == "ring" or _looks_at_places(each):
+            if value.op.kind is Kind.CELL:
+                if not has_recipe(value) or value.op.name == "ring" or _depends_on_position(value):
                     return None
-                found.add(each)
-                stack += each.inputs
-            elif each.op.name == "expand_dims" or _sliced_windows(each):
-                stack.append(each.inputs[0])
-            elif not (each.op.kind is Kind.LEAF or is_windows(each) or _blocks(each)):
+                cells.add(value)
+                stack += value.inputs
+            elif value.op.name == "expand_dims" or _is_slice_of_windows(value):
+                stack.append(value.inputs[0])
+            elif not (value.op.kind is Kind.LEAF or is_windows(value) or _block_axes(value)):
                 return None
-        return frozenset(found)
+        return frozenset(cells)
 
-    def pick(self, hop: Hop, at: Places) -> Hop:
-        """Return the elements of `hop` at `at`, an index each for some axes."""
-        if not hop.meta.shape or not at:
+    def pick(self, hop: Hop, indices: Indices) -> Hop:
+        """Return the elements of `hop` at `indices`, one for each of some axes."""
+        if not hop.meta.shape or not indices:
             return hop
         if hop.op.kind is Kind.CELL:
-            return make(hop.op.name, [self.pick(i, _for(i, hop, at)) for i in hop.inputs], hop.line,
-                        **dict(hop.attrs))
+            operands = [self.pick(i, _operand_indices(i, hop, indices)) for i in hop.inputs]
+            return make(hop.op.name, operands, hop.line, **dict(hop.attrs))
         if hop.op.name == "expand_dims":
-            return self._expanded(hop, at)
+            return self._pick_expanded(hop, indices)
         if is_windows(hop):
-            return self._of_windows(hop, at)
-        blocks = _blocks(hop)
-        if blocks and set(at) <= set(blocks):
-            return self._of_blocks(hop, at, blocks)
-        if _sliced_windows(hop) and min(at) >= hop.inputs[0].inputs[0].meta.ndim:
-            return _then(self.pick(hop.inputs[0], at), hop)
-        return _items(hop, at)
+            return self._pick_windows(hop, indices)
+        blocks = _block_axes(hop)
+        if blocks and set(indices) <= set(blocks):
+            return self._pick_blocks(hop, indices, blocks)
+        if _is_slice_of_windows(hop) and min(indices) >= hop.inputs[0].inputs[0].meta.ndim:
+            return _slice_picked(self.pick(hop.inputs[0], indices), hop)
+        return _getitem(hop, indices)
 
-    def _expanded(self, hop: Hop, at: Places) -> Hop:
+    def _pick_expanded(self, hop: Hop, indices: Indices) -> Hop:
         new = [a % hop.meta.ndim for a in hop.attr("axis")]
         old = [a for a in range(hop.meta.ndim) if a not in new]
-        inner = self.pick(hop.inputs[0], {old.index(a): i for a, i in at.items() if a in old})
-        kept = [a for a in range(hop.meta.ndim) if a not in at]
+        inner = self.pick(hop.inputs[0], {old.index(a): i for a, i in indices.items() if a in old})
+        kept = [a for a in range(hop.meta.ndim) if a not in indices]
         axes = tuple(kept.index(a) for a in new if a in kept)
         return make("expand_dims", (inner,), hop.line, axis=axes) if axes else inner
 
-    def _of_windows(self, hop: Hop, at: Places) -> Hop:
-        """Return slices of what windows lie over; what is left of them is no window any more."""
+    def _pick_windows(self, hop: Hop, indices: Indices) -> Hop:
+        """Return slices of the value that windows are over; the result has no window axes any more."""
         value, along, sizes = hop.inputs[0], hop.attr("axis"), hop.attr("sizes")
         first = value.meta.ndim
-        if set(at) != set(range(first, hop.meta.ndim)):
-            return _items(hop, at)
+        if set(indices) != set(range(first, hop.meta.ndim)):
+            return _getitem(hop, indices)
         for k, (axis, n) in enumerate(zip(along, sizes, strict=True)):
-            value = _joined(shifted(value, axis, at[first + k], n, hop))
+            value = _merge_slices(shifted_slice(value, axis, indices[first + k], n, hop))
         return value
 
-    def _of_blocks(self, hop: Hop, at: Places, blocks: Mapping[int, int]) -> Hop:
-        """Return every so many elements of an array that a shape divides into blocks."""
+    def _pick_blocks(self, hop: Hop, indices: Indices, blocks: Mapping[int, int]) -> Hop:
+        """Return strided elements of an array whose axes a reshape divides into blocks."""
         whole: list[tuple[object, ...]] = [("s", None, None, None)] * hop.inputs[0].meta.ndim
-        for axis, index in at.items():
+        for axis, index in indices.items():
             if hop.meta.shape[axis] > 1:
                 whole[blocks[axis]] = Section(index, 0, hop.meta.shape[axis]).item
         value = make("getitem", (hop.inputs[0],), hop.line, index=tuple(whole))
-        kept = tuple(n for a, n in enumerate(hop.meta.shape) if a not in at)
-        return value if value.meta.shape == kept else _items(hop, at)
+        kept = tuple(n for a, n in enumerate(hop.meta.shape) if a not in indices)
+        return value if value.meta.shape == kept else _getitem(hop, indices)
 
 
-def _for(operand: Hop, cell: Hop, at: Places) -> dict[int, int]:
-    """Return `at`, places of a cell, as places of one of its operands."""
+def _operand_indices(operand: Hop, cell: Hop, indices: Indices) -> dict[int, int]:
+    """Return `indices` into a cell as indices into one of its operands, by broadcasting."""
     missing = cell.meta.ndim - operand.meta.ndim
     return {a - missing: i if operand.meta.shape[a - missing] > 1 else 0
-            for a, i in at.items() if a >= missing}
+            for a, i in indices.items() if a >= missing}
 
 
-def _items(hop: Hop, at: Places) -> Hop:
-    index = tuple(("i", at[a]) if a in at else ("s", None, None, None) for a in range(hop.meta.ndim))
+def _getitem(hop: Hop, indices: Indices) -> Hop:
+    index = tuple(
+        ("i", indices[a]) if a in indices else ("s", None, None, None) for a in range(hop.meta.ndim))
     return make("getitem", (hop,), hop.line, index=index)
 
 
-def _sliced_windows(hop: Hop) -> bool:
-    """Tell whether `hop` is some of all windows, each one whole."""
+def _is_slice_of_windows(hop: Hop) -> bool:
+    """Return whether `hop` is a slice of windows in which every window is whole."""
     taken = sections(hop)
     source = hop.inputs[0] if hop.inputs else hop
     return taken is not None and is_windows(source) and not any(
         (s.first, s.end) != (0, 0) or s.step != 1 for s in taken[source.inputs[0].meta.ndim:])
 
 
-def _then(value: Hop, view: Hop) -> Hop:
-    """Return what the slice `view` takes, of the elements picked of every window."""
+def _slice_picked(value: Hop, view: Hop) -> Hop:
+    """Return the elements picked of every window, restricted to the windows of the slice `view`."""
     index = view.attr("index")[:value.meta.ndim]
-    return _joined(make("getitem", (value,), view.line, index=index))
+    return _merge_slices(make("getitem", (value,), view.line, index=index))
 
 
-def _joined(view: Hop) -> Hop:
+def _merge_slices(view: Hop) -> Hop:
     """Return a slice of a slice as one slice."""
     outer, inner = sections(view), sections(view.inputs[0])
     if outer is None or inner is None:
@@ -298,42 +299,43 @@ def _joined(view: Hop) -> Hop:
     return make("getitem", (view.inputs[0].inputs[0],), view.line, index=both)
 
 
-def _blocks(hop: Hop) -> dict[int, int]:
-    """Return the axes that count within blocks, if a shape divides axes into blocks, and of what axis."""
+def _block_axes(hop: Hop) -> dict[int, int]:
+    """Return, for a reshape that divides axes into blocks, the axes within blocks and the axes they divide.
+    """
     if hop.op.name != "reshape":
         return {}
-    shape, rest, found = hop.inputs[0].meta.shape, list(enumerate(hop.meta.shape)), dict[int, int]()
+    shape, remaining, block_axes = hop.inputs[0].meta.shape, list(enumerate(hop.meta.shape)), dict[int, int]()
     for axis, n in enumerate(shape):
-        if not rest:
+        if not remaining:
             return {}
-        (_, first), rest = rest[0], rest[1:]
+        (_, first), remaining = remaining[0], remaining[1:]
         if first == n:
             continue
-        if not rest or first * rest[0][1] != n:
+        if not remaining or first * remaining[0][1] != n:
             return {}
-        found[rest[0][0]] = axis
-        rest = rest[1:]
-    return found if not rest else {}
+        block_axes[remaining[0][0]] = axis
+        remaining = remaining[1:]
+    return block_axes if not remaining else {}
 
 
-def _looks_at_places(cell: Hop) -> bool:
-    """Say whether NumPy may cast an element by where it lies: a float that no integer holds."""
-    whole = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
-    return whole and cell.inputs[0].meta.dtype.kind in "fc"
+def _depends_on_position(cell: Hop) -> bool:
+    """Return whether the cast of an element may depend on its position: a float out of an integer's range."""
+    to_integer = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
+    return to_integer and cell.inputs[0].meta.dtype.kind in "fc"
 
 
-MOST_TERMS = 64  # elements that meet in one, if each is picked
-MOST_CELLS = 192  # operators that come of it
-BLOCK = 8  # accumulators of NumPy's pairwise sum
-CELLS = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum", "any": "logical_or",
-         "all": "logical_and"}
+MAX_TERMS = 64  # elements per result that are picked one by one
+MAX_CELLS = 192  # operators of an expansion
+PAIRWISE_LANES = 8  # accumulators of NumPy's pairwise sum
+CELL_OF_REDUCTION = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum",
+                     "any": "logical_or", "all": "logical_and"}
 _FLOATS = ("f4", "f8")
 
 
 class ReductionOrder(NamedTuple):
-    """How NumPy takes the elements of an aggregate: its axes longer than 1, innermost first, and lengths.
+    """The order in which NumPy reduces: the reduced axes longer than 1, innermost first, and their lengths.
 
-    Those of the first `run` axes meet before they are added to what is there.
+    Elements of the first `run` axes are added up pairwise before they are added to the result.
     """
 
     axes: tuple[int, ...]
@@ -341,89 +343,92 @@ class ReductionOrder(NamedTuple):
     run: int
 
 
-#: What was looked at, and for every aggregate in it the way that was spelled out; None: not that one.
+#: The roots before the expansion, and the order of every aggregate in them; None if it was not expanded.
 Expansion = tuple[tuple[Hop, ...], tuple[ReductionOrder | None, ...]]
 
 
 def expand_aggregates(
     roots: tuple[Hop, ...], leaves: Mapping[int, Layout],
 ) -> tuple[tuple[Hop, ...], Expansion | None]:
-    """Return `roots` with aggregates spelled out where no loop, or a slower one, makes them otherwise."""
+    """Return `roots` with aggregates expanded to cells of slices, where no loop, or a slower one, exists."""
     if not any(map(_is_local, _aggregates(roots))) and not any(map(is_windows, topo(roots))):
         return roots, None
     layouts = all_layouts(roots, leaves)
     users = uses(roots)
-    after: dict[Hop, Hop] = {}
-    found: list[ReductionOrder | None] = []
+    replacements: dict[Hop, Hop] = {}
+    orders: list[ReductionOrder | None] = []
     for hop in _aggregates(roots):
-        way = _way(hop, layouts) if _fits_spelling(hop, users, roots) else None
-        made = None
-        if way is not None and _gains(hop, layouts):
-            made = _written(substitute((hop,), after)[0], way)
-        if made is None or all_layouts((made,), leaves)[made] != layouts[hop]:
-            found.append(None)
+        reduction = _reduction_order(hop, layouts) if _is_expandable(hop, users, roots) else None
+        expanded = None
+        if reduction is not None and _is_expansion_profitable(hop, layouts):
+            expanded = _expansion(substitute((hop,), replacements)[0], reduction)
+        if expanded is None or all_layouts((expanded,), leaves)[expanded] != layouts[hop]:
+            orders.append(None)
             continue
-        found.append(way)
-        after[hop] = made
-    return (substitute(roots, after), (roots, tuple(found))) if after else (roots, None)
+        orders.append(reduction)
+        replacements[hop] = expanded
+    return (substitute(roots, replacements), (roots, tuple(orders))) if replacements else (roots, None)
 
 
-def is_expansion_valid(spelling: Expansion, roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> bool:
-    """Tell whether what was spelled out means the same for `roots`, the same ones of other sizes."""
+def is_expansion_valid(expansion: Expansion, roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> bool:
+    """Return whether an expansion is still valid for `roots`, which are the same with other sizes or layouts.
+    """
     layouts = all_layouts(roots, leaves)
-    now = [_way(hop, layouts) for hop in _aggregates(roots)]
-    return len(now) == len(spelling[1]) and all(
-        before is None or before == way for before, way in zip(spelling[1], now, strict=True))
+    current = [_reduction_order(hop, layouts) for hop in _aggregates(roots)]
+    return len(current) == len(expansion[1]) and all(
+        before is None or before == order for before, order in zip(expansion[1], current, strict=True))
 
 
 def _aggregates(roots: Sequence[Hop]) -> list[Hop]:
-    return [h for h in topo(roots) if h.op.name in CELLS and h.op.kind is Kind.AGG]
+    return [h for h in topo(roots) if h.op.name in CELL_OF_REDUCTION and h.op.kind is Kind.AGG]
 
 
-def _fits_spelling(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) -> bool:
-    """Tell whether the elements of `hop` can be picked, and nobody else asks for what they are made by."""
+def _is_expandable(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) -> bool:
+    """Return whether the elements of `hop` can be picked, and nothing else needs the values they come from.
+    """
     if hop.attr("keepdims") or not hop.meta.shape or 0 in hop.inputs[0].meta.shape:
         return False
     dtype = hop.meta.dtype
     if hop.op.name in ("sum", "prod") and dtype.kind in "fc" and dtype.str[1:] not in _FLOATS:
         return False
-    inside = Picker().cells(hop.inputs[0])
+    inside = ElementPicker().cells(hop.inputs[0])
     if inside is None:
         return False
     return all(c not in roots and all(u is hop or u in inside or u.op.name == "count" for u in users[c])
                for c in inside)
 
 
-def _way(hop: Hop, layouts: Mapping[Hop, Layout]) -> ReductionOrder | None:
-    """Return how NumPy takes the elements of `hop`; None if that is not known."""
+def _reduction_order(hop: Hop, layouts: Mapping[Hop, Layout]) -> ReductionOrder | None:
+    """Return the order in which NumPy reduces `hop`; None if it is unknown."""
     source = hop.inputs[0]
     shape, strides = layouts[source]
     long = [a for a, n in enumerate(shape) if n != 1]
-    inside = [a for a in long if a in hop.attr("axis")]
-    if not inside:
+    reduced = [a for a in long if a in hop.attr("axis")]
+    if not reduced:
         return None
     if hop.op.name not in ("sum", "prod") or hop.meta.dtype.kind not in "fc":
-        return ReductionOrder(tuple(reversed(inside)), tuple(shape[a] for a in reversed(inside)), 0)
+        return ReductionOrder(tuple(reversed(reduced)), tuple(shape[a] for a in reversed(reduced)), 0)
     if any(strides[a] <= 0 for a in long) or not all(map(has_exact_layout, topo((source,)))):
         return None
     order = [a for a in axis_order([strides], len(shape)) if shape[a] != 1]
-    inside = [a for a in order if a in inside]
+    reduced = [a for a in order if a in reduced]
     run = 0
-    while run < len(inside) and order[run] == inside[run] and (
+    while run < len(reduced) and order[run] == reduced[run] and (
             run == 0 or strides[order[run]] == strides[order[run - 1]] * shape[order[run - 1]]):
         run += 1
-    return ReductionOrder(tuple(inside), tuple(shape[a] for a in inside), run if hop.op.name == "sum" else 0)
+    lengths = tuple(shape[a] for a in reduced)
+    return ReductionOrder(tuple(reduced), lengths, run if hop.op.name == "sum" else 0)
 
 
 def _is_local(hop: Hop) -> bool:
-    """Tell whether there are as many results as elements for each; along one end there are loops for that."""
+    """Return whether results outnumber the elements of each; not along the first or last axis, with loops."""
     source, axes = hop.inputs[0], hop.attr("axis")
     return axes not in ((0,), (source.meta.ndim - 1,)) and \
         hop.meta.size >= prod(source.meta.shape[a] for a in axes)
 
 
-def _gains(hop: Hop, layouts: Mapping[Hop, Layout]) -> bool:
-    """Tell whether elements are read in several places, or no loop makes `hop` otherwise."""
+def _is_expansion_profitable(hop: Hop, layouts: Mapping[Hop, Layout]) -> bool:
+    """Return whether elements are read by several windows, or no loop computes `hop` otherwise."""
     source = hop.inputs[0]
     if any(map(is_windows, topo((source,)))):
         return True
@@ -431,37 +436,37 @@ def _gains(hop: Hop, layouts: Mapping[Hop, Layout]) -> bool:
     return _is_local(hop) and geometry(loop, source.meta.shape, layouts) is None
 
 
-def _written(hop: Hop, way: ReductionOrder) -> Hop | None:
-    """Return `hop` spelled out; None if that takes too many operators."""
-    found = _by_axes(hop, way) or _term_by_term(hop, way)
-    if found is not None and hop.op.name == "sum" and hop.meta.dtype.kind == "f":
-        # NumPy begins with it: there is no sum that is -0.0.
-        found = make("add", (found, const(0.0, hop.meta.dtype)), hop.line)
-    return found
-
-
-def _by_axes(hop: Hop, way: ReductionOrder) -> Hop | None:
-    """Build the aggregate of whole windows axis by axis: the first ones are read by several of the next."""
-    found = _windows(hop.inputs[0])
-    if found is None or len(way.axes) == 1 and way.lengths[0] > MOST_TERMS or \
-            sum(way.lengths) > MOST_CELLS:
-        return None
-    base, along = found.inputs[0], found.attr("axis")
-    exact = hop.op.name not in ("sum", "prod") or hop.meta.dtype.kind not in "fc"
-    windows = tuple(range(base.meta.ndim, found.meta.ndim))
-    if hop.attr("axis") != windows or len(set(along)) < len(along) or \
-            not exact and not (len(way.axes) == 1 or len(way.axes) == 2 and way.run == 1):
-        return None
-    value = base
-    for at, (axis, n) in enumerate(zip(way.axes, way.lengths, strict=True)):
-        over = along[axis - base.meta.ndim]
-        terms = [shifted(value, over, i, n, hop) for i in range(n)]
-        value = _pairwise(hop, terms) if at < way.run else _in_turn(hop, terms)
+def _expansion(hop: Hop, reduction: ReductionOrder) -> Hop | None:
+    """Return `hop` expanded to cells; None if that takes too many operators."""
+    value = _expand_by_axes(hop, reduction) or _expand_by_terms(hop, reduction)
+    if value is not None and hop.op.name == "sum" and hop.meta.dtype.kind == "f":
+        # NumPy starts with 0.0: no sum is -0.0.
+        value = make("add", (value, const(0.0, hop.meta.dtype)), hop.line)
     return value
 
 
-def _windows(source: Hop) -> Hop | None:
-    """Return `source` as windows over a value; None if it is something else."""
+def _expand_by_axes(hop: Hop, reduction: ReductionOrder) -> Hop | None:
+    """Return the aggregate of whole windows, axis by axis: several windows reuse a partial result."""
+    source = _as_windows(hop.inputs[0])
+    if source is None or len(reduction.axes) == 1 and reduction.lengths[0] > MAX_TERMS or \
+            sum(reduction.lengths) > MAX_CELLS:
+        return None
+    base, along = source.inputs[0], source.attr("axis")
+    exact = hop.op.name not in ("sum", "prod") or hop.meta.dtype.kind not in "fc"
+    windows = tuple(range(base.meta.ndim, source.meta.ndim))
+    if hop.attr("axis") != windows or len(set(along)) < len(along) or \
+            not exact and not (len(reduction.axes) == 1 or len(reduction.axes) == 2 and reduction.run == 1):
+        return None
+    value = base
+    for at, (axis, n) in enumerate(zip(reduction.axes, reduction.lengths, strict=True)):
+        over = along[axis - base.meta.ndim]
+        terms = [shifted_slice(value, over, i, n, hop) for i in range(n)]
+        value = _pairwise(hop, terms) if at < reduction.run else _sequential(hop, terms)
+    return value
+
+
+def _as_windows(source: Hop) -> Hop | None:
+    """Return `source` as windows over a value, with a cast moved inside; None if it is something else."""
     if source.op.name == "cast" and is_windows(source.inputs[0]):
         inner = source.inputs[0]
         whole = make("cast", inner.inputs, source.line, **dict(source.attrs))
@@ -469,31 +474,31 @@ def _windows(source: Hop) -> Hop | None:
     return source if is_windows(source) else None
 
 
-def _term_by_term(hop: Hop, way: ReductionOrder) -> Hop | None:
-    count = prod(way.lengths)
-    if count > MOST_TERMS or count * (1 + len(Picker().cells(hop.inputs[0]) or ())) > MOST_CELLS:
+def _expand_by_terms(hop: Hop, reduction: ReductionOrder) -> Hop | None:
+    count = prod(reduction.lengths)
+    if count > MAX_TERMS or count * (1 + len(ElementPicker().cells(hop.inputs[0]) or ())) > MAX_CELLS:
         return None
     terms: list[Hop] = []
     axes = hop.attr("axis")
-    for at in product(*[range(n) for n in reversed(way.lengths)]):
-        place = dict.fromkeys(axes, 0) | dict(zip(reversed(way.axes), at, strict=True))
-        terms.append(Picker().pick(hop.inputs[0], place))
-    size = prod(way.lengths[:way.run])
-    if way.run:
+    for position in product(*[range(n) for n in reversed(reduction.lengths)]):
+        indices = dict.fromkeys(axes, 0) | dict(zip(reversed(reduction.axes), position, strict=True))
+        terms.append(ElementPicker().pick(hop.inputs[0], indices))
+    size = prod(reduction.lengths[:reduction.run])
+    if reduction.run:
         terms = [_pairwise(hop, terms[i:i + size]) for i in range(0, count, size)]
-    return _in_turn(hop, terms)
+    return _sequential(hop, terms)
 
 
-def _in_turn(hop: Hop, terms: Sequence[Hop]) -> Hop:
-    return reduce(lambda x, y: make(CELLS[hop.op.name], (x, y), hop.line), terms)
+def _sequential(hop: Hop, terms: Sequence[Hop]) -> Hop:
+    return reduce(lambda x, y: make(CELL_OF_REDUCTION[hop.op.name], (x, y), hop.line), terms)
 
 
 def _pairwise(hop: Hop, terms: Sequence[Hop]) -> Hop:
-    """Build a sum of at most 128 terms as NumPy does that runs along them."""
-    if len(terms) < BLOCK:
-        return _in_turn(hop, terms)
-    even = len(terms) - len(terms) % BLOCK
-    lanes = [_in_turn(hop, terms[i:even:BLOCK]) for i in range(BLOCK)]
+    """Return a sum of at most 128 terms in the order of NumPy's pairwise summation."""
+    if len(terms) < PAIRWISE_LANES:
+        return _sequential(hop, terms)
+    even = len(terms) - len(terms) % PAIRWISE_LANES
+    lanes = [_sequential(hop, terms[i:even:PAIRWISE_LANES]) for i in range(PAIRWISE_LANES)]
     while len(lanes) > 1:
-        lanes = [_in_turn(hop, lanes[i:i + 2]) for i in range(0, len(lanes), 2)]
-    return _in_turn(hop, [lanes[0], *terms[even:]])
+        lanes = [_sequential(hop, lanes[i:i + 2]) for i in range(0, len(lanes), 2)]
+    return _sequential(hop, [lanes[0], *terms[even:]])

@@ -26,8 +26,8 @@ from jitla.fusion import (
     Executable,
     Form,
     Geometry,
-    Interpreted,
     InterpretedBackend,
+    InterpretedKernel,
     Kernel,
     Layout,
     Pairs,
@@ -129,7 +129,7 @@ def _differs(
     given = [_value(h, at, () if h.meta.shape == () else next(lying), geometry.dims, empty)
              for at, h in enumerate(inputs)]
     room = [_elements(h, strides, geometry.dims) for h, strides in zip(kernel.outputs, lying, strict=True)]
-    by_numpy = Interpreted(kernel, form), InterpretedBackend().launch
+    by_numpy = InterpretedKernel(kernel, form), InterpretedBackend().launch
     wanted, found = (_run(kernel, given, room, what, how, geometry, empty)
                      for what, how in (by_numpy, (executable, launch)))
     smooth = not exact or any(is_approximate(h.op) for h in kernel.body)
@@ -540,11 +540,11 @@ class Compiler:
             made = self.backend.compile(kernel, form, schedule), self._launch
         except BackendError as wrong:
             self._observe(Event("kernel.failed", str(wrong), perf_counter() - start))
-            return Interpreted(kernel, form), InterpretedBackend().launch
+            return InterpretedKernel(kernel, form), InterpretedBackend().launch
         found = self._differs(kernel, form, schedule, made)
         if found:
             self._observe(Event("kernel.failed", found, perf_counter() - start))
-            return Interpreted(kernel, form), InterpretedBackend().launch
+            return InterpretedKernel(kernel, form), InterpretedBackend().launch
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return made

@@ -35,10 +35,10 @@ from jitla.fusion.memo import (
 from jitla.fusion.partitions import partitions
 from jitla.fusion.planner import search_all
 from jitla.fusion.templates import (
-    MIN_TURNS,
+    MIN_ORDERED_BYTES,
     is_row_view,
-    iteration,
-    product_at,
+    iteration_space,
+    product_of,
     row_links,
     rows_of,
 )
@@ -59,7 +59,7 @@ class Step(NamedTuple):
 
 def read_by(hop: Hop, facts: Facts) -> tuple[Hop, ...]:
     """Return the values that `hop` reads: a product reads the matrix behind a transpose."""
-    product = product_at(hop, facts)
+    product = product_of(hop, facts)
     return product.inputs if product is not None else data_inputs(hop)
 
 
@@ -70,12 +70,12 @@ def readers_end(body: Values, facts: Facts) -> Values:
 
 def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -> bool:
     """One loop: element-wise hops and aggregates over one space, in NumPy's order; aggregates end it."""
-    if len({iteration(h) for h in body}) != 1 or any(facts.reason(h) for h in body):
+    if len({iteration_space(h) for h in body}) != 1 or any(facts.reason(h) for h in body):
         return False
     aggregates = [h for h in body if h.op.kind is Kind.AGG]
     for h in body:
         for o in set(h.inputs) & body:
-            if o.op.kind is not Kind.CELL or o.meta.shape != iteration(h):
+            if o.op.kind is not Kind.CELL or o.meta.shape != iteration_space(h):
                 return False
     if any(not MAGG.merge(a, b) for a, b in combinations(aggregates, 2)):
         return False
@@ -85,7 +85,7 @@ def is_loop(body: Values, results: Values, order: Sequence[Hop], facts: Facts) -
     inputs = tuple(dict.fromkeys(o for h in hops for o in h.inputs if o not in body))
     outputs = tuple(h for h in order if h in results)
     name = MAGG.name if any(h.op.kind is Kind.AGG for h in outputs) else CELL.name
-    kernel = Kernel(name, iteration(hops[0]), inputs, tuple(hops), outputs)
+    kernel = Kernel(name, iteration_space(hops[0]), inputs, tuple(hops), outputs)
     return geometry(kernel, kernel.shape, facts.layouts) is not None
 
 
@@ -95,7 +95,7 @@ def by_rows(hop: Hop, facts: Facts) -> int:
     Where that is one row after the other, it goes on from block to block.
     """
     if hop.op.kind is Kind.AGG:
-        kernel = Kernel(MAGG.name, iteration(hop), hop.inputs, (hop,), (hop,))
+        kernel = Kernel(MAGG.name, iteration_space(hop), hop.inputs, (hop,), (hop,))
         walked = geometry(kernel, kernel.shape, facts.layouts)
         if walked is None or goes_on(hop, facts) and walked[0].mode != "cols":
             return 0
@@ -104,13 +104,13 @@ def by_rows(hop: Hop, facts: Facts) -> int:
 
 def goes_on(hop: Hop, facts: Facts) -> bool:
     """Tell whether blocks of rows are added to `hop` in turn: no product with a wide matrix is in them."""
-    large = hop.inputs[0].meta.nbytes >= MIN_TURNS
+    large = hop.inputs[0].meta.nbytes >= MIN_ORDERED_BYTES
     return reduces_rows(hop) and large and not facts.wide.get(hop.inputs[0], False)
 
 
 def sums_blocks(hop: Hop, facts: Facts) -> bool:
     """Tell whether several blocks of rows make a partial result, or meet a wide matrix."""
-    product = product_at(hop, facts)
+    product = product_of(hop, facts)
     return product is not None and (product.form == "sum" or product.wide)
 
 
@@ -123,14 +123,14 @@ def is_by_rows(body: Values, results: Values, facts: Facts) -> bool:
         return False
     ways: dict[Hop, set[str]] = {}
     for h in body:
-        product = product_at(h, facts)
+        product = product_of(h, facts)
         for o in read_by(h, facts):
             if o.meta.shape != ():
                 turned = product is not None and product.transposed and o is product.matrix
                 way = "across" if turned else "along" if o in row_links(h, facts) else "whole"
                 ways.setdefault(o, set()).add(way)
     for o, found in ways.items():
-        made = product_at(o, facts)
+        made = product_of(o, facts)
         if len(found) > 1 or o in body and (
                 found != {"along"} or reduces_rows(o) or made is not None and made.form == "sum"):
             return False
@@ -168,7 +168,8 @@ class Every:
         for n in range(1, len(hops) + 1):
             for some in combinations(hops, n):
                 body = frozenset(some)
-                if len({by_rows(h, self.facts) for h in body}) == 1 or len({iteration(h) for h in body}) == 1:
+                if len({by_rows(h, self.facts) for h in body}) == 1 or \
+                        len({iteration_space(h) for h in body}) == 1:
                     yield from self._written(body)
 
     def _written(self, body: Values) -> Iterator[Step]:
@@ -222,7 +223,7 @@ class Every:
         """Tell whether kernels have results that read arrays in common, if only by way of other results."""
         parts: list[tuple[set[Hop], set[object]]] = []
         for h in made:
-            spaces = {("loop", iteration(h))} if not self.facts.reason(h) else set()
+            spaces = {("loop", iteration_space(h))} if not self.facts.reason(h) else set()
             if by_rows(h, self.facts):
                 spaces.add(("rows", by_rows(h, self.facts)))
             own, touched = {h}, {(s, self._memory(o)) for s in spaces for o in self._touched(h, made)}
@@ -242,7 +243,8 @@ class Every:
         while stack:
             h = stack.pop()
             for o in read_by(h, self.facts):
-                loop = not self.facts.reason(h) and o.op.kind is Kind.CELL and o.meta.shape == iteration(h)
+                loop = not self.facts.reason(h) and o.op.kind is Kind.CELL and \
+                    o.meta.shape == iteration_space(h)
                 rows = by_rows(h, self.facts) and by_rows(o, self.facts) == by_rows(h, self.facts)
                 if o.meta.shape != () and o not in found:
                     found.add(o)

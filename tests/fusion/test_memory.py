@@ -6,8 +6,8 @@ import numpy as np
 
 from jitla.fusion import InterpretedBackend, Layout, peak_bytes, plan
 from jitla.fusion.cost_model import (
-    owner,
-    scratch,
+    memory_owner,
+    scratch_bytes,
 )
 from jitla.fusion.kernel import (
     Call,
@@ -62,7 +62,7 @@ def test_a_view_keeps_its_owner():
     a = apply("add", x, x)
     turned = make("transpose", (a,), axes=(1, 0))
     b = apply("multiply", turned, turned)
-    assert owner(turned) is a
+    assert memory_owner(turned) is a
     assert peak_bytes([alone(a), Call(turned), alone(b)], (b,)) == 2 * 8 * N
     # of a leaf it takes nothing
     view = make("transpose", (x,), axes=(1, 0))
@@ -91,6 +91,6 @@ def row_kernel(rows: int) -> RowKernel:
 
 
 def test_scratch_of_a_row_kernel_does_not_grow_with_its_rows():
-    small, large = (scratch(row_kernel(n), 2) for n in (50_000, 800_000))
+    small, large = (scratch_bytes(row_kernel(n), 2) for n in (50_000, 800_000))
     assert 0 < small <= large < 100_000
-    assert scratch(row_kernel(50_000), 4) > small
+    assert scratch_bytes(row_kernel(50_000), 4) > small

@@ -50,7 +50,7 @@ def test_products_of_no_rows_cost_nothing(rows: int, columns: int) -> None:
 def test_threads_that_take_turns_gain_nothing() -> None:
     h = apply("add", X, apply("exp", Y))
     two, many = priced(h), priced(h, threads=8)
-    for term in (two.work, two.reads, two.writes, two.passes, two.again):
+    for term in (two.work, two.reads, two.writes, two.cached_writes, two.cached_reads):
         assert getattr(many, term.__name__)(h) == term(h)
     assert many.terms(1e-3, 1e-3, 3e-3) == two.terms(1e-3, 1e-3, 3e-3)
 
@@ -139,7 +139,7 @@ def test_more_hops_never_lose_less_at_the_ends_of_rows(seed: int) -> None:
     for _ in range(20):
         more = [h for h in hops if rng.random() < 0.7]
         some = [h for h in more if rng.random() < 0.7]
-        assert cost_model.ends(some) <= cost_model.ends(more) * (1 + 1e-12)
+        assert cost_model.row_ends(some) <= cost_model.row_ends(more) * (1 + 1e-12)
 
 
 def test_rows_begin_once_in_a_loop_and_twice_if_they_are_reduced() -> None:
@@ -147,10 +147,10 @@ def test_rows_begin_once_in_a_loop_and_twice_if_they_are_reduced() -> None:
     shifted, total = apply("add", x, v), apply("sum", x, axis=(1,), keepdims=False)
     both = apply("sum", shifted, axis=(1,), keepdims=False)
     cost_model = priced(shifted, total, both)
-    once = cost_model.ends([shifted])
-    assert once > 0 == cost_model.ends([total])
-    assert cost_model.ends([shifted, total]) == once  # two loops, maybe
-    assert cost_model.ends([shifted, both]) == 2 * once
+    once = cost_model.row_ends([shifted])
+    assert once > 0 == cost_model.row_ends([total])
+    assert cost_model.row_ends([shifted, total]) == once  # two loops, maybe
+    assert cost_model.row_ends([shifted, both]) == 2 * once
 
 
 def test_views_and_leaves_are_free_and_calls_are_not() -> None:
@@ -182,8 +182,8 @@ def test_numpys_functions_take_longer_than_the_compilers() -> None:
 def test_prices_are_remembered() -> None:
     h = apply("exp", X)
     cost_model = priced(h)
-    verbs = (cost_model.work, cost_model.reads, cost_model.writes, cost_model.call, cost_model.passes,
-             cost_model.again)
+    verbs = (cost_model.work, cost_model.reads, cost_model.writes, cost_model.call, cost_model.cached_writes,
+             cost_model.cached_reads)
     first = [f(h) for f in verbs]
     cost_model.footprint = 1e12
     assert first == [f(h) for f in verbs] and len(set(first)) == len(verbs)

@@ -35,8 +35,8 @@ class Shaken(CostModel):
 
     rng = random.Random(0)
 
-    def _once(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
-        return super()._once(kind, hop, lambda h: find(h) * self.rng.uniform(0.5, 1.5))
+    def _memoised(self, kind: str, hop: Hop, find: Callable[[Hop], float]) -> float:
+        return super()._memoised(kind, hop, lambda h: find(h) * self.rng.uniform(0.5, 1.5))
 
     def terms(self, *sums: Any) -> Any:
         return super().terms(*(s * self.rng.uniform(0.5, 1.5) for s in sums[:3]), *sums[3:])

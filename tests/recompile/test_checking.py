@@ -19,8 +19,8 @@ from jitla.fusion import (
     Executable,
     Form,
     Geometry,
-    Interpreted,
     InterpretedBackend,
+    InterpretedKernel,
     Kernel,
     Schedule,
 )
@@ -34,7 +34,7 @@ X, Y = leaf(0, F8), leaf(1, F8)
 CELL, FULL = Form("cell", 1, "ccc"), Form("full", 1, "ccb")
 
 
-class Off(Interpreted):
+class Off(InterpretedKernel):
     """A kernel of which one element is not what it should be."""
 
     def template(self, geometry: Geometry, more: bool = False) -> bytes:
@@ -53,7 +53,7 @@ class Off(Interpreted):
 class Careless(InterpretedBackend):
     """A compiler that makes such kernels."""
 
-    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Interpreted:
+    def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> InterpretedKernel:
         return Off(kernel, form)
 
 
@@ -67,7 +67,7 @@ def test_a_kernel_that_differs_is_not_used(kernel: Kernel, form: Form, caplog: A
     told: list[Event] = []
     compiler = Compiler(Careless(), observe=told.append)
     made, launch = compiler.executable(kernel, "key", form, Schedule())
-    assert type(made) is Interpreted
+    assert type(made) is InterpretedKernel
     assert [event.kind for event in told] == ["kernel.failed"] and "in NumPy" in told[0].subject
     assert "differs from NumPy" in caplog.text
 
@@ -78,7 +78,7 @@ def test_a_kernel_that_does_not_differ_is(kernel: Kernel, form: Form) -> None:
     assert difference(kernel, form, Schedule(), made, drive, True) == ""
     told: list[Event] = []
     found, _ = Compiler(InterpretedBackend(), observe=told.append).executable(kernel, "key", form, Schedule())
-    assert type(found) is Interpreted and [event.kind for event in told] == ["kernel"]
+    assert type(found) is InterpretedKernel and [event.kind for event in told] == ["kernel"]
     assert made.text
 
 
@@ -120,7 +120,7 @@ def test_functions_without_exact_results_may_round_but_not_be_wrong() -> None:
 
     class Rounded(Off):
         def template(self, geometry: Geometry, more: bool = False) -> bytes:
-            block: Any = Interpreted.template(self, geometry, more)
+            block: Any = InterpretedKernel.template(self, geometry, more)
             run = block.run
 
             def other(*operands: Any) -> None:
@@ -180,7 +180,7 @@ def test_results_of_other_kernels_are_arrays_like_others() -> None:
 def test_what_is_stored_between_rows_is_found() -> None:
     class Beyond(Off):
         def template(self, geometry: Geometry, more: bool = False) -> bytes:
-            block: Any = Interpreted.template(self, geometry, more)
+            block: Any = InterpretedKernel.template(self, geometry, more)
             run = block.run
 
             def wrong(*operands: Any) -> None:
