@@ -21,7 +21,7 @@ def chain(rng: np.random.Generator, count: int, places: int) -> tuple[list[Place
         reads = rng.choice(known, size=min(len(known), int(rng.integers(1, 4))), replace=False)
         parts.append(PlacementTask(tuple(seconds.tolist()), tuple(reads.tolist()), made))
         known.append(made)
-    wanted = {p.makes for p in parts if rng.uniform() < 0.3} | {parts[-1].makes}
+    wanted = {p.result for p in parts if rng.uniform() < 0.3} | {parts[-1].result}
     return parts, wanted
 
 
