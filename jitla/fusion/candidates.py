@@ -94,8 +94,7 @@ class StageCosts:
         return len(self._height_classes(results, body)) == 1
 
     def _height_classes(self, results: int, body: int) -> list[tuple[bool, bool]]:
-        """Return the possible (wide, ordered) arguments of `block_height` for kernels with `results` or more.
-        """
+        """Return the (wide, ordered) arguments of `block_height` possible for kernels with `results`."""
         wide, ordered = self.wide, self._compatibility.ordered
         if body & wide or results & ordered:
             return [(bool(body & wide), bool(results & ordered))]
@@ -296,8 +295,7 @@ class Candidates:
         return best
 
     def _lower_bound(self, results: int, body: int, read: float) -> float:
-        """Return a lower bound on the seconds of a kernel that computes `body` and reads for `read` seconds.
-        """
+        """Return the least seconds of a kernel that computes `body` and reads for `read` seconds."""
         return self.cost_model.kernel(
             read, self.write_seconds(results), self.work_seconds(body), 0 if self.in_cache else 1)
 
@@ -312,8 +310,7 @@ class Candidates:
         return best
 
     def kernel_keys(self, value: int) -> list[tuple[str, int]]:
-        """Return the kinds of kernel that can compute `value`, each with the space or row count it is over.
-        """
+        """Return the kinds of kernel that can compute `value`, each with its space or row count."""
         memo = self.memo
         keys = [] if memo.loop_operands[value] is None else [(LOOP, memo.spaces[value])]
         with_row = self.with_rows and memo.row_operands[value] is not None
@@ -363,9 +360,9 @@ class Candidates:
         overhead = 0.0 if terms is None else self.overhead_seconds(results, body, form)
         cost = None if terms is None else self._cost(terms, overhead)
         if body == results and results & (results - 1) == 0:
-            at = results.bit_length() - 1
-            if self.memo.loop_operands[at] is None or cost is None:
-                seconds = self.cost_model.call(self.memo.values[at])
+            value = results.bit_length() - 1
+            if self.memo.loop_operands[value] is None or cost is None:
+                seconds = self.cost_model.call(self.memo.values[value])
                 if cost is None or seconds <= cost.total:
                     called = Cost(0.0, 0.0, 0.0, seconds, seconds)
                     return Candidate(results, results, CALL, called, seconds)
@@ -381,8 +378,7 @@ class Candidates:
         return self.cost_model.terms(terms[0], terms[1], terms[2] + overhead, 0 if self.in_cache else 1)
 
     def overhead_seconds(self, results: int, body: int, form: str) -> float:
-        """Return the seconds that a kernel loses at the ends of rows, and, as a row kernel, at every block.
-        """
+        """Return the seconds that a kernel loses at row ends, and a row kernel at every block."""
         row_ends = self.row_end_seconds(body, form)
         return row_ends + self.stages.start_seconds(results, body) if form == ROW else row_ends
 
@@ -395,8 +391,7 @@ class Candidates:
         return self.stages.min_start_seconds(value, body, needs) if is_row else 0.0
 
     def max_height_gain(self, kernel: Candidate) -> float:
-        """Return the most seconds that further results could save a row kernel by making its blocks higher.
-        """
+        """Return the most seconds that a row kernel could save in higher blocks, with further results."""
         results, body = kernel.results, kernel.body
         if self.stages.has_fixed_height(results, body):
             return 0.0
@@ -491,8 +486,7 @@ class Candidates:
     # ------------------------------------------------------------------ legality
 
     def is_legal_loop(self, results: int, body: int, inputs: int) -> bool:
-        """Return whether one loop computes `body`: one space, one kind of reduction, NumPy's summation order.
-        """
+        """Return whether one loop computes `body`: one space, one kind of reduction, NumPy's order."""
         memo = self.memo
         if not self.has_one_space(body):
             return False
@@ -529,8 +523,7 @@ class Candidates:
         return True
 
     def _has_numpy_order(self, results: int, body: int, inputs: int, space: int) -> bool:
-        """Return whether the loop adds up in NumPy's order, which depends only on the layouts of its arrays.
-        """
+        """Return whether the loop adds up in NumPy's order; that depends on its layouts only."""
         memo = self.memo
         key = space, *(frozenset([memo.layout_numbers[i] for i in members(some & memo.arrays)]) for some in (
             inputs, results & ~self.compatibility.aggregates)), frozenset([
@@ -552,7 +545,7 @@ class Candidates:
         if body.bit_count() > MAX_BODY or (inputs & memo.arrays).bit_count() > MAX_ARRAYS:
             return False
         if body & self.compatibility.ordered and body & self.compatibility.partial_sums:
-            return False  # ordered reductions need small blocks, partial sums few units
+            return False  # ordered reductions need small blocks, partial sums restart in every unit
         if results == body and body & body - 1 == 0 and memo.is_better_unfused(body.bit_length() - 1):
             return False  # BLAS is faster for one product alone, NumPy for one copy
         for i in members(body & self._row_access.barriers):

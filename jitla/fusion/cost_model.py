@@ -249,8 +249,7 @@ class CostModel:
         return self.machine.unit * hop.meta.dtype.itemsize / 8 / self.machine.concurrent_threads
 
     def row_ends(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
-        """Return the seconds that loops over `hops` lose at row ends; `as_stages`: as stages of a row kernel.
-        """
+        """Return the seconds that loops over `hops`, or stages of a row kernel, lose at row ends."""
         return self._ends.lost_seconds(hops, as_stages)
 
     def reads(self, hop: Hop) -> float:
@@ -273,13 +272,11 @@ class CostModel:
         return nbytes * self._per_byte(True, self.footprint + nbytes)
 
     def _reuse_distance(self, hop: Hop, nbytes: float) -> float:
-        """Return the bytes used since `hop` was: a leaf is reused by the next call, a value by the next step.
-        """
+        """Return the bytes used since `hop`: the next call reuses a leaf, the next step a value."""
         return self.footprint if hop.op.kind is Kind.LEAF else 2.0 * nbytes
 
     def cached_writes(self, hop: Hop) -> float:
-        """Return the seconds for leaving the values of `hop` in the cache, for later stages of a row kernel.
-        """
+        """Return the seconds for leaving the values of `hop` in the cache, for later stages."""
         return self._memoised("cached_writes", hop, self._cached_writes)
 
     def _cached_writes(self, hop: Hop) -> float:
@@ -388,8 +385,7 @@ class CostModel:
         return self.machine.call + max(slow, work)
 
     def _product(self, hop: Hop) -> float:
-        """Return the seconds of a BLAS product: arithmetic after packing; a product with a vector only reads.
-        """
+        """Return the seconds of a BLAS product: packing and arithmetic; with a vector, reading."""
         m, k, n = _product_sizes(hop)
         stack = hop.meta.shape[:max(i.meta.ndim for i in hop.inputs) - 2] if hop.op.name == "matmul" else ()
         if stack:

@@ -95,13 +95,13 @@ class _Group(NamedTuple):
     avoidable: float  # seconds that a kernel with more results may save
 
 
-def _repeated_seconds(chains: Sequence[SharedCost], excluded: Sequence[int]) -> float:
-    """Return the cost of `chains` after removing the kernels that cannot be among those counted.
+def _repeated_seconds(costs: Sequence[SharedCost], excluded: Sequence[int]) -> float:
+    """Return the total of `costs` after removing the kernels that cannot be among those counted.
 
     Each mask in `excluded` has the arrays or values that one kernel does not read or compute.
     """
     total = 0.0
-    for x, kernels, seconds in chains:
+    for x, kernels, seconds in costs:
         kernels -= sum([not mask >> x & 1 for mask in excluded])
         if kernels > 0:
             total += kernels * seconds
@@ -124,8 +124,8 @@ class GroupingSearch:
         self.memory = memory
         self.best: Grouping = inf, ()
         self.step_limit = inf
-        apart = kernels.compatibility.incompatible
-        self.incompatible = [(*apart[i.value], i) for i in items]
+        incompatible = kernels.compatibility.incompatible
+        self.incompatible = [(*incompatible[i.value], i) for i in items]
         self.remaining = [self.incompatible[at:] for at in range(len(items) + 1)]
         self.write = [0.0] * (len(items) + 1)
         for at in range(len(items) - 1, -1, -1):
@@ -222,8 +222,7 @@ class GroupingSearch:
     def _placements(
         self, at: int, groups: Sequence[_Group], limit: float,
     ) -> list[tuple[float, int, Candidate]]:
-        """Return (added seconds, group number, kernel) for every group that item `at` fits, cheapest first.
-        """
+        """Return (added seconds, group number, kernel) of groups that item `at` fits, cheapest first."""
         no_loop, no_row, item = self.incompatible[at]
         own = self.kernels.best(1 << item.value, self.memory)
         options = [(own.seconds, len(groups), own)]
@@ -368,8 +367,7 @@ class KernelGrouper:
         return touched
 
     def _independent_parts(self, results: int, memory: int) -> list[int]:
-        """Return a division of results into sets with no gain from kernels across sets: no array is shared.
-        """
+        """Return sets of results that share no array, so that no kernel across sets is a gain."""
         parts: list[tuple[int, int]] = []
         for i in members(results):
             part, touched = 1 << i, self._touched_sources(i, memory)

@@ -150,8 +150,7 @@ def _seconds(plan: Plan, cost_model: CostModel) -> float:
 
 
 def _bound(chosen: PlanChoice, costs: Sequence[Cost], plan: Plan) -> float:
-    """Return a lower bound on the cost of any plan: those of all partitions, and the steps outside of them.
-    """
+    """Return a lower bound on the cost of any plan: bounds of partitions, and other steps."""
     inside = 0
     for f in chosen.results:
         inside |= f.partition.values

@@ -27,11 +27,11 @@ def run_kernel(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
 
 
 def _with_constants(kernel: Kernel, values: Mapping[Hop, Any]) -> dict[Hop, Any]:
-    known = dict(values)
+    bound = dict(values)
     for hop in kernel.inputs:
         if hop.op.name == "const":
-            known[hop] = const_value(hop)
-    return known
+            bound[hop] = const_value(hop)
+    return bound
 
 
 class _Block(bytes):

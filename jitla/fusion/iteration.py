@@ -114,8 +114,7 @@ def _insert_unit_axes(layout: Layout, axis: tuple[int, ...]) -> Layout:
 def _merge_axes(
     shape: Shape, strides: Sequence[Strides], outer_first: Sequence[int]
 ) -> tuple[Shape, tuple[Strides, ...]]:
-    """Merge neighbouring axes that are contiguous for every operand; without axes there is one of length 1.
-    """
+    """Merge neighbouring axes that are contiguous for all operands; no axes become one of length 1."""
     if not outer_first:
         return (1,), tuple((0,) for _ in strides)
     runs = [[outer_first[0], shape[outer_first[0]]]]
@@ -146,8 +145,7 @@ def _form(mode: str, dims: Shape, strides: Sequence[Strides], ops: Operands) -> 
 def _reduction_geometry(
     ops: Operands, shape: Shape, strides: list[Strides], reduced: Sequence[Strides]
 ) -> tuple[Form, Geometry] | None:
-    """Return form and geometry in the order in which NumPy's reduction iterates over the aggregated values.
-    """
+    """Return form and geometry in the order in which NumPy reduces the aggregated values."""
     outer_first = _common_axis_order(shape, reduced)
     axis = ops.axis or ()
     reduced_axes = [a for a in outer_first or () if a in axis]
@@ -185,19 +183,18 @@ def _is_contiguous(
 def _total_geometry(
     dims: Shape, strides: tuple[Strides, ...], ops: Operands
 ) -> tuple[Form, Geometry] | None:
-    """Return the geometry of full reductions by the flat index; results must be contiguous, inputs need not.
-    """
+    """Return the geometry of full reductions by flat index; results must be contiguous, inputs need not."""
     form = _form("full", dims, strides, ops)
     letters = ""
     for i, (letter, own, size) in enumerate(zip(form.inner, strides, ops.sizes, strict=True)):
-        result = i >= len(ops.inputs)
-        if result and ops.keepdims[i - len(ops.inputs)] is not None:
+        is_result = i >= len(ops.inputs)
+        if is_result and ops.keepdims[i - len(ops.inputs)] is not None:
             letters += "b"
         elif letter == "t":
             letters += letter
         elif dims == (1,) or own == contiguous(dims, size).strides:
             letters += "f"
-        elif result:
+        elif is_result:
             return None
         else:
             letters += "r" if letter == "c" and not any(own[:-1]) else letter

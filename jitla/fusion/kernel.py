@@ -187,10 +187,10 @@ class Tile(NamedTuple):
     """A product of a block of rows with a matrix: sizes, and byte strides.
 
     `step` is the stride between rows and `along` the one within a row, `down` and `across` are those of the
-    matrix, `apart` is the one between rows of the result, whose rows are contiguous. `adds`: add to the
-    result. `upper`: skip what is far below the diagonal. `panels`: `FROM_PANELS` if the columns of the matrix
-    are packed in panels, one behind the other; `PACK_ONLY` to pack them to where the result would be. `cold`:
-    the matrix is in memory, not in the cache.
+    matrix, `result_stride` is the one between rows of the result, whose rows are contiguous. `adds`: add to
+    the result. `upper`: skip what is far below the diagonal. `panels`: `FROM_PANELS` if the columns of the
+    matrix are packed in panels, one behind the other; `PACK_ONLY` to pack them to where the result would be.
+    `cold`: the matrix is in memory, not in the cache.
     """
 
     rows: int
@@ -200,7 +200,7 @@ class Tile(NamedTuple):
     along: int
     down: int
     across: int
-    apart: int
+    result_stride: int
     adds: int = 0
     upper: int = 0
     panels: int = 0
@@ -208,8 +208,7 @@ class Tile(NamedTuple):
 
 
 class SparseProduct(NamedTuple):
-    """Sizes of a product of compressed rows: rows, columns, entries in `total`, and `depth` vectors at once.
-    """
+    """Sizes of a product of compressed rows: rows, columns, `total` entries, `depth` vectors at once."""
 
     rows: int
     width: int
@@ -442,10 +441,10 @@ class WindowKernel:
     @property
     def rows_per_result(self) -> dict[Hop, int]:
         """The number of rows of every value that one row of the results needs."""
-        found: dict[Hop, int] = {}
-        for stage, rows_per_result in zip(self.stages, self.rates, strict=True):
-            found |= {h: max(rows_per_result, found.get(h, 0)) for h in (*stage.inputs, *stage.outputs)}
-        return found
+        rows: dict[Hop, int] = {}
+        for stage, rate in zip(self.stages, self.rates, strict=True):
+            rows |= {h: max(rate, rows.get(h, 0)) for h in (*stage.inputs, *stage.outputs)}
+        return rows
 
     def lookahead_rows(self, resize: Callable[[tuple[int, ...]], tuple[int, ...]] = tuple) -> int:
         """Return the largest number of rows that a stage computes beyond those of the results."""
@@ -520,13 +519,13 @@ def crosswise_limit(kernel: Kernel, form: Form) -> int:
 class Geometry:
     """Sizes and byte strides of one binding: `dims`, and for each array operand its strides over them.
 
-    `apart` is for delayed stores: the greatest distance in bytes between an element and the operands it
-    overwrites.
+    `alias_distance` is for delayed stores: the greatest distance in bytes between an element and the operands
+    it overwrites.
     """
 
     dims: tuple[int, ...]
     strides: tuple[tuple[int, ...], ...]
-    apart: int = 0
+    alias_distance: int = 0
 
 
 class Executable(Protocol):
@@ -557,8 +556,7 @@ class Backend(Protocol):
     templates: tuple[str, ...]
 
     def supports(self, hop: Hop) -> str | None:
-        """Return None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason why not.
-        """
+        """Return None if `hop` (cell, aggregate, product) can be in a kernel's body, else the reason."""
         ...
 
     def compile(self, kernel: Kernel, form: Form, schedule: Schedule) -> Executable:

@@ -192,8 +192,7 @@ def layout_operands(hop: Hop) -> tuple[Hop, ...]:
 def hop_layout(
     hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]
 ) -> Layout:
-    """Return the layout of `hop`, bound to `shape` and `attrs`; `sources` are those of its `layout_operands`.
-    """
+    """Return the layout of `hop`, bound to `shape` and `attrs`, given those of its `layout_operands`."""
     size = hop.meta.dtype.itemsize
     sizes = [h.meta.dtype.itemsize for h in layout_operands(hop)]
     name = hop.op.name
@@ -267,8 +266,7 @@ def _ring_layout(shape: Shape, size: int, widths: RingWidths, source: Layout) ->
 
 
 def _einsum_layout(hop: Hop, shape: Shape, attrs: Mapping[str, Any], sources: Sequence[Layout]) -> Layout:
-    """Return the layout of an einsum, whose axis order NumPy tells for small arrays of the same axis orders.
-    """
+    """Return the layout of an einsum, by running NumPy's on small arrays with the same axis orders."""
     small = []
     for layout in sources:
         inner_first = sorted(range(len(layout.shape)), key=lambda a: abs(layout.strides[a]))

@@ -253,8 +253,7 @@ class Memo:
         return links, 0
 
     def _forced(self) -> int:
-        """Return the values that must be in memory: results, and operands that some reader cannot recompute.
-        """
+        """Return the values that must be in memory: results, and operands that a reader cannot fuse."""
         forced = self.roots & self.computed
         for i in range(len(self.values) - 1, -1, -1):
             is_call = self.views >> i & 1 and forced >> i & 1
@@ -264,8 +263,7 @@ class Memo:
 
 
 class Compatibility:
-    """For every value, the earlier ones that some loop, or with `rows` some row kernel, might share with it.
-    """
+    """For every value, the earlier ones that a loop, or with `rows` a row kernel, might share with it."""
 
     def __init__(self, memo: Memo, rows: bool) -> None:
         self.memo = memo

@@ -32,7 +32,7 @@ from jitla.fusion.template_window import fuse_windows
 from jitla.fusion.templates import CELL, MAGG, ROW, Facts, has_own_matrices, is_row_view, product_of
 from jitla.hops import REFERENCE_MACHINE, Hop, Kind, Machine
 
-MAX_CACHED_PARTITIONS = 512  # partitions
+MAX_CACHED_PARTITIONS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,8 +206,7 @@ def _row_kernel(candidate: Candidate, memo: Memo, plan_stages: PlanStages) -> Ro
 def _row_axis(
     value: Hop, rows: int, stages: Iterable[Kernel | Product], views: Iterable[Hop]
 ) -> int | None:
-    """Return the axis of an input that rows are along, None if every block reads all of it, -1 if ambiguous.
-    """
+    """Return the axis of an input that rows are along, None if blocks read all of it, -1 if ambiguous."""
     axes: set[int | None] = set()
     for stage in stages:
         if isinstance(stage, Product) and stage.form in ROWWISE_FORMS:
@@ -285,8 +284,7 @@ StepWriter = Callable[[Sequence[Candidate]], list[Step] | None]
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """At most `nbytes` at a time, in plans for `roots`; the `stored` ones are written into existing memory.
-    """
+    """A limit of `nbytes` at a time; the roots in `stored` are written into existing memory."""
 
     nbytes: int
     roots: tuple[Hop, ...]

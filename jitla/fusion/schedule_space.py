@@ -107,8 +107,7 @@ class Space:
                     yield moved
 
     def pinned(self, values: Values) -> Space:
-        """Return the space in which the knobs in `values` have that single choice; it must be one of theirs.
-        """
+        """Return the space in which knobs are fixed to `values`, which must be among their choices."""
         knobs, default = list(self.knobs), list(self.default)
         names = [k.name for k in knobs]
         for name, value in values.items():

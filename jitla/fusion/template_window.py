@@ -238,8 +238,8 @@ class ElementPicker:
         new = [a % hop.meta.ndim for a in hop.attr("axis")]
         old = [a for a in range(hop.meta.ndim) if a not in new]
         inner = self.pick(hop.inputs[0], {old.index(a): i for a, i in indices.items() if a in old})
-        kept = [a for a in range(hop.meta.ndim) if a not in indices]
-        axes = tuple(kept.index(a) for a in new if a in kept)
+        kept_axes = [a for a in range(hop.meta.ndim) if a not in indices]
+        axes = tuple(kept_axes.index(a) for a in new if a in kept_axes)
         return make("expand_dims", (inner,), hop.line, axis=axes) if axes else inner
 
     def _pick_windows(self, hop: Hop, indices: Indices) -> Hop:
@@ -259,8 +259,8 @@ class ElementPicker:
             if hop.meta.shape[axis] > 1:
                 whole[blocks[axis]] = Section(index, 0, hop.meta.shape[axis]).item
         value = make("getitem", (hop.inputs[0],), hop.line, index=tuple(whole))
-        kept = tuple(n for a, n in enumerate(hop.meta.shape) if a not in indices)
-        return value if value.meta.shape == kept else _getitem(hop, indices)
+        kept_shape = tuple(n for a, n in enumerate(hop.meta.shape) if a not in indices)
+        return value if value.meta.shape == kept_shape else _getitem(hop, indices)
 
 
 def _operand_indices(operand: Hop, cell: Hop, indices: Indices) -> dict[int, int]:
@@ -300,8 +300,7 @@ def _merge_slices(view: Hop) -> Hop:
 
 
 def _block_axes(hop: Hop) -> dict[int, int]:
-    """Return, for a reshape that divides axes into blocks, the axes within blocks and the axes they divide.
-    """
+    """Return the axes within the blocks of a reshape, each with the axis that it divides."""
     if hop.op.name != "reshape":
         return {}
     shape, remaining, block_axes = hop.inputs[0].meta.shape, list(enumerate(hop.meta.shape)), dict[int, int]()
@@ -371,8 +370,7 @@ def expand_aggregates(
 
 
 def is_expansion_valid(expansion: Expansion, roots: tuple[Hop, ...], leaves: Mapping[int, Layout]) -> bool:
-    """Return whether an expansion is still valid for `roots`, which are the same with other sizes or layouts.
-    """
+    """Return whether an expansion is valid for `roots`, the same ones with other sizes or layouts."""
     layouts = all_layouts(roots, leaves)
     current = [_reduction_order(hop, layouts) for hop in _aggregates(roots)]
     return len(current) == len(expansion[1]) and all(
@@ -384,8 +382,7 @@ def _aggregates(roots: Sequence[Hop]) -> list[Hop]:
 
 
 def _is_expandable(hop: Hop, users: Mapping[Hop, Sequence[Hop]], roots: Sequence[Hop]) -> bool:
-    """Return whether the elements of `hop` can be picked, and nothing else needs the values they come from.
-    """
+    """Return whether the elements of `hop` can be picked, and nothing else needs their operands."""
     if hop.attr("keepdims") or not hop.meta.shape or 0 in hop.inputs[0].meta.shape:
         return False
     dtype = hop.meta.dtype

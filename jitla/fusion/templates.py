@@ -84,8 +84,7 @@ def _opens(*kinds: Kind) -> Callable[[Hop, Facts], bool]:
 
 
 def _cell_of_same_shape(hop: Hop, operand: Hop, facts: Facts) -> bool:
-    """Return whether the operand is element-wise over the same space: not an aggregate, table or broadcast.
-    """
+    """Return whether the operand is element-wise over the same space: no aggregate, table, broadcast."""
     return (
         operand.op.kind in ELEMENTWISE_KINDS
         and operand.meta.shape == iteration_space(hop)
@@ -413,8 +412,8 @@ def _is_narrow(product: Product, facts: Facts) -> bool:
     columns, vector = product.vector.meta.shape[1:], product.vector
     few = not columns or product.hop.meta.ndim > 1 and 1 <= columns[0] <= MAX_NARROW_COLUMNS and \
         _row_length(product) * columns[0] * vector.meta.dtype.itemsize <= MAX_NARROW_BYTES
-    apart = facts.layouts[vector].strides[-1 if columns and columns[0] > 1 else 0]
-    return few and (product.form == "dot" or apart == vector.meta.dtype.itemsize)
+    stride = facts.layouts[vector].strides[-1 if columns and columns[0] > 1 else 0]
+    return few and (product.form == "dot" or stride == vector.meta.dtype.itemsize)
 
 
 def product_of(hop: Hop, facts: Facts) -> Product | None:
@@ -480,8 +479,7 @@ def _opens_rows(hop: Hop, facts: Facts) -> bool:
 
 
 def is_ordered_reduction(hop: Hop, facts: Facts) -> bool:
-    """Return whether `hop` reduces over rows that are computed block by block, each continuing from the last.
-    """
+    """Return whether `hop` reduces over rows block by block, each continuing from the last."""
     matrix = hop.inputs[0]
     return reduces_rows(hop) and not facts.wide.get(matrix, False) and matrix.meta.nbytes >= MIN_ORDERED_BYTES
 

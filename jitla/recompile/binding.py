@@ -164,7 +164,7 @@ class CellLoop:
         if late:
             if not delays(form, geometry):
                 raise Misfit
-            geometry = replace(geometry, apart=farthest(*late[0], self.operands.sizes[-1]))
+            geometry = replace(geometry, alias_distance=farthest(*late[0], self.operands.sizes[-1]))
         return Walked(form, geometry, stored, bool(late))
 
 

@@ -103,14 +103,14 @@ def band_units(loop: Loop, geometry: Geometry, most: int) -> tuple[int, tuple[in
     """Return the number of bands, `most` of them, the first geometry words and the bytes of all slots.
 
     In one dimension rows are runs of elements. When an element is computed, those that lie more than
-    `geometry.apart` before it may be overwritten.
+    `geometry.alias_distance` before it may be overwritten.
     """
     inner, out, size = geometry.dims[-1], geometry.strides[-1], loop.operands[-1].dtype.itemsize
     step = inner if loop.rank else min(layout.BLOCK, inner)
     rows = prod(geometry.dims[:-1]) if loop.rank else -(-inner // step)
     far = out[-2] if loop.rank else step * size
-    delay = min(-(-(geometry.apart + step * size) // far) - 1, rows)
-    lag = -(-max(geometry.apart - delay * far, 0) // (size * loop.lanes)) * loop.lanes
+    delay = min(-(-(geometry.alias_distance + step * size) // far) - 1, rows)
+    lag = -(-max(geometry.alias_distance - delay * far, 0) // (size * loop.lanes)) * loop.lanes
     waiting = slots(delay, step * size) * step * size
     bands = max(1, min(most, rows // (DELAYS * (delay + 1)), LATE_BYTES // waiting))
     return bands, (inner, step, lag, delay, rows), bands * waiting
