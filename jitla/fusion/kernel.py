@@ -187,7 +187,7 @@ class Tile(NamedTuple):
     """A product of a block of rows with a matrix: sizes, and byte strides.
 
     `step` is the stride between rows and `along` the one within a row, `down` and `across` are those of the
-    matrix, `result_stride` is the one between rows of the result, whose rows are contiguous. `adds`: add to
+    matrix, `apart` is the one between rows of the result, whose rows are contiguous. `adds`: add to
     the result. `upper`: skip what is far below the diagonal. `panels`: `FROM_PANELS` if the columns of the
     matrix are packed in panels, one behind the other; `PACK_ONLY` to pack them to where the result would be.
     `cold`: the matrix is in memory, not in the cache.
@@ -200,7 +200,7 @@ class Tile(NamedTuple):
     along: int
     down: int
     across: int
-    result_stride: int
+    apart: int
     adds: int = 0
     upper: int = 0
     panels: int = 0
