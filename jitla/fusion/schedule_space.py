@@ -112,11 +112,11 @@ class Space:
         names = [k.name for k in knobs]
         for name, value in values.items():
             if name not in names:
-                raise ConfigError(f"no knob is called {name}; choices are {', '.join(names) or 'none'}")
+                raise ConfigError(f"unknown knob {name}; knobs: {', '.join(names) or 'none'}")
             at = names.index(name)
             if value not in knobs[at].choices:
                 choices = ", ".join(map(str, knobs[at].choices))
-                raise ConfigError(f"{name} cannot be {value!r}, only {choices}")
+                raise ConfigError(f"{name} must be one of {choices}, not {value!r}")
             knobs[at], default[at] = replace(knobs[at], choices=(value,)), 0
         space = Space(tuple(knobs), tuple(default), self.legal, self.estimate, self.traits)
         defaults = space.values(space.default)
@@ -125,7 +125,7 @@ class Space:
         for point in product(*(range(len(k.choices)) for k in knobs)):
             if self.legal(space.values(point)):
                 return replace(space, default=point, _legal={})
-        raise ConfigError(f"with {', '.join(f'{k}={v}' for k, v in values.items())} no schedule is legal")
+        raise ConfigError(f"no schedule with {', '.join(f'{k}={v}' for k, v in values.items())} is legal")
 
     def exact(self) -> Space:
         """Return the space without choices that change the order of summation."""
