@@ -82,8 +82,8 @@ if TYPE_CHECKING:
         data_inputs,
         format_plan,
         gather_tables,
-        is_packed_once,
         panel_bytes,
+        prepacks_panels,
         reduces_rows,
         structure,
         structure_key,
@@ -145,7 +145,7 @@ else:
             "Kernel MAX_NARROW_COLUMNS MIN_STREAMED_BYTES OPERAND PACK_ONLY PAIRS PARTIAL Pairs "
             "Plan Product ROWWISE_FORMS RowKernel SCRATCH SHARED Schedule SparseProduct Stage "
             "StageOperand Step Tile WindowKernel block_height blocks_per_unit crosswise_limit "
-            "data_inputs format_plan gather_tables is_packed_once panel_bytes reduces_rows "
+            "data_inputs format_plan gather_tables panel_bytes prepacks_panels reduces_rows "
             "structure structure_key window_height"
         ),
         layout=(
@@ -172,7 +172,7 @@ __all__ = [
     "Values", "WindowKernel", "all_layouts", "assign_places", "assignment_seconds", "block_height",
     "blocks_per_unit", "contiguous", "crosswise_limit", "data_inputs", "expand_aggregates",
     "explain_choice", "format_plan", "gather_tables", "geometry", "has_exact_layout", "hop_layout",
-    "is_expansion_valid", "is_packed_once", "is_view", "layout_like", "layout_operands", "operands",
-    "pair_strides", "panel_bytes", "peak_bytes", "plan", "plan_with_seconds", "reduces_rows",
+    "is_expansion_valid", "is_view", "layout_like", "layout_operands", "operands", "pair_strides",
+    "panel_bytes", "peak_bytes", "plan", "plan_with_seconds", "prepacks_panels", "reduces_rows",
     "run_kernel", "structure", "structure_key", "walk", "window_height", "window_row_bytes",
 ]

@@ -207,10 +207,10 @@ class LowerBounds:
         `needs` are pairs of a result and the set it needs; results that no kernel can share are in different
         kernels.
         """
-        several = once = 0
+        several = needed = 0
         for _, some in needs:
-            several |= some & once
-            once |= some
+            several |= some & needed
+            needed |= some
         shared = []
         while several:
             bit = several & -several

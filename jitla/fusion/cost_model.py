@@ -21,8 +21,8 @@ from jitla.fusion.kernel import (
     block_height,
     blocks_per_unit,
     data_inputs,
-    is_packed_once,
     panel_bytes,
+    prepacks_panels,
     reduces_rows,
     window_height,
 )
@@ -83,7 +83,7 @@ def scratch_bytes(step: Step, threads: int, resize: Resize = lambda shape: shape
     wide = [s for s in step.stages if isinstance(s, Product) and s.wide]
     matrices = dict.fromkeys(s.vector for s in wide if s.form == "dot")
     panels = sum(panel_bytes(resize(h.meta.shape), h.meta.dtype.itemsize) for h in matrices)
-    if not is_packed_once(rows, panels):
+    if not prepacks_panels(rows, panels):
         panels = 0
     packed = panels > 0 and all(s.form == "dot" for s in wide)
     height = block_height(
@@ -223,7 +223,7 @@ class CostModel:
             return fraction * arithmetic * (PANEL_SLOWDOWN + REPACK_ROWS / max(m, 1)) * imbalance
         # rows of the matrix and of the result; other values of the kernel are unknown here
         height = block_height((k + n) * size, m, wide=True)
-        if left is not None and left.strides[-1] == size and is_packed_once(m, panel_bytes((k, n), size)):
+        if left is not None and left.strides[-1] == size and prepacks_panels(m, panel_bytes((k, n), size)):
             height = m  # panels are packed once
         return fraction * arithmetic * (PANEL_SLOWDOWN + REPACK_ROWS / max(height, 1))
 
@@ -250,7 +250,7 @@ class CostModel:
 
     def row_ends(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
         """Return the seconds that loops over `hops`, or stages of a row kernel, lose at row ends."""
-        return self._ends.lost_seconds(hops, as_stages)
+        return self._ends.row_end_seconds(hops, as_stages)
 
     def reads(self, hop: Hop) -> float:
         """Return the seconds for reading the values of `hop` once, from wherever they are cached."""

@@ -277,7 +277,7 @@ class GroupingSearch:
 
 
 MAX_EXACT_RESULTS = 40  # results grouped exactly; more are grouped greedily
-MAX_GROUPS_TRIED, MAX_GROUPS_TRIED_LATE = 6, 2  # per result of a greedy grouping; after the budget
+MAX_GROUPS_TRIED, MAX_GROUPS_TRIED_OVER_BUDGET = 6, 2  # per result of a greedy grouping; after the budget
 
 
 class KernelGrouper:
@@ -434,7 +434,7 @@ class KernelGrouper:
             if kernels.compatibility.is_compatible(group.results, value):
                 group_sources, _ = kernels.touched_sources(group.body)
                 ranked.append((-kernels.source_read_seconds(own_sources & group_sources), -g))
-        limit = MAX_GROUPS_TRIED_LATE if self.budget.is_exhausted() else MAX_GROUPS_TRIED
+        limit = MAX_GROUPS_TRIED_OVER_BUDGET if self.budget.is_exhausted() else MAX_GROUPS_TRIED
         return [-g for _, g in sorted(ranked)[:limit]]
 
 

@@ -281,7 +281,7 @@ class RowEnds:
         self._unit = unit
         self._memo: dict[Hop, _RowEnd] = {}
 
-    def lost_seconds(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
+    def row_end_seconds(self, hops: Iterable[Hop], as_stages: bool = False) -> float:
         """Return the seconds that loops over `hops` lose; `as_stages`: reductions may be loops of their own.
 
         A loop restarts at every row if it broadcasts an array, twice if it also reduces rows. The remainder

@@ -50,7 +50,7 @@ def panel_bytes(matrix: tuple[int, ...], itemsize: int) -> int:
     return depth * (columns * itemsize + MAX_PANEL_ROW_BYTES) + 2 * MAX_PANEL_ROW_BYTES
 
 
-def is_packed_once(rows: int, nbytes: int) -> bool:
+def prepacks_panels(rows: int, nbytes: int) -> bool:
     """Return whether a matrix that `rows` rows are multiplied with is packed into `nbytes` of panels once."""
     return 0 < nbytes <= MAX_PANELS_BYTES and rows >= MIN_PACKED_ROWS
 

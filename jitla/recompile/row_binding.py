@@ -44,11 +44,11 @@ from jitla.fusion import (
     blocks_per_unit,
     contiguous,
     hop_layout,
-    is_packed_once,
     layout_like,
     operands,
     pair_strides,
     panel_bytes,
+    prepacks_panels,
     reduces_rows,
     structure_key,
     walk,
@@ -317,7 +317,7 @@ class RowBinding:
                 if hop not in found and hop in self.number and self.axis[hop] is None:
                     found[hop] = at
                     at += padded(panel_bytes(self.places[hop].shape, hop.meta.dtype.itemsize))
-        return (found, at) if is_packed_once(self.rows, at) else ({}, 0)
+        return (found, at) if prepacks_panels(self.rows, at) else ({}, 0)
 
     def _bytes(self, hop: Hop) -> int:
         """Bytes of a value that does not lie by rows."""
