@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.hops import Hop, const, const_value, leaf, make, topo
+from jitla.hops import Hop, HopRows, NotSerialisable, hops_from_rows
 
 __all__ = [
     "Job", "OperandMemory", "Unsendable", "pack", "packed_header", "receive", "receive_job", "send",
@@ -35,49 +35,30 @@ class Unsendable(Exception):
 
 
 class _HopPickler(pickle.Pickler):
-    """Pickles hops as numbers of `rows`, their definitions in topological order.
+    """Pickles hops as numbers of the rows of `hops`, in topological order.
 
     Recursive pickling would overflow the stack on deep DAGs.
     """
 
     def __init__(self, file: io.BytesIO) -> None:
         super().__init__(file, protocol=5)
-        self.numbers: dict[Hop, int] = {}
-        self.rows: list[tuple[Any, ...]] = []
+        self.hops = HopRows(())
 
     def persistent_id(self, thing: Any) -> int | None:
         """Return the number of a hop; None to pickle other objects themselves."""
-        if not isinstance(thing, Hop):
-            return None
-        if thing not in self.numbers:
-            for hop in topo((thing,)):
-                if hop not in self.numbers:
-                    self.numbers[hop] = len(self.numbers)
-                    self.rows.append(_row(hop, self.numbers))
-        return self.numbers[thing]
+        return self.hops.number_of(thing) if isinstance(thing, Hop) else None
 
 
 class _HopUnpickler(pickle.Unpickler):
-    def __init__(self, file: io.BytesIO, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Restores what `_HopPickler` wrote from the rows of its hops."""
+
+    def __init__(self, file: io.BytesIO, rows: Sequence[Any]) -> None:
         super().__init__(file)
-        self.hops: list[Hop] = []
-        for name, inputs, attrs, value in rows:
-            attributes = dict(attrs)
-            if name == "leaf":
-                self.hops.append(leaf(attributes["slot"], value, attributes["form"]))
-            elif name == "const":
-                self.hops.append(const(value, value.dtype))
-            else:
-                self.hops.append(make(name, [self.hops[i] for i in inputs], **attributes))
+        self.hops = hops_from_rows(rows, ())
 
     def persistent_load(self, number: int) -> Hop:
-        """Return the hop with a number."""
+        """Return the hop of a number."""
         return self.hops[number]
-
-
-def _row(hop: Hop, numbers: dict[Hop, int]) -> tuple[Any, ...]:
-    value = hop.meta if hop.op.name == "leaf" else const_value(hop) if hop.op.name == "const" else None
-    return hop.op.name, tuple(numbers[i] for i in hop.inputs), hop.attrs, value
 
 
 def pack(thing: Any) -> bytes:
@@ -86,8 +67,8 @@ def pack(thing: Any) -> bytes:
     writer = _HopPickler(file)
     try:
         writer.dump(thing)
-        return pickle.dumps((writer.rows, file.getvalue()), protocol=5)
-    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        return pickle.dumps((writer.hops.rows, file.getvalue()), protocol=5)
+    except (NotSerialisable, pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
         raise Unsendable(f"it cannot be written down: {error}") from error
 
 
