@@ -186,10 +186,10 @@ class Tiers:
                 bound, reason = ENGINE.bind(self._config, key, sizes, layouts, make)
                 note("now", made, reason)
                 return self._finish(bound, make)
-            except NothingNew as error:
-                refused = error
+            except NothingNew as refused:
+                reason = refused.reason  # not the exception: its traceback would keep the frames of users
         if not self._allowed():
-            note("none", made, refused.reason)
+            note("none", made, reason)
             raise NothingNew
         return None
 
