@@ -44,7 +44,7 @@ def run(times: StepTimes, clock: Clock, seconds: float, count: int = 4) -> None:
             clock.now += seconds
             yield k
 
-    assert list(times.run_plain(body())) == [*range(count)]
+    assert list(times.run_plain(body(), lambda steps: steps.close())) == [*range(count)]
 
 
 def never() -> bool:

@@ -24,6 +24,7 @@ from jitla.introspection.recursion import (
     OPEN,
     is_deep,
 )
+from jitla.profiling.call_classes import RUNNING
 
 __all__ = ["called_instead"]
 
@@ -175,12 +176,26 @@ def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     times = state.step_times(args, kwargs)
     if times is not None and not times.is_next_traced(state.has_waiting_blocks):
         made = state.function(*args, **kwargs)
-        return times.run_plain(made) if times.is_timed() else made
+        # Within a traced call: it may be dropped there.
+        return times.run_plain(made, _close_plain) if times.is_timed() or RUNNING else made
     site, twin = _suspended(state)
     if site is None:
         return state.function(*args, **kwargs)
     timed = times if times and times.is_timed() else None
     return state.tracing.run_generator(site, twin, args, kwargs, timed)
+
+
+def _close_plain(steps: Any) -> None:
+    """End a generator of the plain function, which traced code may do by dropping it.
+
+    Its code reads memory in which the session's values may not be stored yet.
+    """
+    tracing = ENGINE.rooms.get("tracing")
+    session = None if tracing is None else tracing.LOCAL.session
+    if session is None or session.running is not None:
+        steps.close()
+    else:
+        session.outside(steps.close, (), {})
 
 
 def _suspended(state: State) -> tuple[Any, Any]:

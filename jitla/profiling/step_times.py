@@ -61,8 +61,8 @@ class StepTimes:
         """Return the most seconds that this number of traced steps may take."""
         return MAX_SLOWDOWN * steps * self.plain + MAX_EXTRA_SECONDS if self.plain < inf else inf
 
-    def run_plain(self, steps: Any) -> Generator[Any, Any, Any]:
-        """Run a generator of the plain function and time its steps."""
+    def run_plain(self, steps: Any, close: Callable[[Any], None]) -> Generator[Any, Any, Any]:
+        """Run a generator of the plain function and time its steps; `close` ends it before its last one."""
         count, spent = 0, 0.0
         sent: Any = None
         step: Callable[..., Any] = steps.send
@@ -80,7 +80,7 @@ class StepTimes:
                 try:
                     sent, step = (yield value), steps.send
                 except GeneratorExit:
-                    steps.close()
+                    close(steps)
                     raise
                 except BaseException as thrown:
                     sent, step = thrown, steps.throw
