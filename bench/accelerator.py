@@ -11,7 +11,16 @@ import argparse
 from collections.abc import Iterator
 from time import perf_counter
 
-from jitla.accel import AluOp, Layer, Step, Window, one_layer, preset, roofs, verify
+from jitla.accel import (
+    AluOp,
+    Layer,
+    Step,
+    Window,
+    compile_layer,
+    preset,
+    utilisation_bounds,
+    verify,
+)
 
 # name: height and width, channels, filters, taps, stride
 LAYERS = {
@@ -39,12 +48,12 @@ def lines(names: list[str], machine: str, check: bool) -> Iterator[str]:
     for name in names:
         made = layer(name)
         start = perf_counter()
-        jobs = [one_layer(spec, made, threads) for threads in (1, 2)]
+        jobs = [compile_layer(spec, made, threads) for threads in (1, 2)]
         faults = sum(len(verify(j.program)) for j in jobs) if check else 0
         seconds = perf_counter() - start
         alone, both = (j.timing for j in jobs)
         serial = jobs[1].serial_cycles
-        unit, bus = roofs(made, spec)
+        unit, bus = utilisation_bounds(made, spec)
         bound = "bus" if bus < unit else "unit"
         yield (f"{name:5}{alone.cycles:>9} {alone.utilisation:>6.1%} {both.cycles:>9} "
                f"{both.utilisation:>6.1%} "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.accel import Stage, of_tiling
+from jitla.accel import Stage, tiling_values
 from jitla.engine import ENGINE
 
 RNG = np.random.default_rng(1)
@@ -48,4 +48,4 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
         (device,) = ENGINE.compiler(jitla.config.current()).devices
         (ran,) = device.layers
         (tiling,) = device.job([Stage("out", ran, "images")]).tilings
-        assert (of_tiling(tiling) == tiles) == (config is tiles)
+        assert (tiling_values(tiling) == tiles) == (config is tiles)

@@ -1,21 +1,23 @@
 """The simulated accelerator: its instruction set, simulators, and the compiler of layers for it.
 
-`layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` make them a
-program for the device (`isa`, `program`), which `verifier` checks, `functional_sim` computes and `timing_sim`
-times.
+The machine is VTA-like: load, compute and store units with token queues, scratchpads and micro-ops (`spec`,
+`isa`). `layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` compile
+them to a program (`program`), which `verifier` checks, `functional_sim` executes bit-exactly and `timing_sim`
+times. `backend` is the entry point for the planner of offloading (`jitla.recompile.offload`), `quantize`
+rewrites float products.
 """
 
 from jitla.accel.backend import (
     Device,
     cycles,
     knobs,
-    of_tiling,
+    tiling_values,
     to_tiling,
 )
 from jitla.accel.functional_sim import (
     Counters,
     Dump,
-    Outcome,
+    RunResult,
     load_dump,
     run,
     save_dump,
@@ -34,8 +36,7 @@ from jitla.accel.isa import (
     Unit,
     Uop,
     bits_of,
-    check,
-    dangling,
+    check_encoding,
     decode,
     decode_one,
     decode_uops,
@@ -47,6 +48,7 @@ from jitla.accel.isa import (
     pops,
     pushes,
     to_immediate,
+    unconnected_flags,
     unit_of,
     uop_columns,
     uop_fields,
@@ -56,22 +58,22 @@ from jitla.accel.layer import (
     Layer,
     Step,
     Window,
-    meaning,
+    reference_result,
 )
 from jitla.accel.layers_from_hops import INTRINSICS
 from jitla.accel.lowering import (
-    Job,
+    LayerProgram,
     Stage,
-    job,
-    one_layer,
+    compile_layer,
+    compile_stages,
 )
 from jitla.accel.matching import (
-    Fit,
     Intrinsic,
+    LayerFit,
     Match,
-    Source,
+    OperandSource,
     loops_of,
-    starts,
+    start_indices,
 )
 from jitla.accel.program import (
     Image,
@@ -83,15 +85,15 @@ from jitla.accel.program import (
     show,
 )
 from jitla.accel.quantize import (
-    Quantised,
-    Seen,
+    QuantisedDag,
+    ValueRanges,
     observe,
 )
 from jitla.accel.spec import (
     BOARDS,
+    MAX_TRANSFER_BYTES,
     PAGE,
     PRESETS,
-    TRANSFER,
     Board,
     Element,
     Memory,
@@ -102,7 +104,7 @@ from jitla.accel.spec import (
 )
 from jitla.accel.tiling import (
     Tiling,
-    roofs,
+    utilisation_bounds,
 )
 from jitla.accel.timing_sim import (
     BOARD,
@@ -124,22 +126,24 @@ from jitla.accel.trace_view import (
 )
 from jitla.accel.verifier import (
     RULES,
+    ExecutionOrder,
     Fault,
-    Order,
     order_of,
     verify,
 )
 
 __all__ = [
     "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump", "Element",
-    "Fault", "Field", "Finish", "Fit", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image", "Instruction",
-    "Intrinsic", "Job", "Layer", "Layout", "Load", "Match", "Memory", "Opcode", "Order", "Outcome", "PAGE",
-    "PRESETS", "Program", "Quantised", "Queue", "RTL", "RULES", "Region", "Roofline", "Seen", "Source",
-    "Spec", "Stage", "Step", "Store", "TRANSFER", "Tiling", "Timing", "Unit", "UnitTime", "Uop", "Window",
-    "bits_of", "check", "cycles", "dangling", "decode", "decode_one", "decode_uops", "disassemble",
-    "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words", "job", "knobs",
-    "load_dump", "loads", "loops_of", "meaning", "measure", "noop", "observe", "of_tiling", "one_layer",
-    "order_of", "peak_seconds", "perfetto", "pops", "preset", "pushes", "roofs", "run", "save_dump", "show",
-    "starts", "svg", "to_immediate", "to_tiling", "transfer_seconds", "unit_of", "uop_columns",
-    "uop_fields", "verify", "without_tokens",
+    "ExecutionOrder", "Fault", "Field", "Finish", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image",
+    "Instruction", "Intrinsic", "Layer", "LayerFit", "LayerProgram", "Layout", "Load",
+    "MAX_TRANSFER_BYTES", "Match", "Memory", "Opcode", "OperandSource", "PAGE", "PRESETS", "Program",
+    "QuantisedDag", "Queue", "RTL", "RULES", "Region", "Roofline", "RunResult", "Spec", "Stage", "Step",
+    "Store", "Tiling", "Timing", "Unit", "UnitTime", "Uop", "ValueRanges", "Window", "bits_of",
+    "check_encoding", "compile_layer", "compile_stages", "cycles", "decode", "decode_one", "decode_uops",
+    "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
+    "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "peak_seconds",
+    "perfetto", "pops", "preset", "pushes", "reference_result", "run", "save_dump", "show",
+    "start_indices", "svg", "tiling_values", "to_immediate", "to_tiling", "transfer_seconds",
+    "unconnected_flags", "unit_of", "uop_columns", "uop_fields", "utilisation_bounds", "verify",
+    "without_tokens",
 ]

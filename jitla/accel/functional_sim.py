@@ -1,4 +1,4 @@
-"""Functional simulator: the values that instructions compute."""
+"""The functional simulator: executes programs bit-exactly, without timing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from jitla.accel.isa import (
     Queue,
     Store,
     Unit,
-    apply,
+    apply_alu,
     from_immediate,
     pops,
     pushes,
@@ -36,16 +36,16 @@ from jitla.errors import DeviceError
 Indices = NDArray[np.int64]
 
 
-class Steps(NamedTuple):
-    """Indices of each step in the order of execution; `wgt` is empty for the ALU."""
+class StepIndices(NamedTuple):
+    """The operand indices of each step in execution order; `wgt` is empty for the ALU."""
 
     dst: Indices
     src: Indices
     wgt: Indices
 
 
-def steps_of(instruction: Gemm | Alu, columns: Indices) -> Steps:
-    """Return the steps of `instruction`; `columns` are destination, source, weight of its micro-ops."""
+def steps_of(instruction: Gemm | Alu, columns: Indices) -> StepIndices:
+    """Return the step indices of `instruction`; `columns` are dst, src and wgt of its micro-ops."""
     out = np.arange(instruction.iter_out, dtype=np.int64)[:, None, None]
     inner = np.arange(instruction.iter_in, dtype=np.int64)[None, :, None]
 
@@ -55,13 +55,13 @@ def steps_of(instruction: Gemm | Alu, columns: Indices) -> Steps:
     dst = walk(columns[0], instruction.dst_factor_out, instruction.dst_factor_in)
     src = walk(columns[1], instruction.src_factor_out, instruction.src_factor_in)
     if isinstance(instruction, Alu):
-        return Steps(dst, src, dst[:0])
-    return Steps(dst, src, walk(columns[2], instruction.wgt_factor_out, instruction.wgt_factor_in))
+        return StepIndices(dst, src, dst[:0])
+    return StepIndices(dst, src, walk(columns[2], instruction.wgt_factor_out, instruction.wgt_factor_in))
 
 
 @lru_cache(maxsize=4096)
-def bare(instruction: Gemm | Alu) -> Gemm | Alu:
-    """Return `instruction` without what does not decide its indices, so that more of them are alike."""
+def index_key(instruction: Gemm | Alu) -> Gemm | Alu:
+    """Return `instruction` with only the fields that determine its indices, as a memo key."""
     values = {name: getattr(instruction, name) for name in _SHAPE}
     if isinstance(instruction, Alu):
         return Alu(op=instruction.op, use_imm=instruction.use_imm, **values)
@@ -74,127 +74,128 @@ _SHAPE = ("uop_bgn", "uop_end", "iter_out", "iter_in", "dst_factor_out", "dst_fa
 
 
 @lru_cache(maxsize=128)
-def known_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> Steps:
-    """Return the steps of `loop`, an instruction made bare, over the micro-ops `words`."""
+def cached_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> StepIndices:
+    """Return the memoised step indices of `loop`, an `index_key`, over the micro-ops `words`."""
     return steps_of(loop, uop_columns(spec, np.frombuffer(words, np.uint32)))
 
 
-def operands(instruction: Gemm | Alu, steps: Steps) -> tuple[tuple[Memory, Indices], ...]:
-    """Return which elements of which memory are named: the destinations first, then what is read."""
-    named = [(Memory.ACC, steps.dst)]
+def operands(instruction: Gemm | Alu, steps: StepIndices) -> tuple[tuple[Memory, Indices], ...]:
+    """Return the accessed elements by memory: the destinations first, then the operands that are read."""
+    accesses = [(Memory.ACC, steps.dst)]
     if isinstance(instruction, Gemm) and not instruction.reset:
-        named += [(Memory.INP, steps.src), (Memory.WGT, steps.wgt)]
+        accesses += [(Memory.INP, steps.src), (Memory.WGT, steps.wgt)]
     elif isinstance(instruction, Alu) and not instruction.use_imm:
-        named += [(Memory.ACC, steps.src)]
-    return tuple(named)
+        accesses += [(Memory.ACC, steps.src)]
+    return tuple(accesses)
 
 
-def check_bounds(spec: Spec, instruction: Gemm | Alu, steps: Steps) -> None:
-    """Raise DeviceError if a step names an element that its memory does not have."""
+def check_bounds(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> None:
+    """Raise `DeviceError` if an index is out of bounds."""
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
         if len(indices) and int(indices.max()) >= depth:
             raise DeviceError(f"{memory.name} has {depth} elements, and {int(indices.max())} is named")
 
 
-def independent_runs(steps: Steps, reads_src: bool) -> tuple[slice, ...]:
-    """Return runs of steps in which none reads or writes what an earlier one of the run wrote."""
+def independent_runs(steps: StepIndices, reads_src: bool) -> tuple[slice, ...]:
+    """Split steps into runs without dependences: no step accesses an element written earlier in its run."""
     dst = steps.dst.tolist()
     src = steps.src.tolist() if reads_src else dst
     runs, begin, written = [], 0, set[int]()
     if len(np.unique(steps.dst)) == len(dst) and not (reads_src and np.isin(steps.src, steps.dst).any()):
         return (slice(0, len(dst)),)
-    for step, (to, of) in enumerate(zip(dst, src, strict=True)):
-        if to in written or of in written:
+    for step, (destination, source) in enumerate(zip(dst, src, strict=True)):
+        if destination in written or source in written:
             runs.append(slice(begin, step))
             begin, written = step, set()
-        written.add(to)
+        written.add(destination)
     return (*runs, slice(begin, len(dst)))
 
 
 Array = NDArray[Any]
-# Up to these all integers are floats.
-EXACT: dict[np.dtype[Any], int] = {np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
-CHUNK = 4096  # steps whose operands are gathered at once
-FEW = 4  # destinations that share an operand, on average, from which one product of matrices pays
-_WEIGHTS = np.random.default_rng(1).integers(1, 1 << 40, 1 << 12)  # of places, so that unequal rows differ
+# The largest magnitudes up to which all integers are exact.
+EXACT_INTEGER_LIMITS: dict[np.dtype[Any], int] = {
+    np.dtype(np.float32): 1 << 24, np.dtype(np.float64): 1 << 53}
+CHUNK_STEPS = 4096  # steps whose operands are gathered together
+MIN_SHARED_DESTINATIONS = 4  # per shared operand on average, for one matrix product to pay
+_HASH_WEIGHTS = np.random.default_rng(1).integers(1, 1 << 40, 1 << 12)  # of columns, to hash rows
 
 
-class Group(NamedTuple):
-    """Destinations with the same number of steps: `src[i]` and `wgt[i]` add to `dst[i]`."""
+class StepGroup(NamedTuple):
+    """Destinations with equal numbers of steps: the products of `src[i]` and `wgt[i]` add to `dst[i]`."""
 
     dst: Indices
     src: Indices
     wgt: Indices
 
 
-class Share(NamedTuple):
-    """Rows of a group in which one operand is the same: a product of matrices."""
+class SharedOperand(NamedTuple):
+    """Rows of a group that share one operand, so that they are one matrix product."""
 
     rows: Indices
     by_wgt: bool
 
 
-class Plan(NamedTuple):
-    """All that follows from the indices of an instruction alone."""
+class GemmPlan(NamedTuple):
+    """The evaluation plan of a GEMM instruction: groups of destinations, each with its shared operands."""
 
-    groups: tuple[tuple[Group, tuple[Share, ...]], ...]
+    groups: tuple[tuple[StepGroup, tuple[SharedOperand, ...]], ...]
 
 
-def plan_of(steps: Steps) -> Plan:
-    """Sort steps by destination, keeping their order, and find which share an operand."""
+def plan_of(steps: StepIndices) -> GemmPlan:
+    """Return the plan of steps: grouped by destination in stable order, with shared operands."""
     order = np.argsort(steps.dst, kind="stable")
     dst, starts, counts = np.unique(steps.dst[order], return_index=True, return_counts=True)
     groups = []
     for count in np.unique(counts):
-        here = counts == count
-        rows = order[starts[here][:, None] + np.arange(count)]
-        group = Group(dst[here], steps.src[rows], steps.wgt[rows])
-        groups.append((group, _shares(group)))
-    return Plan(tuple(groups))
+        selected = counts == count
+        rows = order[starts[selected][:, None] + np.arange(count)]
+        group = StepGroup(dst[selected], steps.src[rows], steps.wgt[rows])
+        groups.append((group, _shared_operands(group)))
+    return GemmPlan(tuple(groups))
 
 
-def _alike(rows: Indices) -> list[Indices]:
-    """Positions of equal rows, together."""
-    keys = rows @ _WEIGHTS[:rows.shape[1]] if rows.shape[1] <= len(_WEIGHTS) else rows[:, 0]
+def _equal_rows(rows: Indices) -> list[Indices]:
+    """Return the positions of equal rows, grouped."""
+    keys = rows @ _HASH_WEIGHTS[:rows.shape[1]] if rows.shape[1] <= len(_HASH_WEIGHTS) else rows[:, 0]
     _, firsts, kinds = np.unique(keys, return_index=True, return_inverse=True)
-    if not np.array_equal(rows[firsts][kinds], rows):  # different rows with one key
+    if not np.array_equal(rows[firsts][kinds], rows):  # a hash collision
         _, kinds = np.unique(rows, axis=0, return_inverse=True)
     kinds = kinds.reshape(-1)
     order = np.argsort(kinds, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(kinds[order])) + 1)
 
 
-def _shares(group: Group) -> tuple[Share, ...]:
-    """The fewer products of matrices, by equal weights or by equal inputs; none if most would be small."""
+def _shared_operands(group: StepGroup) -> tuple[SharedOperand, ...]:
+    """Return the sharing, by weights or inputs, with fewer matrix products; empty if these are small."""
     if len(group.dst) == 0:
         return ()
-    by_wgt, by_src = _alike(group.wgt), _alike(group.src)
+    by_wgt, by_src = _equal_rows(group.wgt), _equal_rows(group.src)
     fewer, is_wgt = (by_src, False) if len(by_src) < len(by_wgt) else (by_wgt, True)
-    if len(fewer) * FEW > len(group.dst):
+    if len(fewer) * MIN_SHARED_DESTINATIONS > len(group.dst):
         return ()
-    return tuple(Share(rows, is_wgt) for rows in fewer)
+    return tuple(SharedOperand(rows, is_wgt) for rows in fewer)
 
 
 def factor_dtype(spec: Spec) -> np.dtype[Any]:
-    """Return what inputs and weights are kept as: one product and some sums of it are exact."""
+    """Return the dtype that holds inputs and weights, in which products and short sums are exact."""
     if spec.is_float:
         return np.dtype(np.float32)
     bits = (1 << spec.log_inp_width) + (1 << spec.log_wgt_width)
     return np.dtype(np.float32 if bits <= 16 else np.float64 if bits <= 48 else np.int64)
 
 
-def _wide_enough(spec: Spec, terms: int, kept: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which a sum of `terms` products is exact; int64 wraps, as the accumulator does."""
+def _exact_dtype(spec: Spec, terms: int, minimum: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype in which a sum of `terms` products is exact; int64 wraps as the accumulator."""
     largest = terms << ((1 << spec.log_inp_width) + (1 << spec.log_wgt_width) - 2)
-    for dtype, limit in EXACT.items():
-        if largest <= limit and dtype.itemsize >= kept.itemsize:
+    for dtype, limit in EXACT_INTEGER_LIMITS.items():
+        if largest <= limit and dtype.itemsize >= minimum.itemsize:
             return dtype
     return np.dtype(np.int64)
 
 
-def accumulate(spec: Spec, plan: Plan, acc: Array, inp: Array, wgt: Array) -> None:
-    """Add what `plan` names; `wgt` is kept with the inputs' lanes first."""
+def accumulate(spec: Spec, plan: GemmPlan, acc: Array, inp: Array, wgt: Array) -> None:
+    """Accumulate the products of `plan`; `wgt` is stored with the inputs' lanes first."""
     for group, shares in plan.groups:
         if spec.is_float:
             _add_floats(group, acc, inp, wgt)
@@ -205,11 +206,13 @@ def accumulate(spec: Spec, plan: Plan, acc: Array, inp: Array, wgt: Array) -> No
             _add_each(spec, group, acc, inp, wgt)
 
 
-def _add_shared(spec: Spec, group: Group, share: Share, acc: Array, inp: Array, wgt: Array) -> None:
-    """One product of matrices for all rows of `share`; sums wrap, so their order does not matter."""
+def _add_shared(
+    spec: Spec, group: StepGroup, share: SharedOperand, acc: Array, inp: Array, wgt: Array
+) -> None:
+    """Compute one matrix product for all rows of `share`; wrapping sums are independent of order."""
     rows, lanes = share.rows, spec.block
     count, terms = len(rows), group.src.shape[1]
-    dtype = _wide_enough(spec, terms * lanes, inp.dtype)
+    dtype = _exact_dtype(spec, terms * lanes, inp.dtype)
     if share.by_wgt:
         left = inp[group.src[rows]].swapaxes(1, 2).reshape(count * spec.batch, terms * lanes)
         right = wgt[group.wgt[rows[0]]].reshape(terms * lanes, lanes)
@@ -218,28 +221,28 @@ def _add_shared(spec: Spec, group: Group, share: Share, acc: Array, inp: Array, 
         left = inp[group.src[rows[0]]].swapaxes(0, 1).reshape(spec.batch, terms * lanes)
         right = wgt[group.wgt[rows]].reshape(count, terms * lanes, lanes)
         sums = _product(left, right, dtype)
-    _wrap_onto(acc, group.dst[rows], sums)
+    _add_wrapping(acc, group.dst[rows], sums)
 
 
-def _add_each(spec: Spec, group: Group, acc: Array, inp: Array, wgt: Array) -> None:
-    """A product for each destination."""
+def _add_each(spec: Spec, group: StepGroup, acc: Array, inp: Array, wgt: Array) -> None:
+    """Compute a matrix product for each destination."""
     lanes, terms = spec.block, group.src.shape[1]
-    dtype = _wide_enough(spec, terms * lanes, inp.dtype)
+    dtype = _exact_dtype(spec, terms * lanes, inp.dtype)
     for part in _parts(group):
         left = inp[group.src[part]].swapaxes(1, 2).reshape(-1, spec.batch, terms * lanes)
         right = wgt[group.wgt[part]].reshape(-1, terms * lanes, lanes)
-        _wrap_onto(acc, group.dst[part], _product(left, right, dtype))
+        _add_wrapping(acc, group.dst[part], _product(left, right, dtype))
 
 
-def _parts(group: Group) -> Iterator[slice]:
-    """Runs of destinations whose operands fit into little memory."""
-    run = max(CHUNK // max(group.src.shape[1], 1), 1)
+def _parts(group: StepGroup) -> Iterator[slice]:
+    """Yield chunks of destinations whose operands fit into a small buffer."""
+    run = max(CHUNK_STEPS // max(group.src.shape[1], 1), 1)
     for begin in range(0, len(group.dst), run):
         yield slice(begin, begin + run)
 
 
-def _wrap_onto(acc: Array, dst: Indices, sums: Array) -> None:
-    """Add in the accumulator's width: bits above it are dropped."""
+def _add_wrapping(acc: Array, dst: Indices, sums: Array) -> None:
+    """Add to accumulators, truncated to their width."""
     acc[dst] = (acc[dst] + sums.astype(np.int64)).astype(acc.dtype)
 
 
@@ -248,8 +251,8 @@ def _product(left: Array, right: Array, dtype: np.dtype[Any]) -> Array:
     return product
 
 
-def _add_floats(group: Group, acc: Array, inp: Array, wgt: Array) -> None:
-    """Step after step; the products of a step are added by halves, every sum rounded."""
+def _add_floats(group: StepGroup, acc: Array, inp: Array, wgt: Array) -> None:
+    """Accumulate floats step by step; the products of a step are summed pairwise, every sum rounded."""
     for part in _parts(group):
         sums = acc[group.dst[part]]
         for step in range(group.src.shape[1]):
@@ -263,7 +266,7 @@ def _add_floats(group: Group, acc: Array, inp: Array, wgt: Array) -> None:
 
 @dataclass
 class Counters:
-    """What moved and what was computed; padding and resets are not counted."""
+    """Counts of transferred bytes and executed steps, without padding and resets."""
 
     inp_load_bytes: int = 0
     wgt_load_bytes: int = 0
@@ -274,53 +277,53 @@ class Counters:
     alu_steps: int = 0
 
 
-class Outcome(NamedTuple):
-    """DRAM after a run, what was counted, and the tokens left in each queue."""
+class RunResult(NamedTuple):
+    """The result of a run: DRAM, counters, and the tokens left in each queue."""
 
     image: Image
     counters: Counters
     tokens: tuple[int, ...]
 
 
-class _Walk(NamedTuple):
-    """What follows from an instruction and its micro-ops alone."""
+class _LoopIndices(NamedTuple):
+    """The memoised analysis of a loop instruction: step indices, GEMM plan, independent runs of the ALU."""
 
-    steps: Steps
-    plan: Plan | None
+    steps: StepIndices
+    plan: GemmPlan | None
     runs: tuple[slice, ...]
 
 
 @lru_cache(maxsize=128)
-def _walk(spec: Spec, loop: Gemm | Alu, words: bytes) -> _Walk:
-    """Tiles of one shape have the same loops over the same micro-ops: what follows from them is kept."""
-    steps = known_steps(spec, loop, words)
+def _loop_indices(spec: Spec, loop: Gemm | Alu, words: bytes) -> _LoopIndices:
+    """Return the analysis of a loop; tiles of one shape share it."""
+    steps = cached_steps(spec, loop, words)
     check_bounds(spec, loop, steps)
     if isinstance(loop, Alu):
-        return _Walk(steps, None, independent_runs(steps, not loop.use_imm))
-    return _Walk(steps, None if loop.reset else plan_of(steps), ())
+        return _LoopIndices(steps, None, independent_runs(steps, not loop.use_imm))
+    return _LoopIndices(steps, None if loop.reset else plan_of(steps), ())
 
 
-def _rows(image: Image, base: int, height: int, width: int, pitch: int) -> Array:
-    """A view of `height` rows of `width` bytes that lie `pitch` bytes apart."""
+def _dram_rows(image: Image, base: int, height: int, width: int, pitch: int) -> Array:
+    """Return a view of `height` rows of `width` bytes with a distance of `pitch` bytes."""
     if height and base + (height - 1) * pitch + width > len(image):
         raise DeviceError(f"DRAM has {len(image)} bytes; more are named from {base}")
     return np.lib.stride_tricks.as_strided(image[base:], (height, width), (pitch, 1))
 
 
-class Chip:
-    """The memories, and what each instruction does to them."""
+class Datapath:
+    """The memories of the device and the execution of instructions on them."""
 
     def __init__(self, spec: Spec, image: Image) -> None:
         self.spec, self.image, self.counters = spec, image, Counters()
-        kept = factor_dtype(spec)
+        dtype = factor_dtype(spec)
         wgt, inp, acc = (spec.element(m) for m in (Memory.WGT, Memory.INP, Memory.ACC))
         self.uop = np.zeros(spec.element(Memory.UOP).depth, np.uint32)
-        self.wgt = np.zeros((wgt.depth, *wgt.shape), kept)  # the inputs' lanes first, so that it is a factor
-        self.inp = np.zeros((inp.depth, *inp.shape), kept)
+        self.wgt = np.zeros((wgt.depth, *wgt.shape), dtype)  # the inputs' lanes first, as a right factor
+        self.inp = np.zeros((inp.depth, *inp.shape), dtype)
         self.acc = np.zeros((acc.depth, *acc.shape), acc.dtype)
 
     def execute(self, instruction: Instruction) -> None:
-        """Do what `instruction` says; tokens are the caller's."""
+        """Execute `instruction`; tokens are handled by the caller."""
         match instruction:
             case Load():
                 self._load(instruction)
@@ -347,7 +350,8 @@ class Chip:
             raise DeviceError(f"{load.memory.name} has {len(target)} elements; "
                               f"{load.sram_base + load.count} are needed")
         size = element.nbytes
-        rows = _rows(self.image, load.dram_base * size, load.y_size, load.x_size * size, load.x_stride * size)
+        rows = _dram_rows(self.image, load.dram_base * size, load.y_size, load.x_size * size,
+                          load.x_stride * size)
         values = np.ascontiguousarray(rows).view(element.dtype)
         values = values.reshape(load.y_size, load.x_size, *element.shape)
         self._count_load(load.memory, rows.size)
@@ -376,7 +380,7 @@ class Chip:
             raise DeviceError(f"OUT has {len(self.acc)} elements; {store.sram_base + count} are needed")
         element = self.spec.element(Memory.OUT)
         size = element.nbytes
-        rows = _rows(self.image, store.dram_base * size, store.y_size, store.x_size * size,
+        rows = _dram_rows(self.image, store.dram_base * size, store.y_size, store.x_size * size,
                      store.x_stride * size)
         low = np.ascontiguousarray(self.acc[store.sram_base:store.sram_base + count].astype(element.dtype))
         values = low.view(np.uint8).reshape(store.y_size, -1)
@@ -387,14 +391,14 @@ class Chip:
                 row[...] = value
         self.counters.out_store_bytes += rows.size
 
-    def _walk_of(self, instruction: Gemm | Alu) -> _Walk:
+    def _indices_of(self, instruction: Gemm | Alu) -> _LoopIndices:
         if instruction.uop_end > len(self.uop):
             raise DeviceError(f"UOP has {len(self.uop)} elements, and {instruction.uop_end} are needed")
         words = self.uop[instruction.uop_bgn:instruction.uop_end].tobytes()
-        return _walk(self.spec, bare(instruction), words)
+        return _loop_indices(self.spec, index_key(instruction), words)
 
     def _gemm(self, gemm: Gemm) -> None:
-        walk = self._walk_of(gemm)
+        walk = self._indices_of(gemm)
         if walk.plan is None:
             self.acc[walk.steps.dst] = 0
             return
@@ -405,77 +409,77 @@ class Chip:
         refused = refusal(self.spec, alu)
         if refused:
             raise DeviceError(refused)
-        walk = self._walk_of(alu)
+        walk = self._indices_of(alu)
         for run in walk.runs:
             dst = walk.steps.dst[run]
             second = from_immediate(self.spec, alu.imm) if alu.use_imm else self.acc[walk.steps.src[run]]
-            self.acc[dst] = apply(self.spec, alu, self.acc[dst], second)
+            self.acc[dst] = apply_alu(self.spec, alu, self.acc[dst], second)
         self.counters.alu_steps += alu.steps
 
 
 _Queues = tuple[Queue, ...]
 
 
-class Units:
-    """Three queues of instructions and four of tokens: who can go on, and going on."""
+class UnitQueues:
+    """The instruction queues of the three units and the four token queues."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self.queues: tuple[list[tuple[int, Instruction, _Queues, _Queues]], ...] = ([], [], [])
-        for at, instruction in enumerate(instructions):
-            entry = (at, instruction, pops(instruction), pushes(instruction))
+        for position, instruction in enumerate(instructions):
+            entry = (position, instruction, pops(instruction), pushes(instruction))
             self.queues[unit_of(instruction)].append(entry)
         self.next = [0, 0, 0]
         self.tokens = [0] * len(Queue)
 
     def ready(self, unit: Unit) -> bool:
-        """Whether the front instruction of `unit` has all its tokens."""
-        queue, at = self.queues[unit], self.next[unit]
-        return at < len(queue) and all(self.tokens[q] for q in queue[at][2])
+        """Return whether the front instruction of `unit` has all its tokens."""
+        queue, position = self.queues[unit], self.next[unit]
+        return position < len(queue) and all(self.tokens[q] for q in queue[position][2])
 
     def take(self, unit: Unit) -> tuple[int, Instruction]:
-        """Return the front instruction of `unit` and its place in the stream; its tokens are moved."""
-        at, instruction, taken, given = self.queues[unit][self.next[unit]]
+        """Dequeue the front instruction of `unit` with its position; pops and pushes its tokens."""
+        position, instruction, popped, pushed = self.queues[unit][self.next[unit]]
         self.next[unit] += 1
-        for queue in taken:
+        for queue in popped:
             self.tokens[queue] -= 1
-        for queue in given:
+        for queue in pushed:
             self.tokens[queue] += 1
-        return at, instruction
+        return position, instruction
 
     def waiting(self) -> list[str]:
-        """Say what each unit that is not done waits for."""
-        found = []
+        """Describe the tokens that unfinished units wait for."""
+        descriptions = []
         for unit in Unit:
             if self.next[unit] < len(self.queues[unit]):
-                at, _, taken, _ = self.queues[unit][self.next[unit]]
-                lacking = [queue.name for queue in taken if not self.tokens[queue]]
-                found.append(f"{unit.name} at {at} for {' and '.join(lacking)}")
-        return found
+                position, _, taken, _ = self.queues[unit][self.next[unit]]
+                missing = [queue.name for queue in taken if not self.tokens[queue]]
+                descriptions.append(f"{unit.name} at {position} for {' and '.join(missing)}")
+        return descriptions
 
 
 def run(program: Program, image: Image, order: Sequence[int] = (0, 1, 2),
-        shuffle: np.random.Generator | None = None) -> Outcome:
-    """Return what `program` makes of `image`, which stays as it is.
+        shuffle: np.random.Generator | None = None) -> RunResult:
+    """Run `program` on a copy of `image`.
 
-    Units go on in turns, in `order`, each as far as its tokens reach; with `shuffle`, one instruction of a
-    unit drawn by lot at a time. Where tokens order all that must be, results are the same.
+    Units run round-robin in `order`, each as far as its tokens allow; with `shuffle`, one instruction of a
+    random unit at a time. Results are equal if tokens order all dependences.
     """
-    chip, units = Chip(program.spec, image.copy()), Units(program.instructions)
+    chip, units = Datapath(program.spec, image.copy()), UnitQueues(program.instructions)
     finished: int | None = None
-    turns = [Unit(unit) for unit in order]
-    while any(units.ready(unit) for unit in turns):
+    unit_order = [Unit(unit) for unit in order]
+    while any(units.ready(unit) for unit in unit_order):
         if shuffle is not None:
-            ready = [unit for unit in turns if units.ready(unit)]
-            turn = [ready[int(shuffle.integers(len(ready)))]]
+            ready = [unit for unit in unit_order if units.ready(unit)]
+            candidates = [ready[int(shuffle.integers(len(ready)))]]
         else:
-            turn = turns
-        for unit in turn:
+            candidates = unit_order
+        for unit in candidates:
             while units.ready(unit):
-                at, instruction = units.take(unit)
+                position, instruction = units.take(unit)
                 if finished is not None:
-                    raise DeviceError(f"instruction {at} runs after FINISH at {finished}")
-                finished = at if isinstance(instruction, Finish) else None
-                _execute(chip, at, instruction)
+                    raise DeviceError(f"instruction {position} runs after FINISH at {finished}")
+                finished = position if isinstance(instruction, Finish) else None
+                _execute(chip, position, instruction)
                 if shuffle is not None:
                     break
     waiting = units.waiting()
@@ -483,11 +487,11 @@ def run(program: Program, image: Image, order: Sequence[int] = (0, 1, 2),
         raise DeviceError("deadlock: " + ", ".join(waiting))
     if finished is None:
         raise DeviceError("the stream does not end with FINISH")
-    return Outcome(chip.image, chip.counters, tuple(units.tokens))
+    return RunResult(chip.image, chip.counters, tuple(units.tokens))
 
 
-def _execute(chip: Chip, at: int, instruction: Instruction) -> None:
-    """Execute, and say in errors where in the stream it was."""
+def _execute(chip: Datapath, at: int, instruction: Instruction) -> None:
+    """Execute an instruction; errors name its position."""
     try:
         chip.execute(instruction)
     except DeviceError as error:
@@ -495,7 +499,7 @@ def _execute(chip: Chip, at: int, instruction: Instruction) -> None:
 
 
 class Dump(NamedTuple):
-    """A program, DRAM before it, and DRAM as it must be after it."""
+    """A test case: a program, the initial DRAM image, and the expected one."""
 
     program: Program
     image: Image
@@ -503,20 +507,20 @@ class Dump(NamedTuple):
 
 
 def save_dump(path: str | Path, program: Program, image: Image) -> Path:
-    """Write `program`, `image` and what it becomes to the file `path`; return where it is."""
-    place = Path(path)
+    """Write `program`, `image` and the resulting image to a file; return its path."""
+    file_path = Path(path)
     regions = [{"name": r.name, "address": r.address, "shape": list(r.shape), "dtype": r.dtype.str,
                 "role": r.role} for r in program.regions]
-    with place.open("wb") as file:
+    with file_path.open("wb") as file:
         np.savez_compressed(
             file, name=np.array(program.spec.name), config=np.array(program.spec.dumps()),
             instructions=program.words, uops=program.uops, uop_address=np.array(program.uop_address),
             dram=image, expected=run(program, image).image, regions=np.array(json.dumps(regions)))
-    return place
+    return file_path
 
 
 def load_dump(path: str | Path) -> Dump:
-    """Return what `save_dump` wrote to `path`."""
+    """Read the file that `save_dump` wrote."""
     with np.load(path, allow_pickle=False) as entries:
         spec = loads(str(entries["config"]), str(entries["name"]))
         regions = [Region(r["name"], r["address"], tuple(r["shape"]), np.dtype(r["dtype"]), r["role"])

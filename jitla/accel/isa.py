@@ -1,4 +1,4 @@
-"""Instruction set: instructions, their encoding, and the semantics of the ALU."""
+"""The instruction set of the accelerator: instructions, their binary encoding, and ALU semantics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jitla.errors import ConfigError, DeviceError
 
 
 class Opcode(IntEnum):
-    """The three lowest bits of an instruction."""
+    """The operation code: the three lowest bits of an instruction."""
 
     LOAD = 0
     STORE = 1
@@ -27,7 +27,7 @@ class Opcode(IntEnum):
 
 
 class AluOp(IntEnum):
-    """What the ALU does to its destination, which is also its first operand."""
+    """The ALU operations; the destination is also the first operand."""
 
     MIN = 0
     MAX = 1
@@ -37,7 +37,7 @@ class AluOp(IntEnum):
 
 
 class Unit(IntEnum):
-    """The three units with a queue of instructions each."""
+    """The three units, each with an instruction queue."""
 
     LOAD = 0
     COMPUTE = 1
@@ -45,7 +45,7 @@ class Unit(IntEnum):
 
 
 class Queue(IntEnum):
-    """The four queues of tokens, named by who pushes and who pops."""
+    """The four token queues, named by producer and consumer."""
 
     LOAD_TO_COMPUTE = 0
     COMPUTE_TO_LOAD = 1
@@ -54,7 +54,7 @@ class Queue(IntEnum):
 
 
 class Uop(NamedTuple):
-    """A micro-op: indices into the accumulator, the second operand (INP, or ACC in the ALU), the weights."""
+    """A micro-op: indices of accumulator, second operand (INP, or ACC for the ALU) and weights."""
 
     dst: int
     src: int = 0
@@ -62,8 +62,8 @@ class Uop(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Flags:
-    """Tokens taken before and given after; "prev" is towards load, "next" towards store."""
+class _TokenFlags:
+    """The token flags: pops before, pushes after execution; "prev" is towards load, "next" towards store."""
 
     pop_prev: bool = False
     pop_next: bool = False
@@ -72,8 +72,8 @@ class _Flags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Transfer(_Flags):
-    """Rows between DRAM and a memory: there with a pitch, here dense. Indices and sizes in elements."""
+class _Transfer(_TokenFlags):
+    """A 2-D transfer between DRAM (strided) and a scratchpad (dense); indices and sizes are in elements."""
 
     memory: Memory
     sram_base: int = 0
@@ -88,40 +88,40 @@ class _Transfer(_Flags):
 
     @property
     def is_noop(self) -> bool:
-        """Whether nothing but tokens moves."""
+        """Whether it only moves tokens."""
         return self.x_size == 0
 
     @property
     def width(self) -> int:
-        """Elements of a row on the chip."""
+        """Elements of a row in the scratchpad."""
         return self.x_pad_0 + self.x_size + self.x_pad_1
 
     @property
     def height(self) -> int:
-        """Rows on the chip."""
+        """Rows in the scratchpad."""
         return self.y_pad_0 + self.y_size + self.y_pad_1
 
     @property
     def count(self) -> int:
-        """Elements on the chip, zeros of the padding too."""
+        """Elements in the scratchpad, padding included."""
         return 0 if self.is_noop else self.width * self.height
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load(_Transfer):
-    """Rows of DRAM into a memory, with rows and columns of zeros around them."""
+    """A load of DRAM rows into a scratchpad, padded with rows and columns of zeros."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store(_Transfer):
-    """The accumulator's low bits into rows of DRAM."""
+    """A store of the low bits of accumulators to DRAM rows."""
 
     memory: Memory = Memory.OUT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Loop(_Flags):
-    """Two loops around a range of micro-ops, whose indices advance by a factor of each loop."""
+class _UopLoop(_TokenFlags):
+    """Two nested loops over a range of micro-ops; indices advance by a factor per iteration of each loop."""
 
     reset: bool = False
     uop_bgn: int = 0
@@ -135,21 +135,21 @@ class _Loop(_Flags):
 
     @property
     def steps(self) -> int:
-        """Iterations of micro-ops."""
+        """The number of executed micro-ops."""
         return self.iter_out * self.iter_in * max(self.uop_end - self.uop_bgn, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gemm(_Loop):
-    """acc[dst] += inp[src] @ wgt[wgt].T at every step; with `reset`, acc[dst] = 0."""
+class Gemm(_UopLoop):
+    """A matrix product loop: acc[dst] += inp[src] @ wgt[wgt].T; with `reset`, acc[dst] = 0."""
 
     wgt_factor_out: int = 0
     wgt_factor_in: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alu(_Loop):
-    """acc[dst] = op(acc[dst], imm or acc[src]) at every step; the flag `reset` has no meaning."""
+class Alu(_UopLoop):
+    """An ALU loop: acc[dst] = op(acc[dst], imm or acc[src]); the flag `reset` has no meaning."""
 
     op: AluOp
     use_imm: bool = False
@@ -157,15 +157,15 @@ class Alu(_Loop):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finish(_Flags):
-    """The end of the stream."""
+class Finish(_TokenFlags):
+    """The end of the instruction stream."""
 
 
 Instruction = Load | Store | Gemm | Alu | Finish
 OPCODES: dict[type[Instruction], Opcode] = {
     Load: Opcode.LOAD, Store: Opcode.STORE, Gemm: Opcode.GEMM, Alu: Opcode.ALU, Finish: Opcode.FINISH,
 }
-# Which queue a flag means, by unit: where there is none, the flag must not be set.
+# The (prev, next) queues of a unit's pop flags; None: the flag must not be set.
 _POPS: dict[Unit, tuple[Queue | None, Queue | None]] = {
     Unit.LOAD: (None, Queue.COMPUTE_TO_LOAD),
     Unit.COMPUTE: (Queue.LOAD_TO_COMPUTE, Queue.STORE_TO_COMPUTE),
@@ -179,7 +179,7 @@ _PUSHES: dict[Unit, tuple[Queue | None, Queue | None]] = {
 
 
 def unit_of(instruction: Instruction) -> Unit:
-    """Return the unit whose queue fetch puts `instruction` into."""
+    """Return the unit that executes `instruction`."""
     if isinstance(instruction, Store):
         return Unit.STORE
     if isinstance(instruction, Load) and instruction.memory in (Memory.INP, Memory.WGT):
@@ -188,24 +188,24 @@ def unit_of(instruction: Instruction) -> Unit:
 
 
 def pops(instruction: Instruction) -> tuple[Queue, ...]:
-    """Return the queues that a token is taken from before `instruction` starts."""
+    """Return the queues that `instruction` pops a token from before it starts."""
     prev, next_ = _POPS[unit_of(instruction)]
-    return _named(prev, instruction.pop_prev, next_, instruction.pop_next)
+    return _set_queues(prev, instruction.pop_prev, next_, instruction.pop_next)
 
 
 def pushes(instruction: Instruction) -> tuple[Queue, ...]:
-    """Return the queues that get a token once `instruction` is done."""
+    """Return the queues that `instruction` pushes a token to when it is done."""
     prev, next_ = _PUSHES[unit_of(instruction)]
-    return _named(prev, instruction.push_prev, next_, instruction.push_next)
+    return _set_queues(prev, instruction.push_prev, next_, instruction.push_next)
 
 
-def _named(prev: Queue | None, is_prev: bool, next_: Queue | None, is_next: bool) -> tuple[Queue, ...]:
-    return tuple(queue for queue, is_set in ((prev, is_prev), (next_, is_next))
+def _set_queues(prev: Queue | None, prev_set: bool, next_: Queue | None, next_set: bool) -> tuple[Queue, ...]:
+    return tuple(queue for queue, is_set in ((prev, prev_set), (next_, next_set))
                  if is_set and queue is not None)
 
 
-def dangling(instruction: Instruction) -> tuple[str, ...]:
-    """Return the flags that name no queue of the instruction's unit."""
+def unconnected_flags(instruction: Instruction) -> tuple[str, ...]:
+    """Return the set flags that have no queue at the instruction's unit."""
     unit = unit_of(instruction)
     names = {"pop_prev": _POPS[unit][0], "pop_next": _POPS[unit][1],
              "push_prev": _PUSHES[unit][0], "push_next": _PUSHES[unit][1]}
@@ -213,7 +213,7 @@ def dangling(instruction: Instruction) -> tuple[str, ...]:
 
 
 def without_tokens(instruction: Instruction) -> Instruction:
-    """Return `instruction` with no flag set."""
+    """Return `instruction` without token flags."""
     return replace(instruction, pop_prev=False, pop_next=False, push_prev=False, push_next=False)
 
 
@@ -229,12 +229,12 @@ Words = NDArray[np.uint64]  # (instructions, 2)
 UopWords = NDArray[np.uint32]
 IMMEDIATE_BITS = 16
 ITERATION_BITS = 14
-WORD = 64
+WORD_BITS = 64
 INSTRUCTION_BYTES = 16
 
 
 class Field(NamedTuple):
-    """Bits `low` to `low + width - 1` of an instruction or a micro-op."""
+    """A bit field of an instruction or micro-op: bits `low` to `low + width - 1`."""
 
     name: str
     low: int
@@ -242,12 +242,12 @@ class Field(NamedTuple):
     signed: bool = False
 
     def accepts(self, value: int) -> bool:
-        """Whether `value` fits."""
+        """Return whether `value` fits into the field."""
         lowest = -(1 << self.width - 1) if self.signed else 0
         return lowest <= value < lowest + (1 << self.width)
 
     def extract(self, bits: int) -> int:
-        """Return the field's value in `bits`."""
+        """Return the value of the field in `bits`."""
         value = bits >> self.low & (1 << self.width) - 1
         return value - (1 << self.width) if self.signed and value >> self.width - 1 else value
 
@@ -261,7 +261,7 @@ _KINDS: dict[Opcode, type[Instruction]] = {opcode: kind for kind, opcode in OPCO
 
 
 def _words_of(spec: Spec, opcode: Opcode) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Names and widths of the fields in the first and the second word."""
+    """Return names and widths of the fields in the first and the second word."""
     uop, acc, inp, wgt = (spec.element(m).index_bits for m in
                           (Memory.UOP, Memory.ACC, Memory.INP, Memory.WGT))
     if opcode is Opcode.FINISH:
@@ -283,8 +283,8 @@ def _words_of(spec: Spec, opcode: Opcode) -> tuple[list[tuple[str, int]], list[t
     return [*_COMMON, *first], second
 
 
-def _placed(spec: Spec, fields: Iterable[tuple[str, int]], low: int, end: int) -> Iterable[Field]:
-    """Fields side by side from bit `low`; a word ends at `end`."""
+def _place_fields(spec: Spec, fields: Iterable[tuple[str, int]], low: int, end: int) -> Iterable[Field]:
+    """Yield adjacent fields from bit `low`; raise `ConfigError` beyond bit `end`."""
     for name, width in fields:
         yield Field(name, low, width, signed=name == "imm")
         low += width
@@ -294,27 +294,27 @@ def _placed(spec: Spec, fields: Iterable[tuple[str, int]], low: int, end: int) -
 
 @lru_cache(maxsize=256)
 def fields(spec: Spec, opcode: Opcode) -> tuple[Field, ...]:
-    """Return the fields of instructions with `opcode`; the second word starts a fresh field."""
+    """Return the fields of instructions with `opcode`; no field spans both words."""
     first, second = _words_of(spec, opcode)
-    return (*_placed(spec, first, 0, WORD), *_placed(spec, second, WORD, 2 * WORD))
+    return (*_place_fields(spec, first, 0, WORD_BITS), *_place_fields(spec, second, WORD_BITS, 2 * WORD_BITS))
 
 
 @lru_cache(maxsize=64)
 def uop_fields(spec: Spec) -> tuple[Field, ...]:
-    """Return the fields of a micro-op; its source names an element of INP or of ACC."""
+    """Return the fields of a micro-op; its source is an index of INP or ACC."""
     acc, inp, wgt = (spec.element(m).index_bits for m in (Memory.ACC, Memory.INP, Memory.WGT))
-    return tuple(_placed(spec, (("dst", acc), ("src", max(acc, inp)), ("wgt", wgt)), 0, 32))
+    return tuple(_place_fields(spec, (("dst", acc), ("src", max(acc, inp)), ("wgt", wgt)), 0, 32))
 
 
-def check(spec: Spec) -> None:
-    """Raise ConfigError if some field of the machine's instructions does not fit."""
+def check_encoding(spec: Spec) -> None:
+    """Raise `ConfigError` if the instruction fields of a machine do not fit into their words."""
     for opcode in Opcode:
         fields(spec, opcode)
     uop_fields(spec)
 
 
 def bits_of(spec: Spec, instruction: Instruction) -> int:
-    """Return the 128 bits of `instruction`."""
+    """Return the encoding of `instruction` as a 128-bit integer."""
     opcode = OPCODES[type(instruction)]
     bits = int(opcode)
     for field in fields(spec, opcode)[1:]:
@@ -327,14 +327,14 @@ def bits_of(spec: Spec, instruction: Instruction) -> int:
 
 
 def encode(spec: Spec, instructions: Iterable[Instruction]) -> Words:
-    """Return the words of `instructions`, two a row, the low one first."""
-    mask = (1 << WORD) - 1
-    rows = [(bits & mask, bits >> WORD) for bits in (bits_of(spec, i) for i in instructions)]
+    """Encode `instructions` as rows of two words, the low one first."""
+    mask = (1 << WORD_BITS) - 1
+    rows = [(bits & mask, bits >> WORD_BITS) for bits in (bits_of(spec, i) for i in instructions)]
     return np.array(rows, np.uint64).reshape(-1, 2)
 
 
 def decode_one(spec: Spec, bits: int) -> Instruction:
-    """Return the instruction whose 128 bits are `bits`."""
+    """Decode one instruction from its 128 bits."""
     code = bits & 7
     if code > max(Opcode):
         raise DeviceError(f"there is no instruction with opcode {code}")
@@ -342,17 +342,17 @@ def decode_one(spec: Spec, bits: int) -> Instruction:
     values = {field.name: field.extract(bits) for field in fields(spec, Opcode(code))[1:]}
     try:
         return kind(**{name: _CONVERT.get(name, int)(value) for name, value in values.items()})
-    except ValueError as error:  # an id of a memory or an operation that does not exist
+    except ValueError as error:  # an invalid id of a memory or an operation
         raise DeviceError(f"{kind.__name__}: {error}") from error
 
 
 def decode(spec: Spec, words: Words) -> tuple[Instruction, ...]:
-    """Return the instructions of `words`."""
-    return tuple(decode_one(spec, int(low) | int(high) << WORD) for low, high in words.tolist())
+    """Decode the instructions of `words`."""
+    return tuple(decode_one(spec, int(low) | int(high) << WORD_BITS) for low, high in words.tolist())
 
 
 def encode_uops(spec: Spec, uops: Iterable[Uop]) -> UopWords:
-    """Return the words of `uops`."""
+    """Encode `uops` as words."""
     table = uop_fields(spec)
     columns = np.array(list(uops), np.int64).reshape(-1, len(table))
     words = np.zeros(len(columns), np.int64)
@@ -364,53 +364,53 @@ def encode_uops(spec: Spec, uops: Iterable[Uop]) -> UopWords:
 
 
 def uop_columns(spec: Spec, words: UopWords) -> NDArray[np.int64]:
-    """Return destinations, sources and weights of micro-ops, one row each."""
+    """Return destinations, sources and weights of micro-ops as three rows."""
     wide = np.asarray(words, np.uint32).astype(np.int64)
     return np.stack([wide >> field.low & (1 << field.width) - 1 for field in uop_fields(spec)])
 
 
 def decode_uops(spec: Spec, words: UopWords) -> tuple[Uop, ...]:
-    """Return the micro-ops of `words`."""
+    """Decode the micro-ops of `words`."""
     return tuple(Uop(*column) for column in uop_columns(spec, words).T.tolist())
 
 
 Array = NDArray[Any]
-SHIFT = 15  # the largest amount, either way, that every implementation takes
+MAX_SHIFT = 15  # the largest shift, either way, that all implementations support
 
 
 def to_immediate(spec: Spec, value: float) -> int | None:
-    """Return the field that stands for `value`, None if there is none and it must be loaded."""
+    """Return the immediate field for `value`; None if it is not representable and has to be loaded."""
     if spec.is_float:
         bits = int(np.float32(value).view(np.uint32))
         if np.float32(value) != value or bits & 0xFFFF:
             return None
         return int(np.uint16(bits >> 16).view(np.int16))
-    whole = int(value)
-    return whole if whole == value and -(1 << 15) <= whole < 1 << 15 else None
+    integer = int(value)
+    return integer if integer == value and -(1 << 15) <= integer < 1 << 15 else None
 
 
 def from_immediate(spec: Spec, field: int) -> Array:
-    """Return what the field of 16 bits stands for: an integer, or the upper half of a float's bits."""
+    """Return the value of a 16-bit immediate: an integer, or the upper half of a float's bits."""
     if spec.is_float:
         return np.array((field & 0xFFFF) << 16, np.uint32).view(np.float32)
     return np.array(field, spec.element(Memory.ACC).dtype)
 
 
-def _shifted(values: Array, amount: Array) -> Array:
-    """Arithmetic to the right; a negative amount to the left."""
+def _shift(values: Array, amount: Array) -> Array:
+    """Shift right arithmetically, or left by negative amounts."""
     right: Array = values >> np.maximum(amount, 0).astype(values.dtype)
     left: Array = right << np.maximum(-amount, 0).astype(values.dtype)
     return left
 
 
 _OPERATIONS: Mapping[AluOp, Callable[[Array, Array], Array]] = {
-    AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add, AluOp.SHR: _shifted,
+    AluOp.MIN: np.minimum, AluOp.MAX: np.maximum, AluOp.ADD: np.add, AluOp.SHR: _shift,
     AluOp.MUL: np.multiply,
 }
 
 
 def refusal(spec: Spec, instruction: Alu) -> str | None:
-    """Return why the machine has no such operation, or None."""
+    """Return the reason that the machine lacks an operation; None if it has it."""
     if instruction.op is AluOp.MUL and spec.dialect == "strict":
         return "MUL is not in the strict dialect"
     if instruction.op is AluOp.SHR:
@@ -418,18 +418,18 @@ def refusal(spec: Spec, instruction: Alu) -> str | None:
             return "floats are not shifted"
         if not instruction.use_imm and spec.dialect == "strict":
             return "shifts by a tensor are not in the strict dialect"
-        if instruction.use_imm and abs(instruction.imm) > SHIFT and spec.dialect == "strict":
-            return f"shifts are by at most {SHIFT}"
+        if instruction.use_imm and abs(instruction.imm) > MAX_SHIFT and spec.dialect == "strict":
+            return f"shifts are by at most {MAX_SHIFT}"
     return None
 
 
-def apply(spec: Spec, instruction: Alu, first: Array, second: Array) -> Array:
-    """Return op(first, second); integers wrap."""
+def apply_alu(spec: Spec, instruction: Alu, first: Array, second: Array) -> Array:
+    """Compute op(first, second); integers wrap around."""
     operand = second
     if instruction.op is AluOp.SHR and operand.size:
         bits = 8 * first.dtype.itemsize
         if int(operand.max()) >= bits or int(operand.min()) <= -bits:
             raise DeviceError(f"a shift by {bits} bits or more is not defined")
         operand = operand.astype(np.int64)
-    with np.errstate(all="ignore"):  # the device says nothing of overflow and invalid operands
+    with np.errstate(all="ignore"):  # the device ignores overflow and invalid operands
         return _OPERATIONS[instruction.op](first, operand)

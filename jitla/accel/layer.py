@@ -1,4 +1,4 @@
-"""What one kernel of the device computes: a product over windows, or a pooling, and what follows it."""
+"""Layers: the operations of device kernels, a convolution-like product or a pooling with an epilogue."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Form = Literal["number", "channel", "full"]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One axis of an image: `size` pixels, of which every output reads `taps`, `dilation` apart.
+    """A sliding window along one axis of `size` pixels: every output reads `taps`, `dilation` apart.
 
-    Zeros lie `before` and `after` the pixels.
+    The axis is padded by `before` and `after` zeros.
     """
 
     size: int
@@ -33,24 +33,24 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """Pixels from the first tap to the last."""
+        """The extent of a window: pixels from the first tap to the last."""
         return (self.taps - 1) * self.dilation + 1
 
     @property
     def outputs(self) -> int:
-        """How many outputs there are."""
+        """The number of outputs."""
         return (self.before + self.size + self.after - self.reach) // self.stride + 1
 
     def span(self, outputs: int) -> int:
-        """Return how many pixels so many neighbouring outputs read, zeros included."""
+        """Return the number of pixels, padding included, that adjacent outputs read."""
         return (outputs - 1) * self.stride + self.reach
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done to every accumulator: `op` with a `number`, or with an array called `operand`.
+    """An epilogue step: `op` of every accumulator with a `number`, or with an array called `operand`.
 
-    The array has a number per output channel ("channel") or per output ("full").
+    The array has an element per output channel ("channel") or per output ("full").
     """
 
     op: AluOp
@@ -61,10 +61,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Outputs ``[group, image, row, column, filter]`` of images ``[group, image, row, column, channel]``.
+    """A layer from ``[group, image, row, column, channel]`` to ``[group, image, row, column, filter]``.
 
-    "product": weights ``[group, row tap, column tap, channel, filter]`` times all that a window holds, added
-    up. "sum", "max", "min": of every channel by itself over the window. Then `steps`, in order; the lowest
+    "product" is a convolution with weights ``[group, row tap, column tap, channel, filter]``; "sum", "max"
+    and "min" are poolings of each channel over the window. The epilogue `steps` follow in order; the lowest
     `stored` bytes of the results are kept.
     """
 
@@ -80,54 +80,54 @@ class Layer:
 
     @property
     def without_numbers(self) -> Layer:
-        """The layer whose steps have no numbers: its tiles are the same."""
+        """The layer without the immediates of its steps, on which tilings do not depend."""
         return replace(self, steps=tuple(replace(s, number=0) for s in self.steps))
 
     @property
     def output_shape(self) -> tuple[int, int, int, int, int]:
-        """Sizes of the result."""
+        """The shape of the result."""
         return self.groups, self.images, self.rows.outputs, self.columns.outputs, self.filters
 
     @property
     def input_shape(self) -> tuple[int, int, int, int, int]:
-        """Sizes of the images."""
+        """The shape of the images."""
         return self.groups, self.images, self.rows.size, self.columns.size, self.channels
 
     @property
     def weight_shape(self) -> tuple[int, int, int, int, int]:
-        """Sizes of the weights."""
+        """The shape of the weights."""
         return self.groups, self.rows.taps, self.columns.taps, self.channels, self.filters
 
     @property
     def macs(self) -> int:
-        """Multiplications that are asked for."""
+        """The number of multiply-accumulates, without padding of blocks."""
         taps = self.rows.taps * self.columns.taps
         inner = self.channels if self.mode == "product" else 1
         return int(np.prod(self.output_shape)) * taps * inner
 
 
-_JOIN = {"product": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}
-_STEP = {AluOp.ADD: np.add, AluOp.MAX: np.maximum, AluOp.MIN: np.minimum, AluOp.MUL: np.multiply}
+_REDUCTIONS = {"product": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}
+_ALU_UFUNCS = {AluOp.ADD: np.add, AluOp.MAX: np.maximum, AluOp.MIN: np.minimum, AluOp.MUL: np.multiply}
 
 
-def meaning(layer: Layer, images: Array, weights: Array | None = None,
+def reference_result(layer: Layer, images: Array, weights: Array | None = None,
             operands: Mapping[str, Array] | None = None, wide: Any = np.int32) -> Array:
-    """Return what `layer` computes, by NumPy, before it is cut to the bytes that are stored."""
+    """Return the result of `layer` by NumPy, before truncation to the stored bytes."""
     pads = [(0, 0), (0, 0), *((w.before, w.after) for w in (layer.rows, layer.columns)), (0, 0)]
     padded = np.pad(images, pads).astype(wide)
-    made: Array | None = None
+    result: Array | None = None
     for i in range(layer.rows.taps):
         for j in range(layer.columns.taps):
-            part = padded[:, :, _taken(layer.rows, i), _taken(layer.columns, j)]
+            part = padded[:, :, _tap_slice(layer.rows, i), _tap_slice(layer.columns, j)]
             if weights is not None:
                 part = np.matmul(part, weights[:, None, None, i, j].astype(wide))
-            made = part if made is None else _JOIN[layer.mode](made, part)
-    assert made is not None, "windows have taps"
-    return after(layer.steps, made, operands or {})
+            result = part if result is None else _REDUCTIONS[layer.mode](result, part)
+    assert result is not None, "windows have taps"
+    return apply_steps(layer.steps, result, operands or {})
 
 
-def after(steps: Sequence[Step], values: Array, operands: Mapping[str, Array]) -> Array:
-    """Return `values` after `steps`."""
+def apply_steps(steps: Sequence[Step], values: Array, operands: Mapping[str, Array]) -> Array:
+    """Apply the epilogue `steps` to `values`."""
     with np.errstate(over="ignore"):
         for step in steps:
             other = operands[step.operand] if step.operand else values.dtype.type(step.number)
@@ -135,10 +135,10 @@ def after(steps: Sequence[Step], values: Array, operands: Mapping[str, Array]) -
                 amount = int(step.number)
                 values = values >> amount if amount >= 0 else values << -amount
             else:
-                values = _STEP[step.op](values, other)
+                values = _ALU_UFUNCS[step.op](values, other)
     return values
 
 
-def _taken(window: Window, tap: int) -> slice:
+def _tap_slice(window: Window, tap: int) -> slice:
     start = tap * window.dilation
     return slice(start, start + (window.outputs - 1) * window.stride + 1, window.stride)

@@ -1,4 +1,4 @@
-"""Lowering of a layer to a stream of instructions, with transfers and slots in the scratchpads."""
+"""Lowering of layers to instruction streams: transfers, scratchpad slots, matrix products and epilogues."""
 
 from __future__ import annotations
 
@@ -13,19 +13,28 @@ from numpy.typing import NDArray
 from jitla.accel.functional_sim import run
 from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store, to_immediate
 from jitla.accel.layer import Layer, Step, Window
-from jitla.accel.program import Kernels, Layout, Program, Region, Stream
+from jitla.accel.program import Layout, Program, Region, Stream, UopStatistics
 from jitla.accel.spec import Memory, Spec
-from jitla.accel.tiling import Loop, Sizes, Tiling, even, fold, held, sizes, tilings
+from jitla.accel.tiling import (
+    BlockCounts,
+    Loop,
+    Tiling,
+    block_counts,
+    even_parts,
+    fold_loops,
+    piece_elements,
+    tilings,
+)
 from jitla.accel.timing_sim import Timing, measure
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
-PITCH = 1 << 16  # upper bound on the distance between rows in DRAM, in elements
+MAX_PITCH = 1 << 16  # upper bound on the distance between rows in DRAM, in elements
 Span = tuple[int, int]
 
 
 class Tile(NamedTuple):
-    """Outputs from, to; `filters` in blocks."""
+    """A tile of outputs: half-open spans, `filters` in blocks."""
 
     group: int
     images: Span
@@ -35,12 +44,12 @@ class Tile(NamedTuple):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """How many images, rows, columns."""
+        """The numbers of images, rows and columns."""
         return length(self.images), length(self.rows), length(self.columns)
 
     @property
-    def places(self) -> int:
-        """Outputs of a filter."""
+    def outputs(self) -> int:
+        """The number of outputs per filter."""
         n, y, x = self.shape
         return n * y * x
 
@@ -48,33 +57,34 @@ class Tile(NamedTuple):
 def pixel_loads(
     spec: Spec, layer: Layer, tile: Tile, piece: Span, region: Region, sram: int,
 ) -> Iterator[Load]:
-    """Yield what brings the pixels of a tile, of some blocks of channels, to `sram` on."""
-    channels = sizes(layer, spec).channels
-    y, top, bottom = seen(layer.rows, tile.rows)
-    x, left, right = seen(layer.columns, tile.columns)
+    """Yield the loads of the pixels of a tile, for a span of channel blocks, to `sram`."""
+    channels = block_counts(layer, spec).channels
+    y, top, bottom = input_span(layer.rows, tile.rows)
+    x, left, right = input_span(layer.columns, tile.columns)
     image = layer.rows.size * layer.columns.size
     plane = layer.images * image
     n = length(tile.images)
-    origin = element(spec, region, Memory.INP) + (tile.group * channels + piece[0]) * plane + \
+    origin = region_start(spec, region, Memory.INP) + (tile.group * channels + piece[0]) * plane + \
         tile.images[0] * image + y[0] * layer.columns.size + x[0]
-    whole_rows = not (top or bottom or left or right) and length(x) == layer.columns.size
-    run = 0  # pixels of a channel that lie in one run
-    if whole_rows and (n == 1 or length(y) == layer.rows.size):
-        run = n * length(y) * length(x)
+    has_whole_rows = not (top or bottom or left or right) and length(x) == layer.columns.size
+    contiguous = 0  # contiguous pixels of a channel; 0: not contiguous
+    if has_whole_rows and (n == 1 or length(y) == layer.rows.size):
+        contiguous = n * length(y) * length(x)
     elif n == 1 and length(y) == 1 and not (top or bottom or left or right):
-        run = length(x)
-    if run and (plane < PITCH or length(piece) == 1):
-        yield Load(memory=Memory.INP, sram_base=sram, dram_base=origin, y_size=length(piece), x_size=run,
-                   x_stride=plane if plane < PITCH else run)
+        contiguous = length(x)
+    if contiguous and (plane < MAX_PITCH or length(piece) == 1):
+        yield Load(memory=Memory.INP, sram_base=sram, dram_base=origin, y_size=length(piece),
+                   x_size=contiguous,
+                   x_stride=plane if plane < MAX_PITCH else contiguous)
         return
     size = layer.rows.span(length(tile.rows)) * layer.columns.span(length(tile.columns))
-    for c, i in product(range(length(piece)), range(1 if run else n)):
-        at = sram + (c * n + i) * size
-        if run:
-            yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane, x_size=run,
-                       x_stride=run)
+    for c, i in product(range(length(piece)), range(1 if contiguous else n)):
+        address = sram + (c * n + i) * size
+        if contiguous:
+            yield Load(memory=Memory.INP, sram_base=address, dram_base=origin + c * plane, x_size=contiguous,
+                       x_stride=contiguous)
         else:
-            yield Load(memory=Memory.INP, sram_base=at, dram_base=origin + c * plane + i * image,
+            yield Load(memory=Memory.INP, sram_base=address, dram_base=origin + c * plane + i * image,
                        y_size=length(y), x_size=length(x), x_stride=layer.columns.size, y_pad_0=top,
                        y_pad_1=bottom, x_pad_0=left, x_pad_1=right)
 
@@ -82,81 +92,83 @@ def pixel_loads(
 def weight_loads(
     spec: Spec, layer: Layer, tile: Tile, piece: Span, region: Region, sram: int,
 ) -> Iterator[Load]:
-    """Yield what brings the weights of a tile, of some blocks of channels; of a pooling, the one matrix."""
-    origin = element(spec, region, Memory.WGT)
+    """Yield the loads of the weights of a tile for a span of channel blocks; of a pooling, the identity."""
+    origin = region_start(spec, region, Memory.WGT)
     if layer.mode != "product":
         yield Load(memory=Memory.WGT, sram_base=sram, dram_base=origin, x_size=1, x_stride=1)
         return
-    made = sizes(layer, spec)
+    counts = block_counts(layer, spec)
     taps = layer.rows.taps * layer.columns.taps
-    pitch = made.channels * taps
-    origin += (tile.group * made.filters + tile.filters[0]) * pitch + piece[0] * taps
+    pitch = counts.channels * taps
+    origin += (tile.group * counts.filters + tile.filters[0]) * pitch + piece[0] * taps
     rows, width = length(tile.filters), length(piece) * taps
-    step = rows if pitch < PITCH else 1
+    step = rows if pitch < MAX_PITCH else 1
     for row in range(0, rows, step):
         yield Load(memory=Memory.WGT, sram_base=sram + row * width, dram_base=origin + row * pitch,
                    y_size=step, x_size=width, x_stride=pitch if step > 1 else width)
 
 
 def stores(spec: Spec, layer: Layer, tile: Tile, plane: int, region: Region, sram: int) -> Iterator[Store]:
-    """Yield what takes a tile's results from `sram` on to the plane of one of their bytes."""
+    """Yield the stores of a tile's results from `sram` to the plane of one byte."""
     (n, y, x), filters = tile.shape, length(tile.filters)
     width = layer.columns.outputs
     image = layer.rows.outputs * width
     pitch = layer.images * image
-    block = (plane * layer.groups + tile.group) * sizes(layer, spec).filters + tile.filters[0]
-    origin = element(spec, region, Memory.OUT) + block * pitch + first_place(layer, tile)
-    run = runs(layer, tile)
-    if run and (pitch < PITCH or filters == 1):
+    block = (plane * layer.groups + tile.group) * block_counts(layer, spec).filters + tile.filters[0]
+    origin = region_start(spec, region, Memory.OUT) + block * pitch + first_output(layer, tile)
+    contiguous = is_contiguous(layer, tile)
+    if contiguous and (pitch < MAX_PITCH or filters == 1):
         yield Store(sram_base=sram, dram_base=origin, y_size=filters, x_size=n * y * x,
-                    x_stride=pitch if pitch < PITCH else n * y * x)
+                    x_stride=pitch if pitch < MAX_PITCH else n * y * x)
         return
     for f in range(filters):
-        yield Store(sram_base=sram + f * n * y * x, dram_base=origin + f * pitch, **lines(layer, tile))
+        yield Store(sram_base=sram + f * n * y * x, dram_base=origin + f * pitch,
+                    **transfer_fields(layer, tile))
 
 
 def operand_loads(spec: Spec, layer: Layer, tile: Tile, region: Region, sram: int) -> Iterator[Load]:
-    """Yield what brings a number per result of a tile."""
+    """Yield the loads of a per-output operand of a tile."""
     image = layer.rows.outputs * layer.columns.outputs
     for f in range(length(tile.filters)):
-        block = tile.group * sizes(layer, spec).filters + tile.filters[0] + f
-        origin = element(spec, region, Memory.ACC) + block * layer.images * image + first_place(layer, tile)
-        yield Load(memory=Memory.ACC, sram_base=sram + f * tile.places, dram_base=origin,
-                   **lines(layer, tile))
+        block = tile.group * block_counts(layer, spec).filters + tile.filters[0] + f
+        origin = region_start(spec, region, Memory.ACC) + block * layer.images * image
+        origin += first_output(layer, tile)
+        yield Load(memory=Memory.ACC, sram_base=sram + f * tile.outputs, dram_base=origin,
+                   **transfer_fields(layer, tile))
 
 
-def first_place(layer: Layer, tile: Tile) -> int:
-    """Return where among the results of a filter a tile begins."""
+def first_output(layer: Layer, tile: Tile) -> int:
+    """Return the position of a tile's first output among those of a filter."""
     width = layer.columns.outputs
     return (tile.images[0] * layer.rows.outputs + tile.rows[0]) * width + tile.columns[0]
 
 
-def runs(layer: Layer, tile: Tile) -> bool:
-    """Tell whether the results of a filter lie in one run."""
+def is_contiguous(layer: Layer, tile: Tile) -> bool:
+    """Return whether the outputs of a tile are contiguous per filter."""
     n, y, x = tile.shape
     return x == layer.columns.outputs and (n == 1 or y == layer.rows.outputs) or y == n == 1
 
 
-def lines(layer: Layer, tile: Tile) -> dict[str, Any]:
-    """Return the fields of a transfer of the results of one filter."""
+def transfer_fields(layer: Layer, tile: Tile) -> dict[str, Any]:
+    """Return the transfer fields of a tile's outputs of one filter."""
     n, y, x = tile.shape
-    if runs(layer, tile):
+    if is_contiguous(layer, tile):
         return {"x_size": n * y * x, "x_stride": n * y * x}
     return {"y_size": y, "x_size": x, "x_stride": layer.columns.outputs}
 
 
-def element(spec: Spec, region: Region, memory: Memory) -> int:
-    """Return where a region begins, in elements of `memory`."""
+def region_start(spec: Spec, region: Region, memory: Memory) -> int:
+    """Return the start of a region in elements of `memory`."""
     return region.address // spec.element(memory).nbytes
 
 
 def length(span: Span) -> int:
-    """Return how many there are from one to the other."""
+    """Return the length of a span."""
     return span[1] - span[0]
 
 
-def seen(window: Window, outputs: Span) -> tuple[Span, int, int]:
-    """Return which pixels of an axis some outputs read, and how many zeros before and after them."""
+def input_span(window: Window, outputs: Span) -> tuple[Span, int, int]:
+    """Return the span of pixels that outputs read, and the padding before and after it."""
     start = outputs[0] * window.stride - window.before
     stop = start + window.span(length(outputs))
     inside = max(start, 0), min(stop, window.size)
@@ -164,17 +176,17 @@ def seen(window: Window, outputs: Span) -> tuple[Span, int, int]:
 
 
 @dataclass(slots=True)
-class Slots:
-    """Equal parts of a memory, and what lies in each; the one used longest ago makes room."""
+class SlotCache:
+    """A scratchpad divided into equal slots with LRU replacement; `held` has their contents."""
 
     memory: Memory
     size: int
     held: dict[int, Hashable]
 
     def find(self, key: Hashable) -> tuple[int, bool]:
-        """Return the part for `key`, and whether it has to be filled."""
-        for slot, other in self.held.items():
-            if other == key:
+        """Return the slot of `key`, and whether it has to be filled."""
+        for slot, content in self.held.items():
+            if content == key:
                 self.held[slot] = self.held.pop(slot)
                 return slot, False
         slot = next(iter(self.held))
@@ -183,118 +195,120 @@ class Slots:
         return slot, True
 
 
-Parts = tuple[Hashable, ...]  # of the accumulators of a thread
-AHEAD = 2  # pieces per thread that are on the chip, of those there is room for
-PARTS = 4  # in which the results of the last tile are stored
-LEAST = 48  # accumulators that are worth a part of their own
+MemoryParts = tuple[Hashable, ...]  # of a thread's accumulators
+PREFETCH_PIECES = 2  # maximum pieces per thread in a scratchpad
+STORE_PARTS = 4  # parts in which the results of the last tiles are stored
+MIN_PART_ACCUMULATORS = 48  # of such a part
 
 
 def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
-    """Append the statements of `layer`; `regions` are "images", "weights", "out" and its operands."""
+    """Append the instructions of `layer`; `regions` are "images", "weights", "out" and its operands."""
     stream.fence()
     _Lowering(stream, layer, tiling, regions).run()
 
 
 class _Lowering:
-    """One layer on its way into a stream."""
+    """The lowering of one layer into a stream."""
 
     def __init__(self, stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
         self.stream, self.layer, self.tiling, self.regions = stream, layer, tiling, regions
         self.spec = stream.spec
-        self.sizes: Sizes = sizes(layer, self.spec)
+        self.block_counts: BlockCounts = block_counts(layer, self.spec)
         self.share = self.spec.element(Memory.ACC).depth // tiling.threads
-        self.slots = {m: self._parted(m, size) for m, size in zip(
-            (Memory.INP, Memory.WGT), held(tiling, layer), strict=True)}
+        self.slots = {m: self._make_slots(m, size) for m, size in zip(
+            (Memory.INP, Memory.WGT), piece_elements(tiling, layer), strict=True)}
         self.vectors: dict[tuple[int, int], Hashable] = {}
         self.pooled = layer.mode != "product"
 
-    def _parted(self, memory: Memory, size: int) -> Slots:
-        """Return a memory in equal parts: one per thread, and if these take turns more to load ahead."""
+    def _make_slots(self, memory: Memory, size: int) -> SlotCache:
+        """Return the slots of a memory: one per thread, and more to prefetch if there are several threads."""
         depth, threads = self.spec.element(memory).depth, self.tiling.threads
-        count = max(threads, min(depth // size, AHEAD * threads)) if threads > 1 else 1
-        return Slots(memory, depth // count, dict.fromkeys(range(count)))
+        count = max(threads, min(depth // size, PREFETCH_PIECES * threads)) if threads > 1 else 1
+        return SlotCache(memory, depth // count, dict.fromkeys(range(count)))
 
     def run(self) -> None:
-        """Make all tiles, as many at a time as there are threads."""
+        """Lower all tiles, interleaving those of the threads."""
         tiles = list(self._tiles())
-        for at in range(0, len(tiles), self.tiling.threads):
-            now, last = tiles[at:at + self.tiling.threads], at + 2 * self.tiling.threads > len(tiles)
-            turns = [self._tile(t, thread, last) for thread, t in enumerate(now)]
-            while turns:
-                turns = [turn for turn in turns if next(turn, None) is not None]
+        for first in range(0, len(tiles), self.tiling.threads):
+            batch = tiles[first:first + self.tiling.threads]
+            is_last_round = first + 2 * self.tiling.threads > len(tiles)
+            threads = [self._tile(t, thread, is_last_round) for thread, t in enumerate(batch)]
+            while threads:
+                threads = [turn for turn in threads if next(turn, None) is not None]
 
     def _tiles(self) -> Iterator[Tile]:
         layer, tiling = self.layer, self.tiling
-        places = list(product(even(layer.images, tiling.images), even(layer.rows.outputs, tiling.rows),
-                              even(layer.columns.outputs, tiling.columns)))
-        filters = even(self.sizes.filters, tiling.filters)
+        spans = list(product(even_parts(layer.images, tiling.images),
+                             even_parts(layer.rows.outputs, tiling.rows),
+                              even_parts(layer.columns.outputs, tiling.columns)))
+        filters = even_parts(self.block_counts.filters, tiling.filters)
         for group in range(layer.groups):
             if tiling.stay == "weights":
-                yield from (Tile(group, *p, f) for f in filters for p in places)
+                yield from (Tile(group, *p, f) for f in filters for p in spans)
             else:
-                yield from (Tile(group, *p, f) for p in places for f in filters)
+                yield from (Tile(group, *p, f) for p in spans for f in filters)
 
     # ------------------------------------------------------------------ one tile
 
     def _tile(self, tile: Tile, thread: int, last: bool) -> Iterator[bool]:
-        """Append the statements of a tile; yields where another thread may go on.
+        """Append the instructions of a tile; yields where another thread may continue.
 
-        Of the last ones results are stored part by part, so that little is left to do at the end.
+        The last tiles are stored in parts, so that stores overlap with the epilogue.
         """
-        places = tuple(("acc", thread, part) for part in range(PARTS))
+        parts = tuple(("acc", thread, part) for part in range(STORE_PARTS))
         base = thread * self.share
-        count = tile.places * length(tile.filters)
+        count = tile.outputs * length(tile.filters)
         if self.layer.mode in ("max", "min"):
-            yield from self._pool(tile, base, count, places)
+            yield from self._pool(tile, base, count, parts)
         else:
-            self._reset(base, count, places)
+            self._reset(base, count, parts)
             for piece in self._pieces(tile):
-                self._products(tile, piece, base, places)
+                self._products(tile, piece, base, parts)
                 yield True
         if not last:
-            yield from self._end(tile, tile.filters, thread, places)
+            yield from self._finish_tile(tile, tile.filters, thread, parts)
             return
-        most = max(-(-length(tile.filters) // PARTS), -(-LEAST // tile.places))
-        for place, (first, behind) in zip(places, even(length(tile.filters), most), strict=False):
-            part = tile.filters[0] + first, tile.filters[0] + behind
-            yield from self._end(tile, part, thread, (place,))
+        most = max(-(-length(tile.filters) // STORE_PARTS), -(-MIN_PART_ACCUMULATORS // tile.outputs))
+        for memory_part, (first, end) in zip(parts, even_parts(length(tile.filters), most), strict=False):
+            part = tile.filters[0] + first, tile.filters[0] + end
+            yield from self._finish_tile(tile, part, thread, (memory_part,))
 
-    def _end(self, tile: Tile, filters: Span, thread: int, places: Parts) -> Iterator[bool]:
-        """Append the steps on accumulators of some filters of a tile, and their stores."""
-        base = thread * self.share + (filters[0] - tile.filters[0]) * tile.places
-        part = tile._replace(filters=filters)
-        count = tile.places * length(filters)
-        self._steps(tile, part, base, thread, places)
+    def _finish_tile(self, tile: Tile, filters: Span, thread: int, parts: MemoryParts) -> Iterator[bool]:
+        """Append the epilogue and the stores of a span of filters of a tile."""
+        base = thread * self.share + (filters[0] - tile.filters[0]) * tile.outputs
+        part_tile = tile._replace(filters=filters)
+        count = tile.outputs * length(filters)
+        self._steps(tile, part_tile, base, thread, parts)
         for plane in range(self.layer.stored):
             if plane:
-                self._number(AluOp.SHR, 8, base, count, places)
-            self._store(part, plane, base, places)
+                self._immediate_step(AluOp.SHR, 8, base, count, parts)
+            self._store(part_tile, plane, base, parts)
             yield True
 
     def _pieces(self, tile: Tile) -> list[Span]:
-        """Return which blocks of channels are loaded together."""
-        return [tile.filters] if self.pooled else even(self.sizes.channels, self.tiling.channels)
+        """Return the spans of channel blocks that are loaded together."""
+        return [tile.filters] if self.pooled else even_parts(self.block_counts.channels, self.tiling.channels)
 
-    def _reset(self, base: int, count: int, places: Parts) -> None:
-        folded = fold((Loop(count, 1),))
-        self.stream.run(folded.at(base), Gemm(reset=True, **folded.factors()), (), places)
+    def _reset(self, base: int, count: int, parts: MemoryParts) -> None:
+        folded = fold_loops((Loop(count, 1),))
+        self.stream.run(folded.at(base), Gemm(reset=True, **folded.factors()), (), parts)
 
-    def _pool(self, tile: Tile, base: int, count: int, places: Parts) -> Iterator[bool]:
-        """The first tap, then the larger or smaller of what there is and what each other tap brings."""
+    def _pool(self, tile: Tile, base: int, count: int, parts: MemoryParts) -> Iterator[bool]:
+        """Append a max or min pooling: copy the first tap, then combine with each other tap."""
         op = AluOp.MAX if self.layer.mode == "max" else AluOp.MIN
         for tap in product(range(self.layer.rows.taps), range(self.layer.columns.taps)):
             target = base + (count if any(tap) else 0)
-            self._reset(target, count, places)
-            self._products(tile, tile.filters, target, places, tap)
+            self._reset(target, count, parts)
+            self._products(tile, tile.filters, target, parts, tap)
             if any(tap):
-                self._join(op, base, target, count, places)
+                self._elementwise_step(op, base, target, count, parts)
             yield True
 
-    def _products(self, tile: Tile, piece: Span, base: int, places: Parts,
+    def _products(self, tile: Tile, piece: Span, base: int, parts: MemoryParts,
                   tap: tuple[int, int] | None = None) -> None:
-        """Add to the accumulators what a piece of the channels comes to; at one `tap`, or all."""
+        """Append the products of a piece of channels, for one `tap` or all."""
         rows, columns = self.layer.rows, self.layer.columns
-        weights, weights_at = self._weights(tile, piece)  # first: they wait for no layer before
+        weights, weights_at = self._weights(tile, piece)  # first: they do not depend on earlier layers
         pixels, pixels_at = self._pixels(tile, piece)
         (n, y, x), channels = tile.shape, length(piece)
         high, wide = rows.span(y), columns.span(x)
@@ -310,139 +324,140 @@ class _Lowering:
             Loop(columns.taps if tap is None else 1, 0, columns.dilation, step))
         if tap is not None:
             pixels_at += tap[0] * rows.dilation * wide + tap[1] * columns.dilation
-        folded = fold(across, along)
+        folded = fold_loops(across, along)
         self.stream.run(folded.at(base, pixels_at, weights_at),
-                        Gemm(**folded.factors(), **folded.weights()), (pixels, weights, *places), places)
+                        Gemm(**folded.factors(), **folded.weights()), (pixels, weights, *parts), parts)
 
     # ------------------------------------------------------------------ transfers
 
     def _pixels(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
-        """Have the pixels a tile reads in INP; return the part of it and where they begin."""
+        """Load the pixels of a tile unless resident; return their memory part and offset."""
         region = self.regions["images"]
         slots = self.slots[Memory.INP]
-        slot, fresh = slots.find((tile.group, tile.images, tile.rows, tile.columns, piece))
-        place = ("inp", slot)
-        if fresh:
-            after = self._stored_before(tile, piece, region)
-            whole = (("dram", region.name),) if after is None else ()
+        slot, is_miss = slots.find((tile.group, tile.images, tile.rows, tile.columns, piece))
+        memory_part = ("inp", slot)
+        if is_miss:
+            producers = self._producing_stores(tile, piece, region)
+            dependences = (("dram", region.name),) if producers is None else ()
             for load in pixel_loads(self.spec, self.layer, tile, piece, region, slot * slots.size):
-                self.stream.put(load, whole, (place,), after or ())
-        return place, slot * slots.size
+                self.stream.put(load, dependences, (memory_part,), producers or ())
+        return memory_part, slot * slots.size
 
-    def _stored_before(self, tile: Tile, piece: Span, region: Region) -> tuple[int, ...] | None:
-        """Return the last store of what a tile reads of the results of another layer; None if unknown."""
+    def _producing_stores(self, tile: Tile, piece: Span, region: Region) -> tuple[int, ...] | None:
+        """Return the last store of another layer's results that a tile reads; None if unknown."""
         (n, y, x), layer = region.shape[-4:-1], self.layer
         if region.name not in self.stream.stored or layer.groups > 1 or \
                 (n, y, x) != (layer.images, layer.rows.size, layer.columns.size):
             return None
-        read = tile.images, seen(layer.rows, tile.rows)[0], seen(layer.columns, tile.columns)[0], piece
-        found = [number for other, number in self.stream.stored[region.name]
+        read = (tile.images, input_span(layer.rows, tile.rows)[0],
+                input_span(layer.columns, tile.columns)[0], piece)
+        numbers = [number for other, number in self.stream.stored[region.name]
                  if all(a[0] < b[1] and b[0] < a[1] for a, b in zip(other, read, strict=True))]
-        return (max(found),) if found else ()
+        return (max(numbers),) if numbers else ()
 
     def _weights(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
-        """Have weights in WGT, of a pooling the matrix that changes nothing."""
+        """Load weights unless resident; of a pooling, the identity. Return their memory part and offset."""
         region = self.regions["weights"]
         slots = self.slots[Memory.WGT]
         key: Hashable = "one" if self.pooled else (tile.group, tile.filters, piece)
-        slot, fresh = slots.find(key)
-        place, at = ("wgt", slot), slot * slots.size
-        if fresh:
-            for load in weight_loads(self.spec, self.layer, tile, piece, region, at):
-                self.stream.put(load, (("dram", region.name),), (place,))
-        return place, at
+        slot, is_miss = slots.find(key)
+        memory_part, address = ("wgt", slot), slot * slots.size
+        if is_miss:
+            for load in weight_loads(self.spec, self.layer, tile, piece, region, address):
+                self.stream.put(load, (("dram", region.name),), (memory_part,))
+        return memory_part, address
 
-    def _store(self, tile: Tile, plane: int, base: int, places: Parts) -> None:
+    def _store(self, tile: Tile, plane: int, base: int, parts: MemoryParts) -> None:
         region = self.regions["out"]
-        made = self.stream.stored.setdefault(region.name, [])
+        stored_parts = self.stream.stored.setdefault(region.name, [])
         for store in stores(self.spec, self.layer, tile, plane, region, base):
-            number = self.stream.put(store, places, (("dram", region.name),))
-            made.append((tile[1:], number))
+            number = self.stream.put(store, parts, (("dram", region.name),))
+            stored_parts.append((tile[1:], number))
 
     # ------------------------------------------------------------------ steps on accumulators
 
-    def _steps(self, tile: Tile, part: Tile, base: int, thread: int, places: Parts) -> None:
-        """Do the steps of the layer on some filters of a tile, whose accumulators begin at `base`."""
-        count = part.places * length(part.filters)
-        spare = base + tile.places * length(tile.filters)  # as many, that are free
+    def _steps(self, tile: Tile, part: Tile, base: int, thread: int, parts: MemoryParts) -> None:
+        """Append the epilogue steps of a span of filters of a tile; accumulators start at `base`."""
+        count = part.outputs * length(part.filters)
+        spare = base + tile.outputs * length(tile.filters)  # the free copy of the accumulators
         vector = 0
         for step in self.layer.steps:
             if step.form == "number" and step.op is AluOp.MUL and self.spec.dialect == "strict":
-                self._times(int(step.number), base, spare, count, places)
+                self._multiply_by_shifts(int(step.number), base, spare, count, parts)
             elif step.form == "number":
-                self._number(step.op, step.number, base, count, places)
+                self._immediate_step(step.op, step.number, base, count, parts)
             elif step.form == "full":
-                self._full(part, step, base, spare, places)
+                self._full_operand_step(part, step, base, spare, parts)
             else:
-                self._channel(tile, part, step, vector, base, thread, places)
+                self._channel_operand_step(tile, part, step, vector, base, thread, parts)
                 vector += 1
 
-    def _number(self, op: AluOp, number: float, base: int, count: int, places: Parts) -> None:
-        folded = fold((Loop(count, 1, 1),))
+    def _immediate_step(self, op: AluOp, number: float, base: int, count: int, parts: MemoryParts) -> None:
+        folded = fold_loops((Loop(count, 1, 1),))
         field = to_immediate(self.spec, number)
         assert field is not None, "numbers that are no immediates come in arrays"
         self.stream.run(folded.at(base, base), Alu(op=op, use_imm=True, imm=field, **folded.factors()),
-                        places, places)
+                        parts, parts)
 
-    def _join(self, op: AluOp, base: int, other: int, count: int, places: Parts) -> None:
-        """Do `op` with every accumulator and the one as far behind `other`."""
-        folded = fold((Loop(count, 1, 1),))
-        self.stream.run(folded.at(base, other), Alu(op=op, **folded.factors()), places, places)
+    def _elementwise_step(self, op: AluOp, base: int, other: int, count: int, parts: MemoryParts) -> None:
+        """Append an elementwise `op` of the accumulators at `base` with those at `other`."""
+        folded = fold_loops((Loop(count, 1, 1),))
+        self.stream.run(folded.at(base, other), Alu(op=op, **folded.factors()), parts, parts)
 
-    def _times(self, number: int, base: int, kept: int, count: int, places: Parts) -> None:
-        """Multiply by shifts and additions, which wrap as products do; digits from the first one on."""
+    def _multiply_by_shifts(self, number: int, base: int, copy: int, count: int, parts: MemoryParts) -> None:
+        """Append a multiplication by shifts and wrapping additions, most significant digit first."""
         digits = bin(number & 0xFFFFFFFF)[2:]
         if digits == "0":
-            self._reset(base, count, places)
-            self._number(AluOp.ADD, 0, base, count, places)  # who stores wants more than a reset
+            self._reset(base, count, parts)
+            self._immediate_step(AluOp.ADD, 0, base, count, parts)  # a store must not follow a reset directly
             return
         if "1" in digits[1:]:
-            self._reset(kept, count, places)
-            self._join(AluOp.ADD, kept, base, count, places)
+            self._reset(copy, count, parts)
+            self._elementwise_step(AluOp.ADD, copy, base, count, parts)
         for part in digits[1:].replace("1", "1 ").split():
-            for shift in _shifts(len(part)):
-                self._number(AluOp.SHR, -shift, base, count, places)
+            for shift in _split_shift(len(part)):
+                self._immediate_step(AluOp.SHR, -shift, base, count, parts)
             if part.endswith("1"):
-                self._join(AluOp.ADD, base, kept, count, places)
+                self._elementwise_step(AluOp.ADD, base, copy, count, parts)
 
-    def _full(self, tile: Tile, step: Step, base: int, spare: int, places: Parts) -> None:
-        """Do a step with a number per output."""
+    def _full_operand_step(self, tile: Tile, step: Step, base: int, spare: int, parts: MemoryParts) -> None:
+        """Append a step with a per-output operand."""
         region = self.regions[step.operand]
         for load in operand_loads(self.spec, self.layer, tile, region, spare):
-            self.stream.put(load, (("dram", region.name),), places)
-        self._join(step.op, base, spare, tile.places * length(tile.filters), places)
+            self.stream.put(load, (("dram", region.name),), parts)
+        self._elementwise_step(step.op, base, spare, tile.outputs * length(tile.filters), parts)
 
-    def _channel(self, tile: Tile, part: Tile, step: Step, vector: int, base: int, thread: int,
-                 places: Parts) -> None:
-        """Do a step with a number per filter, the same at all places."""
-        at = thread * self.share + self.share - (vector + 1) * self.tiling.filters
+    def _channel_operand_step(self, tile: Tile, part: Tile, step: Step, vector: int, base: int, thread: int,
+                 parts: MemoryParts) -> None:
+        """Append a step with a per-filter operand."""
+        address = thread * self.share + self.share - (vector + 1) * self.tiling.filters
         key = (step.operand, tile.group, tile.filters)
-        place = ("acc", "vector", thread, vector)
+        memory_part = ("acc", "vector", thread, vector)
         region = self.regions[step.operand]
         if self.vectors.get((thread, vector)) != key:
             self.vectors[thread, vector] = key
-            origin = element(self.spec, region, Memory.ACC)
-            origin += tile.group * self.sizes.filters + tile.filters[0]
+            origin = region_start(self.spec, region, Memory.ACC)
+            origin += tile.group * self.block_counts.filters + tile.filters[0]
             count = length(tile.filters)
-            self.stream.put(Load(memory=Memory.ACC, sram_base=at, dram_base=origin, x_size=count,
-                                 x_stride=count), (("dram", region.name),), (place,))
-        folded = fold((Loop(length(part.filters), tile.places, 1), Loop(tile.places, 1, 0)))
-        self.stream.run(folded.at(base, at + part.filters[0] - tile.filters[0]),
-                        Alu(op=step.op, **folded.factors()), (*places, place), places)
+            self.stream.put(Load(memory=Memory.ACC, sram_base=address, dram_base=origin, x_size=count,
+                                 x_stride=count), (("dram", region.name),), (memory_part,))
+        folded = fold_loops((Loop(length(part.filters), tile.outputs, 1), Loop(tile.outputs, 1, 0)))
+        self.stream.run(folded.at(base, address + part.filters[0] - tile.filters[0]),
+                        Alu(op=step.op, **folded.factors()), (*parts, memory_part), parts)
 
 
-def _shifts(places: int) -> list[int]:
-    """Cut a shift into ones that every implementation does."""
-    return [15] * (places // 15) + [places % 15] * (places % 15 > 0)
+def _split_shift(amount: int) -> list[int]:
+    """Split a shift into amounts that all implementations support."""
+    return [15] * (amount // 15) + [amount % 15] * (amount % 15 > 0)
 
 
 Array = NDArray[Any]
-TRIED = 12  # tilings that are measured
-LARGE = 10_000_000  # multiplications of a layer for which that is worth it
+SIMULATED_TILINGS = 12  # tilings that are simulated to choose one
+MIN_SIMULATED_MACS = 10_000_000  # multiply-accumulates of a layer that is worth simulating
 
 
 class Stage(NamedTuple):
-    """A layer whose images are an input called so, or the results of an earlier stage, by its name."""
+    """A named layer of a program; `images` names an input or an earlier stage."""
 
     name: str
     layer: Layer
@@ -450,127 +465,131 @@ class Stage(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
-    """A program for the device with what it takes to run it on arrays.
+class LayerProgram:
+    """A compiled program of layers, which packs and unpacks arrays.
 
-    Inputs are named as their stages say; weights are "NAME.weights", operands "NAME.OPERAND".
+    Inputs have the names in `Stage.images`; weights are "NAME.weights", operands "NAME.OPERAND".
     """
 
     spec: Spec
     stages: tuple[Stage, ...]
     tilings: tuple[Tiling, ...]
     program: Program
-    kernels: Kernels
+    uop_statistics: UopStatistics
 
     @cached_property
     def timing(self) -> Timing:
-        """Simulated cycles."""
+        """The simulated timing."""
         return measure(self.program)
 
     @property
     def serial_cycles(self) -> int:
-        """Simulated cycles if instructions ran one at a time."""
+        """Simulated cycles without overlap of instructions."""
         return measure(self.program, serial=True).cycles
 
     @property
     def seconds(self) -> float:
-        """Simulated time at the stated clock, without transfers."""
+        """Simulated seconds at the board's clock, without transfers."""
         return self.timing.cycles / (self.spec.board.clock_mhz * 1e6)
 
     @property
     def macs(self) -> int:
-        """Multiplications that the layers ask for."""
+        """Multiply-accumulates of the layers."""
         return sum(stage.layer.macs for stage in self.stages)
 
-    def moved(self) -> int:
-        """Bytes that go between the memory of the host and that of the device."""
+    def host_bytes(self) -> int:
+        """Return the bytes transferred between host and device."""
         return sum(r.nbytes for r in self.program.regions if r.role in ("input", "output"))
 
-    def packed(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
-        """Return arrays as they lie in DRAM."""
-        found = {}
+    def pack_inputs(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays in their DRAM layout."""
+        packed = {}
         for stage in self.stages:
             for name, pack in _packers(self.spec, stage).items():
                 if name in arrays:
-                    found[name] = pack(arrays[name])
+                    packed[name] = pack(arrays[name])
             if stage.layer.mode != "product":
-                found[f"{stage.name}.weights"] = np.eye(self.spec.block)[None]
-        return found
+                packed[f"{stage.name}.weights"] = np.eye(self.spec.block)[None]
+        return packed
 
     def run(self, arrays: Mapping[str, Array]) -> Array:
-        """Return the results of the last stage: ``[group, image, row, column, filter]``."""
-        image = self.program.image(self.packed(arrays))
+        """Run the program; return the results of the last stage: ``[group, image, row, column, filter]``."""
+        image = self.program.image(self.pack_inputs(arrays))
         stage = self.stages[-1]
-        return unpacked(self.spec, stage.layer, self.program.view(run(self.program, image).image, stage.name))
+        planes = self.program.view(run(self.program, image).image, stage.name)
+        return unpack_results(self.spec, stage.layer, planes)
 
 
 def _packers(spec: Spec, stage: Stage) -> dict[str, Any]:
     layer = stage.layer
-    channels, filters, _, _ = sizes_of(layer, spec)
-    made: dict[str, Any] = {stage.images: lambda x: pack_images(x, channels, spec.block)}
-    made[f"{stage.name}.weights"] = lambda w: pack_weights(w, channels, filters, spec.block)
+    channels, filters, _, _ = block_sizes(layer, spec)
+    packers: dict[str, Any] = {stage.images: lambda x: pack_images(x, channels, spec.block)}
+    packers[f"{stage.name}.weights"] = lambda w: pack_weights(w, channels, filters, spec.block)
     for step in layer.steps:
         if step.form == "channel":
-            made[f"{stage.name}.{step.operand}"] = lambda v: pack_vector(v, layer.groups, filters, spec.block)
+            packers[f"{stage.name}.{step.operand}"] = \
+                lambda v: pack_vector(v, layer.groups, filters, spec.block)
         elif step.form == "full":
-            made[f"{stage.name}.{step.operand}"] = lambda x: pack_images(x, filters, spec.block)
-    return made
+            packers[f"{stage.name}.{step.operand}"] = lambda x: pack_images(x, filters, spec.block)
+    return packers
 
 
-def sizes_of(layer: Layer, spec: Spec) -> tuple[int, int, int, int]:
-    """Return blocks of channels and filters, and what tiles keep."""
-    made = sizes(layer, spec)
-    return made.channels, made.filters, made.copies, made.vectors
+def block_sizes(layer: Layer, spec: Spec) -> tuple[int, int, int, int]:
+    """Return the block counts of a layer as a tuple."""
+    counts = block_counts(layer, spec)
+    return counts.channels, counts.filters, counts.copies, counts.vectors
 
 
 def pack_images(images: Array, channels: int, block: int) -> Array:
-    """Return ``[group, image, row, column, channel]`` in blocks of channels, these outermost in a group."""
+    """Pack ``[group, image, row, column, channel]`` into channel blocks, outermost within a group."""
     g, n, h, w, c = images.shape
-    made = np.zeros((g, channels, n, h, w, block), images.dtype)
-    whole = c // block
-    if whole:
-        blocks = images[..., :whole * block].reshape(g, n, h, w, whole, block)
-        made[:, :whole] = blocks.transpose(0, 4, 1, 2, 3, 5)
+    packed = np.zeros((g, channels, n, h, w, block), images.dtype)
+    whole_blocks = c // block
+    if whole_blocks:
+        blocks = images[..., :whole_blocks * block].reshape(g, n, h, w, whole_blocks, block)
+        packed[:, :whole_blocks] = blocks.transpose(0, 4, 1, 2, 3, 5)
     if c % block:
-        made[:, whole, ..., :c % block] = images[..., whole * block:]
-    return made
+        packed[:, whole_blocks, ..., :c % block] = images[..., whole_blocks * block:]
+    return packed
 
 
 def pack_weights(weights: Array, channels: int, filters: int, block: int) -> Array:
-    """Return ``[group, row, column, channel, filter]`` in square blocks, filters outermost."""
+    """Pack ``[group, row, column, channel, filter]`` into square blocks, filters outermost."""
     g, p, q, c, f = weights.shape
-    made = np.zeros((g, p, q, channels * block, filters * block), weights.dtype)
-    made[:, :, :, :c, :f] = weights
-    parts = made.reshape(g, p, q, channels, block, filters, block)
+    padded = np.zeros((g, p, q, channels * block, filters * block), weights.dtype)
+    padded[:, :, :, :c, :f] = weights
+    parts = padded.reshape(g, p, q, channels, block, filters, block)
     return np.ascontiguousarray(parts.transpose(0, 5, 3, 1, 2, 6, 4))
 
 
 def pack_vector(vector: Array, groups: int, filters: int, block: int) -> Array:
-    """Return numbers per filter, ``[group, filter]`` or the same for all groups, in blocks."""
-    made = np.zeros((groups, filters * block), vector.dtype)
-    made[:, :vector.shape[-1]] = vector
-    return made.reshape(groups, filters, 1, block)
+    """Pack per-filter numbers, ``[group, filter]`` or shared by all groups, into blocks."""
+    padded = np.zeros((groups, filters * block), vector.dtype)
+    padded[:, :vector.shape[-1]] = vector
+    return padded.reshape(groups, filters, 1, block)
 
 
-def unpacked(spec: Spec, layer: Layer, planes: Array) -> Array:
-    """Return what was stored as ``[group, image, row, column, filter]``; bytes put together again."""
+def unpack_results(spec: Spec, layer: Layer, planes: Array) -> Array:
+    """Unpack stored results to ``[group, image, row, column, filter]``, joining byte planes."""
     order = planes.transpose(1, 3, 4, 5, 2, 6, 0)  # group, image, row, column, block, lane, byte
     g, n, h, w, blocks, lanes, stored = order.shape
-    made = np.ascontiguousarray(order).reshape(g, n, h, w, blocks * lanes, stored)[..., :layer.filters, :]
+    unpacked = np.ascontiguousarray(order).reshape(g, n, h, w, blocks * lanes, stored)[..., :layer.filters, :]
     if spec.is_float:
-        return made[..., 0]
-    return np.ascontiguousarray(made).view(f"<i{stored}")[..., 0]
+        return unpacked[..., 0]
+    return np.ascontiguousarray(unpacked).view(f"<i{stored}")[..., 0]
 
 
-def assemble(spec: Spec, stages: Sequence[Stage], chosen: Sequence[Tiling], threads: int = 2) -> Job:
-    """Return the program of `stages` with the tilings given."""
+def assemble(
+    spec: Spec, stages: Sequence[Stage], chosen_tilings: Sequence[Tiling], threads: int = 2
+) -> LayerProgram:
+    """Compile `stages` to a program with the given tilings."""
     layout = Layout()
     names: dict[str, Region] = {}
-    wide = spec.element(Memory.ACC).dtype
+    accumulator = spec.element(Memory.ACC).dtype
     plans = []
-    for at, stage in enumerate(stages):
+    for number, stage in enumerate(stages):
         layer = stage.layer
-        channels, filters, _, _ = sizes_of(layer, spec)
+        channels, filters, _, _ = block_sizes(layer, spec)
         regions = {}
         if stage.images not in names:
             g, n, h, w, _ = layer.input_shape
@@ -588,45 +607,45 @@ def assemble(spec: Spec, stages: Sequence[Stage], chosen: Sequence[Tiling], thre
         g, n, h, w, _ = layer.output_shape
         for step in layer.steps:
             if step.operand and step.operand not in regions:
-                sizes_now = (1,) if step.form == "channel" else (n, h, w)
+                trailing = (1,) if step.form == "channel" else (n, h, w)
                 regions[step.operand] = layout.add(
-                    f"{stage.name}.{step.operand}", (g, filters, *sizes_now, spec.block), wide, "input")
-        role = "output" if at == len(stages) - 1 else "scratch"
+                    f"{stage.name}.{step.operand}", (g, filters, *trailing, spec.block), accumulator, "input")
+        role = "output" if number == len(stages) - 1 else "scratch"
         names[stage.name] = regions["out"] = layout.add(
             stage.name, (layer.stored, g, filters, n, h, w, spec.block), spec.element(Memory.OUT).dtype, role)
         plans.append(regions)
     stream = Stream(spec, layout)
-    for stage, tiling, regions in zip(stages, chosen, plans, strict=True):
+    for stage, tiling, regions in zip(stages, chosen_tilings, plans, strict=True):
         lower(stream, stage.layer, tiling, regions)
-    return Job(spec, tuple(stages), tuple(chosen), stream.finish(), stream.kernels)
+    return LayerProgram(spec, tuple(stages), tuple(chosen_tilings), stream.finish(), stream.uop_statistics)
 
 
-def job(spec: Spec, stages: Sequence[Stage], threads: int = 2) -> Job:
-    """Return the program of `stages`; every layer is tiled as is fastest for it alone."""
+def compile_stages(spec: Spec, stages: Sequence[Stage], threads: int = 2) -> LayerProgram:
+    """Compile `stages` to a program; every layer has the tiling that is fastest for it alone."""
     return assemble(spec, stages, [best_tiling(spec, stage.layer, threads) for stage in stages])
 
 
 @lru_cache(maxsize=512)
 def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
-    """Return the tiling with fewest cycles: estimated, of large layers simulated for the first few."""
-    refused: DeviceError | None = None
-    found: list[tuple[int, int, Tiling]] = []
-    tried = TRIED if layer.macs >= LARGE else 1
+    """Return the tiling with the fewest cycles: estimated; for large layers the first few are simulated."""
+    last_error: DeviceError | None = None
+    candidates: list[tuple[int, int, Tiling]] = []
+    limit = SIMULATED_TILINGS if layer.macs >= MIN_SIMULATED_MACS else 1
     for tiling in tilings(layer, spec, threads):
         try:
             program = assemble(spec, [Stage("out", layer, "images")], [tiling]).program
         except DeviceError as error:
-            refused = error
+            last_error = error
             continue
-        cycles = measure(program).cycles if tried > 1 else 0
-        found.append((cycles, len(found), tiling))
-        if len(found) == tried:
+        cycles = measure(program).cycles if limit > 1 else 0
+        candidates.append((cycles, len(candidates), tiling))
+        if len(candidates) == limit:
             break
-    if not found:
-        raise refused or DeviceError(f"no tile of {layer} fits into the memories of {spec.name}")
-    return min(found)[2]
+    if not candidates:
+        raise last_error or DeviceError(f"no tile of {layer} fits into the memories of {spec.name}")
+    return min(candidates)[2]
 
 
-def one_layer(spec: Spec, layer: Layer, threads: int = 2) -> Job:
-    """Return the program of a single layer: its images are "images", its results "out"."""
-    return job(spec, [Stage("out", layer, "images")], threads)
+def compile_layer(spec: Spec, layer: Layer, threads: int = 2) -> LayerProgram:
+    """Compile a single layer: its images are "images", its results "out"."""
+    return compile_stages(spec, [Stage("out", layer, "images")], threads)

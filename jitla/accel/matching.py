@@ -1,4 +1,9 @@
-"""Matching of tensor intrinsics on loop nests."""
+"""Matching of tensor intrinsics on loop nests.
+
+A hop becomes a `LoopNest` whose accesses are affine index expressions of loop axes, followed through views
+down to values in memory. A behaviour such as ``out[o] += images[i] * weights[i, o]`` matches a nest if every
+axis has a role.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A loop; `reduces` if results are joined over it."""
+    """A loop axis; `reduces` marks a reduction axis."""
 
     extent: int
     reduces: bool = False
@@ -31,170 +36,177 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A position along a dimension: `start`, and how far each axis moves it."""
+class AffineIndex:
+    """An affine index along one dimension: `start` plus a coefficient times each axis in `by`."""
 
     start: int = 0
     by: tuple[tuple[Axis, int], ...] = ()
 
-    def plus(self, other: Place, times: int = 1) -> Place:
-        """Return the sum of this index and a multiple of `other`."""
-        found = dict(self.by)
+    def plus(self, other: AffineIndex, times: int = 1) -> AffineIndex:
+        """Return this index plus `times` times `other`."""
+        coefficients = dict(self.by)
         for axis, step in other.by:
-            found[axis] = found.get(axis, 0) + step * times
-        return Place(self.start + other.start * times, tuple((a, s) for a, s in found.items() if s))
+            coefficients[axis] = coefficients.get(axis, 0) + step * times
+        by = tuple((a, s) for a, s in coefficients.items() if s)
+        return AffineIndex(self.start + other.start * times, by)
 
     @property
     def last(self) -> int:
-        """The farthest position."""
+        """The largest position."""
         return self.start + sum(max(s * (a.extent - 1), 0) for a, s in self.by)
 
 
-Places = tuple[Place, ...]
+AffineIndices = tuple[AffineIndex, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Access:
-    """Where a value is read, dimension by dimension."""
+    """An access to a value: an affine index per dimension."""
 
     hop: Hop
-    at: Places
+    at: AffineIndices
 
     def axes(self) -> frozenset[Axis]:
-        """Return the axes that it depends on."""
+        """Return the axes that the indices depend on."""
         return frozenset(a for p in self.at for a, _ in p.by)
 
     def view(self, array: np.ndarray, axes: Sequence[Axis]) -> np.ndarray:
-        """Return the elements of `array` by `axes`."""
+        """Return a strided view of `array` with one dimension per axis."""
         start = tuple(slice(p.start, p.start + 1) for p in self.at)
         steps = [sum(dict(p.by).get(a, 0) * s for p, s in zip(self.at, array.strides, strict=True))
                  for a in axes]
         return as_strided(array[start], [a.extent for a in axes], steps)
 
 
-class Splits:
-    """Axes to be split in two, with the number of inner steps in one outer step."""
+class AxisSplits:
+    """A substitution of axes by pairs of outer and inner axes."""
 
     def __init__(self) -> None:
         self.parts: dict[Axis, tuple[Axis, Axis]] = {}
 
     def split(self, axis: Axis, inner: int) -> tuple[Axis, Axis]:
-        """Cut an axis into steps of `inner`."""
-        made = Axis(axis.extent // inner, axis.reduces), Axis(inner, axis.reduces)
-        self.parts[axis] = made
-        return made
+        """Split an axis into an outer one and an inner one of extent `inner`."""
+        pair = Axis(axis.extent // inner, axis.reduces), Axis(inner, axis.reduces)
+        self.parts[axis] = pair
+        return pair
 
     def axes(self, axes: Iterable[Axis]) -> tuple[Axis, ...]:
-        """Return the axes there are in the end."""
-        found: list[Axis] = []
+        """Return axes with all splits applied; axes of extent 1 are dropped."""
+        resolved: list[Axis] = []
         for axis in axes:
             if axis in self.parts:
-                found += self.axes(self.parts[axis])
+                resolved += self.axes(self.parts[axis])
             elif axis.extent > 1:
-                found.append(axis)
-        return tuple(found)
+                resolved.append(axis)
+        return tuple(resolved)
 
-    def place(self, place: Place) -> Place:
-        """Return a position by the axes there are in the end."""
-        made = Place(place.start)
+    def place(self, place: AffineIndex) -> AffineIndex:
+        """Return an index with all splits applied."""
+        index = AffineIndex(place.start)
         for axis, step in place.by:
             if axis in self.parts:
                 outer, inner = self.parts[axis]
-                both = Place(0, ((outer, inner.extent * step), (inner, step)))
-                made = made.plus(self.place(both))
+                outer_and_inner = AffineIndex(0, ((outer, inner.extent * step), (inner, step)))
+                index = index.plus(self.place(outer_and_inner))
             elif axis.extent > 1:
-                made = made.plus(Place(0, ((axis, step),)))
-        return made
+                index = index.plus(AffineIndex(0, ((axis, step),)))
+        return index
 
-    def places(self, places: Iterable[Place]) -> Places:
-        """Return positions by the axes there are in the end."""
+    def places(self, places: Iterable[AffineIndex]) -> AffineIndices:
+        """Return indices with all splits applied."""
         return tuple(map(self.place, places))
 
 
-def regrouped(places: Places, before: Shape, after: Shape, splits: Splits) -> Places | None:
-    """Return positions in an array of shape `before` as those in its reshape to `after`; None if unclear."""
-    found: list[Place] = []
-    for old, new in _groups(before, after):
-        flat, step = Place(), 1
+def reshape_indices(
+    places: AffineIndices, before: Shape, after: Shape, splits: AxisSplits
+) -> AffineIndices | None:
+    """Return the indices after a reshape from `before` to `after`; None if they are not affine."""
+    indices: list[AffineIndex] = []
+    for old, new in _equal_size_groups(before, after):
+        flat_index, step = AffineIndex(), 1
         for i in reversed(old):
-            flat = flat.plus(splits.place(places[i]), step)
+            flat_index = flat_index.plus(splits.place(places[i]), step)
             step *= before[i]
-        parts = _spread(flat, [after[i] for i in new], splits)
+        parts = _unflatten(flat_index, [after[i] for i in new], splits)
         if parts is None:
             return None
-        found += parts
-    return tuple(found)
+        indices += parts
+    return tuple(indices)
 
 
-def _groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
-    """Cut both shapes into runs of as many elements."""
-    found: list[tuple[list[int], list[int]]] = []
+def _equal_size_groups(before: Shape, after: Shape) -> list[tuple[list[int], list[int]]]:
+    """Partition both shapes into groups of dimensions with equal numbers of elements."""
+    groups: list[tuple[list[int], list[int]]] = []
     i = j = 0
     while i < len(before) or j < len(after):
         old, new = list(range(i, i + 1))[:len(before) - i], list(range(j, j + 1))[:len(after) - j]
-        while (have := prod(before[k] for k in old)) != (want := prod(after[k] for k in new)):
-            if have < want:
+        while (old_size := prod(before[k] for k in old)) != (new_size := prod(after[k] for k in new)):
+            if old_size < new_size:
                 old.append(old[-1] + 1 if old else i)
             else:
                 new.append(new[-1] + 1 if new else j)
         i, j = i + len(old), j + len(new)
-        found.append((old, new))
-    return found
+        groups.append((old, new))
+    return groups
 
 
-def _spread(flat: Place, sizes: Sequence[int], splits: Splits) -> list[Place] | None:
-    """Return a position in one dimension as positions in several, the last of which runs fastest."""
+def _unflatten(flat: AffineIndex, sizes: Sequence[int], splits: AxisSplits) -> list[AffineIndex] | None:
+    """Return a flat index as indices of row-major dimensions `sizes`; None if they are not affine."""
     steps = [prod(sizes[i + 1:]) for i in range(len(sizes))]
     starts = []
-    rest = flat.start
+    remainder = flat.start
     for step in steps:
-        starts.append(rest // step)
-        rest %= step
-    found = [Place(s) for s in starts]
-    waiting = list(flat.by)
-    while waiting:
-        axis, by = waiting.pop()
-        at = next((i for i, s in enumerate(steps) if by >= s and by % s == 0), None)
-        if at is None:
+        starts.append(remainder // step)
+        remainder %= step
+    indices = [AffineIndex(s) for s in starts]
+    pending = list(flat.by)
+    while pending:
+        axis, coefficient = pending.pop()
+        dimension = next((i for i, s in enumerate(steps) if coefficient >= s and coefficient % s == 0), None)
+        if dimension is None:
             return None
-        room = sizes[at] * steps[at]
-        if at and by * (axis.extent - 1) >= room:  # it runs over into the next dimension
-            if room % by or axis.extent % (room // by):
+        extent = sizes[dimension] * steps[dimension]
+        if dimension and coefficient * (axis.extent - 1) >= extent:  # it carries into the next dimension
+            if extent % coefficient or axis.extent % (extent // coefficient):
                 return None
-            outer, inner = splits.split(axis, room // by)
-            waiting += [(outer, room), (inner, by)]
-            waiting = [(a, s) for a, s in waiting if a.extent > 1]
+            outer, inner = splits.split(axis, extent // coefficient)
+            pending += [(outer, extent), (inner, coefficient)]
+            pending = [(a, s) for a, s in pending if a.extent > 1]
             continue
-        found[at] = found[at].plus(Place(0, ((axis, by // steps[at]),)))
-    found = [splits.place(p) for p in found]
-    return found if all(p.last < n for p, n in zip(found, sizes, strict=True)) else None
+        index = AffineIndex(0, ((axis, coefficient // steps[dimension]),))
+        indices[dimension] = indices[dimension].plus(index)
+    indices = [splits.place(p) for p in indices]
+    return indices if all(p.last < n for p, n in zip(indices, sizes, strict=True)) else None
 
 
 # ---------------------------------------------------------------------- down through views
 
 
-def sources(hop: Hop, at: Places, splits: Splits, through: Any, pads: bool = False) -> Access:
-    """Follow views and the casts that `through` allows, down to a value that lies in memory.
+def resolve_access(
+    hop: Hop, at: AffineIndices, splits: AxisSplits, through: Any, pads: bool = False
+) -> Access:
+    """Resolve an access through views, and casts that `through` allows, down to a value in memory.
 
-    With `pads`, zeros around it are places before its beginning and behind its end.
+    With `pads`, zero padding becomes indices out of bounds.
     """
     while True:
-        below = _below(hop, splits.places(at), splits)
+        operand_indices = _view_operand_indices(hop, splits.places(at), splits)
         if pads and hop.op.name == "pad":
             at = splits.places(at)
-            at = tuple(Place(p.start - n, p.by) for p, (n, _) in zip(at, hop.attr("widths"), strict=True))
-            hop, pads = hop.inputs[0], False  # what is followed from there on must be inside
+            at = tuple(AffineIndex(p.start - n, p.by)
+                       for p, (n, _) in zip(at, hop.attr("widths"), strict=True))
+            hop, pads = hop.inputs[0], False  # indices below the padding must be in bounds
             return Access(hop, at)
-        if below is not None:
-            hop, at = hop.inputs[0], below
+        if operand_indices is not None:
+            hop, at = hop.inputs[0], operand_indices
         elif hop.op.name == "cast" and through(hop):
             hop = hop.inputs[0]
         else:
             return Access(hop, splits.places(at))
 
 
-def _below(hop: Hop, at: Places, splits: Splits) -> Places | None:
-    """Return the positions in the operand of a view; None if it is none, or not followed."""
+def _view_operand_indices(hop: Hop, at: AffineIndices, splits: AxisSplits) -> AffineIndices | None:
+    """Return the indices in the operand of a view; None for other operators or non-affine indices."""
     if not hop.inputs:
         return None
     shape = hop.inputs[0].meta.shape
@@ -203,59 +215,60 @@ def _below(hop: Hop, at: Places, splits: Splits) -> Places | None:
             axes = hop.attr("axes")
             return tuple(at[axes.index(i)] for i in range(len(axes)))
         case "reshape" | "ravel":
-            return regrouped(at, hop.meta.shape, shape, splits)
+            return reshape_indices(at, hop.meta.shape, shape, splits)
         case "expand_dims":
             return tuple(p for i, p in enumerate(at) if i not in hop.attr("axis"))
         case "squeeze":
-            rest = iter(at)
-            return tuple(Place() if i in hop.attr("axis") else next(rest) for i in range(len(shape)))
+            remaining = iter(at)
+            return tuple(AffineIndex() if i in hop.attr("axis") else next(remaining)
+                         for i in range(len(shape)))
         case "broadcast_to":
-            own = at[len(at) - len(shape):]
-            return tuple(Place() if n == 1 else p for n, p in zip(shape, own, strict=True))
+            trailing = at[len(at) - len(shape):]
+            return tuple(AffineIndex() if n == 1 else p for n, p in zip(shape, trailing, strict=True))
         case "flip":
-            return tuple(Place(shape[i] - 1).plus(p, -1) if i in hop.attr("axis") else p
+            return tuple(AffineIndex(shape[i] - 1).plus(p, -1) if i in hop.attr("axis") else p
                          for i, p in enumerate(at))
         case "getitem":
-            return _indexed(hop, at)
+            return _getitem_indices(hop, at)
         case "windows":
-            return _slid(hop.attr("axis"), at, len(shape))
+            return _window_indices(hop.attr("axis"), at, len(shape))
     return None
 
 
-def _slid(axis: Sequence[int], at: Places, ndim: int) -> Places:
-    found = list(at[:ndim])
+def _window_indices(axis: Sequence[int], at: AffineIndices, ndim: int) -> AffineIndices:
+    indices = list(at[:ndim])
     for along, place in zip(axis, at[ndim:], strict=True):
-        found[along] = found[along].plus(place)
-    return tuple(found)
+        indices[along] = indices[along].plus(place)
+    return tuple(indices)
 
 
-def _indexed(hop: Hop, at: Places) -> Places | None:
+def _getitem_indices(hop: Hop, at: AffineIndices) -> AffineIndices | None:
     index, shape = hop.attr("index"), hop.inputs[0].meta.shape
     kinds = [item[0] for item in index]
     missing = len(shape) - kinds.count("i") - kinds.count("s")
-    given, found = iter(at), list[Place]()
+    remaining, indices = iter(at), list[AffineIndex]()
     for item in index if "e" in kinds else (*index, ("e",)):
         match item:
             case ("n",):
-                next(given)
+                next(remaining)
             case ("e",):
-                found += [next(given) for _ in range(missing)]
+                indices += [next(remaining) for _ in range(missing)]
             case ("i", i):
-                found.append(Place(i % shape[len(found)]))
+                indices.append(AffineIndex(i % shape[len(indices)]))
             case ("s", *bounds):
-                start, _, step = slice(*bounds).indices(shape[len(found)])
-                found.append(Place(start).plus(next(given), step))
-    return tuple(found)
+                start, _, step = slice(*bounds).indices(shape[len(indices)])
+                indices.append(AffineIndex(start).plus(next(remaining), step))
+    return tuple(indices)
 
 
-BYTES = frozenset({np.dtype(np.int8), np.dtype(np.bool_)})
+FACTOR_DTYPES = frozenset({np.dtype(np.int8), np.dtype(np.bool_)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Nest:
-    """``out[..] = reduce over axes of combine(reads)``; `terms` are the operands of each term of a sum.
+class LoopNest:
+    """A loop nest ``out[..] = reduce over axes of combine(reads)``; `terms` has the operands of each addend.
 
-    `reduce` and `combine` name operators, "" where there is nothing to join. All terms have the same axes.
+    `reduce` and `combine` are operator names, "" for none. All terms have the same axes.
     """
 
     hop: Hop
@@ -263,16 +276,16 @@ class Nest:
     reduce: str
     combine: str
     terms: tuple[tuple[Access, ...], ...]
-    out: Places
-    scalars: tuple[Hop, ...] = ()  # that are added to results
+    out: AffineIndices
+    scalars: tuple[Hop, ...] = ()  # added to results
 
     @property
     def reads(self) -> tuple[Access, ...]:
         """The operands of the first term."""
         return self.terms[0]
 
-    def of(self, reads: Iterable[int], out: bool) -> tuple[Axis, ...]:
-        """Return the axes that these operands depend on, and no others, and the result or not."""
+    def axes_of(self, reads: Iterable[int], out: bool) -> tuple[Axis, ...]:
+        """Return the axes that exactly the operands `reads` depend on, and the result iff `out`."""
         wanted = frozenset(reads)
         kept = frozenset(a for p in self.out for a, _ in p.by)
         inside = [r.axes() for r in self.reads]
@@ -280,75 +293,75 @@ class Nest:
                      frozenset(i for i, axes in enumerate(inside) if a in axes) == wanted)
 
 
-def nest_of(hop: Hop, wide: np.dtype, pads: bool = False) -> Nest | None:
-    """Return the loops of a product, a sum of products, an aggregate, or an operation on two arrays.
+def loop_nest_of(hop: Hop, wide: np.dtype, pads: bool = False) -> LoopNest | None:
+    """Return the loop nest of a product, a sum of products, an aggregate, or an elementwise operation.
 
-    Accumulators are `wide`; factors are bytes, however they were cast, if that is an integer. With `pads`
-    zeros around values are no values of their own.
+    Accumulators have the dtype `wide`; for an integer one, factors are bytes below lossless casts. With
+    `pads` zero padding becomes indices out of bounds.
     """
-    if hop.meta.dtype != wide and not _longer(hop.meta.dtype, wide) and hop.op.kind is not Kind.AGG:
+    if hop.meta.dtype != wide and not _is_wider_integer(hop.meta.dtype, wide) and hop.op.kind is not Kind.AGG:
         return None
     if hop.op.name in ("matmul", "dot"):
-        return _sum_of([hop], hop, wide, pads)
+        return _products_nest([hop], hop, wide, pads)
     if hop.op.name == "einsum" and hop.meta.shape:
-        return _labelled(hop, wide, pads)
+        return _einsum_nest(hop, wide, pads)
     if hop.op.name == "add" and hop.meta.shape:
-        terms, scalars = _terms(hop)
+        terms, scalars = _addends(hop)
         if len(terms) + len(scalars) > 1 and terms and all(t.op.name in ("matmul", "dot") for t in terms):
-            made = _sum_of(terms, hop, wide, pads)
+            made = _products_nest(terms, hop, wide, pads)
             return made and replace(made, scalars=scalars)
     if hop.op.name in ("max", "min", "sum"):
-        return _aggregate(hop, wide, pads)
+        return _aggregate_nest(hop, wide, pads)
     if hop.op.kind is Kind.CELL and len(hop.inputs) == 2 and hop.meta.shape:
-        return _cells(hop, wide)
+        return _elementwise_nest(hop, wide)
     return None
 
 
-def _longer(dtype: np.dtype, wide: np.dtype) -> bool:
-    """Tell whether integers of `dtype` may be those of accumulators, if all are small enough."""
+def _is_wider_integer(dtype: np.dtype, wide: np.dtype) -> bool:
+    """Return whether `dtype` is a wider integer than accumulators, which hold it if values are small."""
     return wide.kind == "i" and dtype.kind == "i" and dtype.itemsize > wide.itemsize
 
 
-def _widening(wide: np.dtype) -> Any:
+def _allowed_casts(wide: np.dtype) -> Any:
     if wide.kind == "f":
         return lambda hop: False
-    return keeps_integers
+    return is_lossless_cast
 
 
-def keeps_integers(cast: Hop) -> bool:
-    """Tell whether a cast gives every integer as it is."""
+def is_lossless_cast(cast: Hop) -> bool:
+    """Return whether a cast preserves every integer."""
     to, of = cast.meta.dtype, cast.inputs[0].meta.dtype
     return to.kind == "i" and of.kind in "ib" and to.itemsize >= of.itemsize
 
 
 def _is_factor(hop: Hop, wide: np.dtype) -> bool:
-    return hop.meta.dtype == wide if wide.kind == "f" else hop.meta.dtype in BYTES
+    return hop.meta.dtype == wide if wide.kind == "f" else hop.meta.dtype in FACTOR_DTYPES
 
 
-def _terms(hop: Hop) -> tuple[list[Hop], tuple[Hop, ...]]:
-    """Return what a chain of additions adds up: arrays, and scalars."""
-    found: list[Hop] = []
+def _addends(hop: Hop) -> tuple[list[Hop], tuple[Hop, ...]]:
+    """Return the array and scalar addends of a chain of additions."""
+    arrays: list[Hop] = []
     scalars: list[Hop] = []
     stack = [hop]
     while stack:
-        one = stack.pop()
-        if is_sum(one, hop.meta.shape):
-            stack += reversed(one.inputs)
-        elif one.op.name == "full":
-            scalars.append(one.inputs[0])
+        current = stack.pop()
+        if is_addition(current, hop.meta.shape):
+            stack += reversed(current.inputs)
+        elif current.op.name == "full":
+            scalars.append(current.inputs[0])
         else:
-            (found if one.meta.shape else scalars).append(one)
-    return found, tuple(scalars)
+            (arrays if current.meta.shape else scalars).append(current)
+    return arrays, tuple(scalars)
 
 
-def is_sum(hop: Hop, shape: Shape) -> bool:
-    """Tell whether `hop` adds arrays of a shape, or a scalar to one."""
+def is_addition(hop: Hop, shape: Shape) -> bool:
+    """Return whether `hop` adds arrays of a shape, or a scalar to one."""
     return hop.op.name == "add" and hop.meta.shape == shape and all(
         i.meta.shape in (shape, ()) for i in hop.inputs)
 
 
-def _sum_of(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool) -> Nest | None:
-    """Return the loops of products that are added up; all are alike but for where they read."""
+def _products_nest(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
+    """Return the loop nest of a sum of products that differ only in their accesses."""
     first = products[0]
     left, right = (i.meta for i in first.inputs)
     if left.ndim < 1 or right.ndim < 1 or first.op.name == "dot" and max(left.ndim, right.ndim) > 2:
@@ -360,83 +373,86 @@ def _sum_of(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool) -> Ne
     outer = [Axis(n) for n in batch]
     rows = [Axis(left.shape[-2])] if left.ndim > 1 else []
     columns = [Axis(right.shape[-1])] if right.ndim > 1 else []
-    one = {axis: Place(0, ((axis, 1),)) for axis in (inner, *outer, *rows, *columns)}
+    unit_index = {axis: AffineIndex(0, ((axis, 1),)) for axis in (inner, *outer, *rows, *columns)}
 
-    def spread(shape: Shape) -> list[Place]:
-        own = outer[len(outer) - max(len(shape) - 2, 0):] if len(shape) > 2 else []
-        return [one[a] if n > 1 else Place() for n, a in zip(shape, own, strict=False)]
+    def spread(shape: Shape) -> list[AffineIndex]:
+        batch_axes = outer[len(outer) - max(len(shape) - 2, 0):] if len(shape) > 2 else []
+        return [unit_index[a] if n > 1 else AffineIndex() for n, a in zip(shape, batch_axes, strict=False)]
 
-    at = ((*spread(left.shape), *(one[a] for a in rows), one[inner]),
-          (*spread(right.shape), one[inner], *(one[a] for a in columns)))
-    splits = Splits()
-    terms = [[sources(o, p, splits, _widening(wide), pads) for o, p in zip(t.inputs, at, strict=True)]
+    at = ((*spread(left.shape), *(unit_index[a] for a in rows), unit_index[inner]),
+          (*spread(right.shape), unit_index[inner], *(unit_index[a] for a in columns)))
+    splits = AxisSplits()
+    terms = [[resolve_access(o, p, splits, _allowed_casts(wide), pads)
+              for o, p in zip(t.inputs, at, strict=True)]
              for t in products]
     if not all(_is_factor(a.hop, wide) for t in terms for a in t):
         return None
-    ended = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in terms)
-    out = splits.places(one[a] for a in (*outer, *rows, *columns))
-    return Nest(hop, splits.axes((*outer, *rows, *columns, inner)), "add", "multiply", ended, out)
+    resolved = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in terms)
+    out = splits.places(unit_index[a] for a in (*outer, *rows, *columns))
+    return LoopNest(hop, splits.axes((*outer, *rows, *columns, inner)), "add", "multiply", resolved, out)
 
 
-def _labelled(hop: Hop, wide: np.dtype, pads: bool) -> Nest | None:
-    """Return the loops of an einsum of two operands, a loop per label."""
-    given, _, result = hop.attr("subscripts").partition("->")
-    labels = given.split(",")
-    if len(labels) != 2 or any(len(set(own)) < len(own) for own in labels):
+def _einsum_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
+    """Return the loop nest of an einsum of two operands, an axis per label."""
+    operand_labels, _, result = hop.attr("subscripts").partition("->")
+    labels = operand_labels.split(",")
+    if len(labels) != 2 or any(len(set(operand)) < len(operand) for operand in labels):
         return None
     extents = dict[str, int]()
-    for own, x in zip(labels, hop.inputs, strict=True):
-        for label, n in zip(own, x.meta.shape, strict=True):
+    for operand, x in zip(labels, hop.inputs, strict=True):
+        for label, n in zip(operand, x.meta.shape, strict=True):
             extents[label] = max(extents.get(label, 1), n)
-    one = {label: Axis(n, label not in result) for label, n in extents.items()}
-    splits = Splits()
-    term = []
-    for own, x in zip(labels, hop.inputs, strict=True):
-        lengths = zip(own, x.meta.shape, strict=True)
-        here = (Place(0, ((one[k], 1),)) if n > 1 else Place() for k, n in lengths)
-        term.append(sources(x, tuple(here), splits, _widening(wide), pads))
-    if not all(_is_factor(a.hop, wide) for a in term):
+    axes_by_label = {label: Axis(n, label not in result) for label, n in extents.items()}
+    splits = AxisSplits()
+    accesses = []
+    for operand, x in zip(labels, hop.inputs, strict=True):
+        lengths = zip(operand, x.meta.shape, strict=True)
+        indices = (AffineIndex(0, ((axes_by_label[k], 1),)) if n > 1 else AffineIndex() for k, n in lengths)
+        accesses.append(resolve_access(x, tuple(indices), splits, _allowed_casts(wide), pads))
+    if not all(_is_factor(a.hop, wide) for a in accesses):
         return None
-    ended = tuple(Access(a.hop, splits.places(a.at)) for a in term)
-    kept = [one[k] for k in result]
-    out = splits.places(Place(0, ((a, 1),)) for a in kept)
-    axes = splits.axes((*kept, *(one[k] for k in dict.fromkeys("".join(labels)) if k not in result)))
-    return Nest(hop, axes, "add", "multiply", (ended,), out)
+    resolved = tuple(Access(a.hop, splits.places(a.at)) for a in accesses)
+    result_axes = [axes_by_label[k] for k in result]
+    out = splits.places(AffineIndex(0, ((a, 1),)) for a in result_axes)
+    reduced = (axes_by_label[k] for k in dict.fromkeys("".join(labels)) if k not in result)
+    axes = splits.axes((*result_axes, *reduced))
+    return LoopNest(hop, axes, "add", "multiply", (resolved,), out)
 
 
-def _aggregate(hop: Hop, wide: np.dtype, pads: bool) -> Nest | None:
-    shape, over = hop.inputs[0].meta.shape, hop.attr("axis")
+def _aggregate_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
+    shape, reduced = hop.inputs[0].meta.shape, hop.attr("axis")
     if not hop.meta.shape or wide.kind != "f" and hop.meta.dtype.kind != "i":
         return None
-    if hop.op.name == "sum" and hop.meta.dtype != wide and not _longer(hop.meta.dtype, wide):
+    if hop.op.name == "sum" and hop.meta.dtype != wide and not _is_wider_integer(hop.meta.dtype, wide):
         return None
-    axes = [Axis(n, i in over) for i, n in enumerate(shape)]
-    one = [Place(0, ((a, 1),)) for a in axes]
-    splits = Splits()
-    read = sources(hop.inputs[0], tuple(one), splits, _widening(wide), pads)
-    if not _is_factor(read.hop, wide):
+    axes = [Axis(n, i in reduced) for i, n in enumerate(shape)]
+    indices = [AffineIndex(0, ((a, 1),)) for a in axes]
+    splits = AxisSplits()
+    access = resolve_access(hop.inputs[0], tuple(indices), splits, _allowed_casts(wide), pads)
+    if not _is_factor(access.hop, wide):
         return None
-    kept = [Place() if i in over else p for i, p in enumerate(one) if hop.attr("keepdims") or i not in over]
+    result_indices = [AffineIndex() if i in reduced else p for i, p in enumerate(indices)
+                      if hop.attr("keepdims") or i not in reduced]
     name = {"sum": "add", "max": "maximum", "min": "minimum"}[hop.op.name]
-    return Nest(hop, splits.axes(axes), name, "", ((Access(read.hop, splits.places(read.at)),),),
-                splits.places(kept))
+    return LoopNest(hop, splits.axes(axes), name, "", ((Access(access.hop, splits.places(access.at)),),),
+                splits.places(result_indices))
 
 
-def _cells(hop: Hop, wide: np.dtype) -> Nest | None:
+def _elementwise_nest(hop: Hop, wide: np.dtype) -> LoopNest | None:
     if any(i.meta.shape != hop.meta.shape for i in hop.inputs):
         return None
     axes = [Axis(n) for n in hop.meta.shape]
-    one = tuple(Place(0, ((a, 1),)) for a in axes)
-    splits = Splits()
-    reads = [sources(i, one, splits, _widening(wide)) for i in hop.inputs]
+    indices = tuple(AffineIndex(0, ((a, 1),)) for a in axes)
+    splits = AxisSplits()
+    reads = [resolve_access(i, indices, splits, _allowed_casts(wide)) for i in hop.inputs]
     if not all(_is_factor(r.hop, wide) for r in reads):
         return None
-    ended = tuple(Access(r.hop, splits.places(r.at)) for r in reads)
-    return Nest(hop, splits.axes(axes), "", hop.op.name, (ended,), splits.places(one))
+    resolved = tuple(Access(r.hop, splits.places(r.at)) for r in reads)
+    return LoopNest(hop, splits.axes(axes), "", hop.op.name, (resolved,), splits.places(indices))
 
 
-def replaced(nest: Nest, splits: Splits) -> Nest:
-    """Return the nest by axes that were split later."""
+def with_splits(nest: LoopNest, splits: AxisSplits) -> LoopNest:
+    """Return the nest with later splits applied."""
     terms = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in nest.terms)
     return replace(nest, axes=splits.axes(nest.axes), terms=terms, out=splits.places(nest.out))
 
@@ -445,50 +461,50 @@ Array = np.ndarray[Any, Any]
 Values = Mapping[Hop, Array]
 _REDUCES = {"+=": "add", "max=": "maximum", "min=": "minimum", "=": ""}
 _COMBINES = {"*": "multiply", "+": "add"}
-_SIDE = re.compile(r"(\w+)\[([\w, ]*)\]")
-_LINE = re.compile(r"(\w+\[[\w, ]*\])\s*(\+=|max=|min=|=)\s*(.+)")
+_OPERAND_RE = re.compile(r"(\w+)\[([\w, ]*)\]")
+_BEHAVIOUR_RE = re.compile(r"(\w+\[[\w, ]*\])\s*(\+=|max=|min=|=)\s*(.+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Intrinsic:
-    """A behaviour such as ``out[o] += images[i] * weights[i, o]``, and what makes a layer of a match.
+    """A tensor intrinsic: a behaviour such as ``out[o] += images[i] * weights[i, o]``, and its lowering.
 
-    Letters stand for axes of one block; more of an axis, and all axes that are not named, are loops around.
-    On the right are one or two operands, with ``*`` or ``+`` between, or ``name(x[..], y[..])``.
+    Letters are axes of one block; multiples of an axis and unnamed axes become surrounding loops.
+    The right side has one or two operands, joined by ``*`` or ``+``, or ``name(x[..], y[..])``.
     """
 
     name: str
     behaviour: str
-    lower: Callable[[Match], Fit | None]
+    lower: Callable[[Match], LayerFit | None]
     doc: str
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """A nest in the roles of a behaviour: for each operand its number in the nest, for each letter its axes.
+    """A nest matched to a behaviour: the nest's operand for each operand, the axes for each letter.
 
-    `rows` are axes of results that only the first operand has, `groups` those that all operands have.
+    `rows` are result axes of the first operand only, `groups` result axes of all operands.
     """
 
-    nest: Nest
+    nest: LoopNest
     operands: tuple[int, ...]
     axes: Mapping[str, tuple[Axis, ...]]
     rows: tuple[Axis, ...]
     groups: tuple[Axis, ...]
 
     def accesses(self, operand: int) -> tuple[Access, ...]:
-        """Return where an operand is read, term by term."""
+        """Return the accesses to an operand, term by term."""
         return tuple(t[self.operands[operand]] for t in self.nest.terms)
 
 
-Loops = tuple[tuple[int, tuple[int, ...]], ...]  # turns, and how far one moves along each dimension
+Loops = tuple[tuple[int, tuple[int, ...]], ...]  # trip count, and the steps along each dimension
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """An array of a layer: parts of values, each from a start on, by the loops of every dimension.
+class OperandSource:
+    """An operand array of a layer: strided parts of values, each with a start, by loops per dimension.
 
-    Several parts are joined along dimension `join`, and take `shape` then.
+    Several parts are concatenated along dimension `join` and reshaped to `shape`.
     """
 
     parts: tuple[tuple[Hop, tuple[int, ...]], ...]
@@ -496,43 +512,43 @@ class Source:
     shape: tuple[int, ...]
     join: int = 0
 
-    def of(self, values: Values, dtype: Any) -> Array:
-        """Return the array."""
-        made = [self._part(values[hop], start) for hop, start in self.parts]
-        whole = made[0] if len(made) == 1 else np.concatenate(made, axis=self.join)
-        return whole.reshape(self.shape).astype(dtype, copy=False)
+    def array_of(self, values: Values, dtype: Any) -> Array:
+        """Build the array from values."""
+        parts = [self._part(values[hop], start) for hop, start in self.parts]
+        array = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=self.join)
+        return array.reshape(self.shape).astype(dtype, copy=False)
 
     def _part(self, value: Array, start: tuple[int, ...]) -> Array:
-        begin = value[tuple([slice(s, s + 1) for s in start])]
+        origin = value[tuple([slice(s, s + 1) for s in start])]
         loops = [loop for d in self.dimensions for loop in d]
         steps = [sum(a * b for a, b in zip(by, value.strides, strict=True)) for _, by in loops]
-        seen = as_strided(begin, [n for n, _ in loops], steps)
-        return seen.reshape([prod(n for n, _ in d) for d in self.dimensions])
+        view = as_strided(origin, [n for n, _ in loops], steps)
+        return view.reshape([prod(n for n, _ in d) for d in self.dimensions])
 
 
 def loops_of(access: Access, axes: Sequence[Axis]) -> Loops:
-    """Return how axes move through the dimensions of a value."""
-    by = [dict(p.by) for p in access.at]
-    return tuple((a.extent, tuple([b.get(a, 0) for b in by])) for a in axes)
+    """Return the loops of axes over the dimensions of a value."""
+    coefficients = [dict(p.by) for p in access.at]
+    return tuple((a.extent, tuple([b.get(a, 0) for b in coefficients])) for a in axes)
 
 
-def starts(access: Access) -> tuple[int, ...]:
-    """Return where reading begins, by dimension; zeros before that are not read."""
+def start_indices(access: Access) -> tuple[int, ...]:
+    """Return the first index read per dimension, without padding."""
     return tuple([max(p.start, 0) for p in access.at])
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """A layer for a nest: its arrays by name, and the axes that each dimension of its results has."""
+class LayerFit:
+    """A layer that computes a nest: its operand arrays by name, and the axes of each result dimension."""
 
     layer: Layer
-    sources: Mapping[str, Source]
+    sources: Mapping[str, OperandSource]
     dimensions: tuple[tuple[Axis, ...], ...]  # group, image, row, column, filter
-    pixels: Access  # what images are read from
+    pixels: Access  # the access of the images
 
     @property
     def axes(self) -> tuple[Axis, ...]:
-        """All axes of results, in order."""
+        """All result axes, in order."""
         return tuple(a for d in self.dimensions for a in d)
 
 
@@ -548,15 +564,15 @@ class _Pattern:
 
 
 def _letters(side: str) -> tuple[str, ...]:
-    found = _SIDE.fullmatch(side.strip())
-    if found is None:
+    parsed = _OPERAND_RE.fullmatch(side.strip())
+    if parsed is None:
         raise InternalError(f"intrinsic: {side!r} is not NAME[letters]")
-    return tuple(x.strip() for x in found[2].split(",") if x.strip())
+    return tuple(x.strip() for x in parsed[2].split(",") if x.strip())
 
 
 @lru_cache(maxsize=64)
-def _pattern(behaviour: str) -> _Pattern:
-    line = _LINE.fullmatch(behaviour.strip())
+def _parse_behaviour(behaviour: str) -> _Pattern:
+    line = _BEHAVIOUR_RE.fullmatch(behaviour.strip())
     if line is None:
         raise InternalError(f"intrinsic: {behaviour!r} is not OUT[..] = ..")
     out, sign, right = line.groups()
@@ -570,9 +586,9 @@ def _pattern(behaviour: str) -> _Pattern:
     return _Pattern(_REDUCES[sign], "", (_letters(right),), _letters(out))
 
 
-def matches(intrinsic: Intrinsic, nest: Nest) -> Iterator[Match]:
-    """Yield the ways in which a nest does what an intrinsic does, over and over."""
-    pattern = _pattern(intrinsic.behaviour)
+def find_matches(intrinsic: Intrinsic, nest: LoopNest) -> Iterator[Match]:
+    """Yield the matches of a nest with an intrinsic, for each order of operands."""
+    pattern = _parse_behaviour(intrinsic.behaviour)
     if (pattern.reduce, pattern.combine) != (nest.reduce, nest.combine) or \
             len(pattern.reads) != len(nest.reads):
         return
@@ -580,13 +596,13 @@ def matches(intrinsic: Intrinsic, nest: Nest) -> Iterator[Match]:
         axes = {}
         for letter in dict.fromkeys((*pattern.out, *(x for r in pattern.reads for x in r))):
             reads = [order[i] for i, r in enumerate(pattern.reads) if letter in r]
-            axes[letter] = nest.of(reads, letter in pattern.out)
-        alone = len(order) == 1
-        rows = () if alone else nest.of((order[0],), True)
-        groups = () if alone or any(set(x) == set(nest.of(order, True)) for x in axes.values()) else \
-            nest.of(order, True)
+            axes[letter] = nest.axes_of(reads, letter in pattern.out)
+        is_unary = len(order) == 1
+        rows = () if is_unary else nest.axes_of((order[0],), True)
+        groups = () if is_unary or any(set(x) == set(nest.axes_of(order, True)) for x in axes.values()) else \
+            nest.axes_of(order, True)
         # a pooling reduces over axes of its only operand
-        inner = nest.of((order[0],), False) if alone else ()
-        named = {a for found in axes.values() for a in found} | {*rows, *groups, *inner}
-        if named == set(nest.axes):
+        inner = nest.axes_of((order[0],), False) if is_unary else ()
+        used_axes = {a for found in axes.values() for a in found} | {*rows, *groups, *inner}
+        if used_axes == set(nest.axes):
             yield Match(nest, order, {**axes, "inner": inner}, rows, groups)

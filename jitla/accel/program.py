@@ -1,4 +1,4 @@
-"""Programs for the device: stream builder, container and disassembly."""
+"""Programs for the device: the container, the stream builder that inserts tokens, and the disassembler."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ from jitla.accel.isa import (
     Uop,
     UopWords,
     Words,
-    dangling,
     decode,
     decode_uops,
     encode,
@@ -31,13 +30,14 @@ from jitla.accel.isa import (
     noop,
     pops,
     pushes,
+    unconnected_flags,
     unit_of,
 )
 from jitla.accel.spec import PAGE, Memory, Spec
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
-Image = NDArray[np.uint8]  # all of DRAM that a program uses, by byte address; the first page is never used
+Image = NDArray[np.uint8]  # the DRAM of a program by byte address; the first page is unused
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,19 @@ class Region:
 
     @property
     def end(self) -> int:
-        """The address behind the last byte."""
+        """The address past the last byte."""
         return self.address + self.nbytes
 
 
 class Layout:
-    """Regions one behind the other, each from a page of its own."""
+    """A bump allocator of page-aligned DRAM regions."""
 
     def __init__(self) -> None:
         self.regions: list[Region] = []
         self.end = PAGE
 
     def add(self, name: str, shape: tuple[int, ...], dtype: Any, role: str) -> Region:
-        """Return the next region."""
+        """Allocate the next region."""
         region = Region(name, self.end, shape, np.dtype(dtype), role)
         self.end += -(-max(region.nbytes, 1) // PAGE) * PAGE
         self.regions.append(region)
@@ -78,7 +78,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A stream with what it reads: the table of micro-ops lies at `uop_address` in DRAM."""
+    """A program: instruction stream, micro-op table (at `uop_address` in DRAM) and regions."""
 
     spec: Spec
     instructions: tuple[Instruction, ...]
@@ -88,12 +88,12 @@ class Program:
 
     @property
     def dram_bytes(self) -> int:
-        """Bytes of DRAM, up to the last that has a name."""
+        """Bytes of DRAM up to the end of the last region."""
         return max([self.uop_address + self.uops.nbytes, *(region.end for region in self.regions)])
 
     @cached_property
     def words(self) -> Words:
-        """The stream as the device reads it."""
+        """The encoded instruction stream."""
         return encode(self.spec, self.instructions)
 
     def region(self, name: str) -> Region:
@@ -104,7 +104,7 @@ class Program:
         raise DeviceError(f"no region is called {name!r}: there are {[r.name for r in self.regions]}")
 
     def image(self, arrays: Mapping[str, ArrayLike] | None = None) -> Image:
-        """Return DRAM with the micro-ops and `arrays`, by name of their region, in it; zeros elsewhere."""
+        """Return a DRAM image with the micro-ops and `arrays` by region name; zeros elsewhere."""
         image = np.zeros(self.dram_bytes, np.uint8)
         image[self.uop_address:self.uop_address + self.uops.nbytes] = self.uops.view(np.uint8)
         for name, array in (arrays or {}).items():
@@ -119,11 +119,11 @@ class Program:
 
 def from_words(spec: Spec, words: Words, uops: UopWords, uop_address: int = PAGE,
                regions: Iterable[Region] = ()) -> Program:
-    """Return the program whose stream is `words`."""
+    """Return the program of an encoded stream."""
     return Program(spec, decode(spec, words), np.asarray(uops, np.uint32), uop_address, tuple(regions))
 
 
-PLACE = 88  # the column where tokens begin
+TOKEN_COLUMN = 88  # the text column of tokens
 _OTHER_END = {  # of a queue, seen from the unit that pops, and from the one that pushes
     Queue.LOAD_TO_COMPUTE: ("load", "compute"), Queue.COMPUTE_TO_LOAD: ("compute", "load"),
     Queue.COMPUTE_TO_STORE: ("compute", "store"), Queue.STORE_TO_COMPUTE: ("store", "compute"),
@@ -131,22 +131,22 @@ _OTHER_END = {  # of a queue, seen from the unit that pops, and from the one tha
 
 
 def disassemble(program: Program) -> str:
-    """Return the micro-ops and the stream of `program` as text."""
+    """Return micro-ops and instructions of `program` as text."""
     spec = program.spec
     head = [f"; {spec.name} {spec.tag}: {len(program.instructions)} instructions, "
             f"{len(program.uops)} micro-ops at {program.uop_address:#x}"]
     regions = [f"; {r.role} {r.name}: {r.dtype}{list(r.shape)} at {r.address:#x}" for r in program.regions]
-    uops = [f"uop {at}: acc[{u.dst}] src[{u.src}] wgt[{u.wgt}]"
-            for at, u in enumerate(decode_uops(spec, program.uops))]
-    lines = [f"{at:5} {show(spec, i)}" for at, i in enumerate(program.instructions)]
+    uops = [f"uop {number}: acc[{u.dst}] src[{u.src}] wgt[{u.wgt}]"
+            for number, u in enumerate(decode_uops(spec, program.uops))]
+    lines = [f"{number:5} {show(spec, i)}" for number, i in enumerate(program.instructions)]
     return "\n".join([*head, *regions, *uops, *lines]) + "\n"
 
 
 def show(spec: Spec, instruction: Instruction) -> str:
-    """Return one instruction as text: its unit, what it does, its tokens."""
+    """Return one instruction as text: its unit, operation and tokens."""
     line = f"{unit_of(instruction).name.lower():7} {_body(spec, instruction)}"
     tokens = " ".join(_tokens(instruction))
-    return f"{line:{PLACE}}{' ' if tokens else ''}{tokens}".rstrip()
+    return f"{line:{TOKEN_COLUMN}}{' ' if tokens else ''}{tokens}".rstrip()
 
 
 def _tokens(instruction: Instruction) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _tokens(instruction: Instruction) -> Iterator[str]:
         yield f"pop {_OTHER_END[queue][0]}"
     for queue in pushes(instruction):
         yield f"push {_OTHER_END[queue][1]}"
-    for name in dangling(instruction):
+    for name in unconnected_flags(instruction):
         yield f"{name} of no queue"
 
 
@@ -205,7 +205,7 @@ def _loops(loop: Gemm | Alu) -> str:
 
 
 def _factors(loop: Gemm | Alu) -> str:
-    """How far each operand advances in the outer and in the inner loop."""
+    """Return the strides of operands in the outer and inner loop as text."""
     parts = [f"acc +{loop.dst_factor_out} +{loop.dst_factor_in}"]
     if isinstance(loop, Gemm) and not loop.reset:
         parts += [f"inp +{loop.src_factor_out} +{loop.src_factor_in}",
@@ -215,19 +215,19 @@ def _factors(loop: Gemm | Alu) -> str:
     return ", ".join(parts)
 
 
-RESIDENT = 2048  # micro-ops that every implementation has room for
+MAX_RESIDENT_UOPS = 2048  # micro-ops that fit into the memory of all implementations
 DRAM = "dram"
-Place = Hashable  # a part of a memory, which it begins with; that is read and written as a whole
+MemoryPart = Hashable  # a part of a memory, the unit of dependences; it starts with its memory
 
 
-def memory_of(place: Place) -> Hashable:
-    """Return the memory that a place is in."""
+def memory_of(place: MemoryPart) -> Hashable:
+    """Return the memory of a part."""
     return place[0] if isinstance(place, tuple) else place
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An instruction and what it has to wait for: the number of an entry per unit, -1 for nothing."""
+    """An instruction with its dependences: per unit, the last entry to wait for."""
 
     instruction: Instruction
     unit: Unit
@@ -235,41 +235,46 @@ class _Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Kernels:
-    """How the memory of micro-ops was used: sets of them asked for, found there, loaded, and their sizes."""
+class UopStatistics:
+    """Statistics of the micro-op cache: requests of sets, hits, misses, and the size of the table."""
 
-    asked: int
-    found: int
-    loaded: int
+    requests: int
+    hits: int
+    misses: int
     uops: int
 
 
 class Stream:
-    """Statements of one program; the table of micro-ops comes behind the arrays that `layout` has in DRAM."""
+    """A builder of an instruction stream that tracks dependences and caches micro-ops.
+
+    The micro-op table is placed after the arrays of `layout` in DRAM.
+    """
 
     def __init__(self, spec: Spec, layout: Layout) -> None:
         self.spec = spec
         self.layout = layout
         self._entries: list[_Entry] = []
-        # Of each memory and unit, the last that used it, and what first uses of places wait for.
+        # Per memory and unit: the last user, and the users that first uses after a fence wait for.
         self._last: dict[Hashable, dict[Unit, int]] = {}
         self._floor: dict[Hashable, dict[Unit, int]] = {}
-        self._written: dict[Place, int] = {}
-        self._read: dict[Place, dict[Unit, int]] = {}
-        self.stored: dict[str, list[tuple[Any, int]]] = {}  # of arrays, which parts were stored by what
+        self._written: dict[MemoryPart, int] = {}
+        self._read: dict[MemoryPart, dict[Unit, int]] = {}
+        self.stored: dict[str, list[tuple[Any, int]]] = {}  # by array: stored parts and their stores
         self._table: list[Uop] = []
-        self._known: dict[tuple[Uop, ...], int] = {}  # where in the table
-        self._resident: dict[int, tuple[int, int]] = {}  # of sets, by place in the table: from, to
+        self._uop_offsets: dict[tuple[Uop, ...], int] = {}  # offsets in the table
+        # resident sets by table offset: begin and end in UOP memory
+        self._resident: dict[int, tuple[int, int]] = {}
         self._free = 0
-        self._room = min(RESIDENT, spec.element(Memory.UOP).depth)
-        self._fits = True  # whether all micro-ops have been on the chip at the same time
-        self._asked = self._found = 0
+        self._capacity = min(MAX_RESIDENT_UOPS, spec.element(Memory.UOP).depth)
+        self._fits = True  # whether all micro-ops fit at the same time
+        self._requests = self._hits = 0
 
     # ------------------------------------------------------------------ statements
 
-    def put(self, instruction: Instruction, reads: Sequence[Place] = (), writes: Sequence[Place] = (),
+    def put(self, instruction: Instruction, reads: Sequence[MemoryPart] = (),
+            writes: Sequence[MemoryPart] = (),
             after: Sequence[int] = ()) -> int:
-        """Append an instruction, which waits for those numbered `after`, too; return its number."""
+        """Append an instruction that also depends on the entries `after`; return its number."""
         entry = _Entry(instruction, unit_of(instruction))
         for other in after:
             self._wait(entry, other)
@@ -281,21 +286,21 @@ class Stream:
         for place in writes:
             for other in self._read.get(place, {}).values():
                 self._wait(entry, other)
-        at = len(self._entries)
+        number = len(self._entries)
         self._entries.append(entry)
         for place in (*reads, *writes):
-            self._last.setdefault(memory_of(place), {})[entry.unit] = at
+            self._last.setdefault(memory_of(place), {})[entry.unit] = number
         for place in reads:
-            self._read.setdefault(place, {})[entry.unit] = at
+            self._read.setdefault(place, {})[entry.unit] = number
         for place in writes:
-            self._written[place] = at
+            self._written[place] = number
             self._read[place] = {}
-        return at
+        return number
 
     def fence(self) -> None:
-        """From here on memories on the chip are parted in another way.
+        """Start a new partition of the on-chip memories.
 
-        What uses a place first waits for all that used its memory before; arrays in DRAM stay what they are.
+        First uses of parts wait for all earlier uses of the memory; DRAM arrays are unaffected.
         """
         self._floor = {memory: dict(last) for memory, last in self._last.items() if memory != DRAM}
         self._written = {p: at for p, at in self._written.items() if memory_of(p) == DRAM}
@@ -307,114 +312,114 @@ class Stream:
             if unit is not entry.unit:
                 entry.after[unit] = max(entry.after.get(unit, -1), other)
 
-    def run(self, uops: Sequence[Uop], loop: Gemm | Alu, reads: Sequence[Place] = (),
-            writes: Sequence[Place] = ()) -> int:
-        """Append a loop over `uops`, behind a load of these where they are not in their memory."""
-        begin = self._bring(tuple(uops))
+    def run(self, uops: Sequence[Uop], loop: Gemm | Alu, reads: Sequence[MemoryPart] = (),
+            writes: Sequence[MemoryPart] = ()) -> int:
+        """Append a loop over `uops`, after a load of these on a cache miss."""
+        begin = self._load_uops(tuple(uops))
         loop = replace(loop, uop_bgn=begin, uop_end=begin + len(uops))
         return self.put(loop, reads, writes)
 
-    def _bring(self, uops: tuple[Uop, ...]) -> int:
-        self._asked += 1
-        at = self._known.get(uops)
-        if at is None:
-            at = self._known[uops] = len(self._table)
+    def _load_uops(self, uops: tuple[Uop, ...]) -> int:
+        self._requests += 1
+        offset = self._uop_offsets.get(uops)
+        if offset is None:
+            offset = self._uop_offsets[uops] = len(self._table)
             self._table += uops
-        found = self._resident.get(at)
-        if found is not None:
-            self._found += 1
-            return found[0]
-        if self._free + len(uops) > self._room:
+        resident = self._resident.get(offset)
+        if resident is not None:
+            self._hits += 1
+            return resident[0]
+        if self._free + len(uops) > self._capacity:
             self._free, self._fits = 0, False
         begin, self._free = self._free, self._free + len(uops)
         self._resident = {k: (a, b) for k, (a, b) in self._resident.items()
                           if b <= begin or a >= self._free}
-        self._resident[at] = begin, self._free
-        self.put(self._uop_load(begin, at, len(uops)))
+        self._resident[offset] = begin, self._free
+        self.put(self._uop_load(begin, offset, len(uops)))
         return begin
 
-    def _uop_load(self, begin: int, at: int, count: int) -> Load:
+    def _uop_load(self, begin: int, offset: int, count: int) -> Load:
         base = self.layout.end // self.spec.element(Memory.UOP).nbytes
-        return Load(memory=Memory.UOP, sram_base=begin, dram_base=base + at, y_size=1, x_size=count,
+        return Load(memory=Memory.UOP, sram_base=begin, dram_base=base + offset, y_size=1, x_size=count,
                     x_stride=count)
 
     # ------------------------------------------------------------------ the end
 
     def finish(self) -> Program:
-        """Return the program: tokens planned, everything stored before its end.
+        """Return the program with tokens; all stores are done before its end.
 
-        Micro-ops that all have room are loaded once, at the beginning, where others wait for data.
+        If all micro-ops fit they are loaded once at the beginning.
         """
-        planner = _Planner()
-        together = self._fits and bool(self._table)
-        if together:
+        planner = _TokenPlanner()
+        preloaded = self._fits and bool(self._table)
+        if preloaded:
             planner.begin(self._uop_load(0, 0, len(self._table)))
         for entry in self._entries:
-            planner.take(entry, together)
-        made = planner.done()
-        return Program(self.spec, tuple(made), encode_uops(self.spec, self._table), self.layout.end,
+            planner.take(entry, preloaded)
+        instructions = planner.done()
+        return Program(self.spec, tuple(instructions), encode_uops(self.spec, self._table), self.layout.end,
                        tuple(self.layout.regions))
 
     @property
-    def kernels(self) -> Kernels:
-        """How often micro-ops had to be loaded."""
-        return Kernels(self._asked, self._found, self._asked - self._found, len(self._table))
+    def uop_statistics(self) -> UopStatistics:
+        """The statistics of the micro-op cache."""
+        return UopStatistics(self._requests, self._hits, self._requests - self._hits, len(self._table))
 
 
-# The flags by which a unit gives to another and takes from it.
+# The token flags by (producer, consumer).
 _PUSH = {(Unit.LOAD, Unit.COMPUTE): "push_next", (Unit.COMPUTE, Unit.LOAD): "push_prev",
          (Unit.COMPUTE, Unit.STORE): "push_next", (Unit.STORE, Unit.COMPUTE): "push_prev"}
 _POP = {(Unit.LOAD, Unit.COMPUTE): "pop_prev", (Unit.COMPUTE, Unit.LOAD): "pop_next",
         (Unit.COMPUTE, Unit.STORE): "pop_prev", (Unit.STORE, Unit.COMPUTE): "pop_next"}
 
 
-class _Planner:
-    """Tokens, entry by entry in program order."""
+class _TokenPlanner:
+    """Inserts tokens for dependences, entry by entry in program order."""
 
     def __init__(self) -> None:
         self.made: list[Instruction] = []
         self.flags: list[set[str]] = []
-        self.place: list[int] = []  # of entries among what is made
-        self.seen: dict[tuple[Unit, Unit], int] = {}  # the last of one unit that another has waited for
-        # Of each unit, what the compute unit has waited for, and where it did.
+        self.place: list[int] = []  # positions of entries in the stream
+        self.seen: dict[tuple[Unit, Unit], int] = {}  # by (producer, consumer): the last synchronised entry
+        # Per unit: the entries that the compute unit has waited for, and its positions after that.
         self.relays: dict[Unit, list[tuple[int, int]]] = {Unit.LOAD: [], Unit.STORE: []}
         self.last_store = -1
 
     def begin(self, instruction: Instruction) -> None:
-        """Append an instruction that nobody waits for."""
+        """Append an instruction without dependences."""
         self._append(instruction, set())
 
     def take(self, entry: _Entry, loaded: bool) -> None:
-        """Append an entry behind what relays it needs; no loads of micro-ops if these are `loaded`."""
+        """Append an entry after the relays that it needs; micro-op loads are dropped if all are `loaded`."""
         if loaded and isinstance(entry.instruction, Load) and entry.instruction.memory is Memory.UOP:
             self.place.append(-1)
             return
-        givers: dict[Unit, int] = {}
+        producers: dict[Unit, int] = {}
         for unit, other in entry.after.items():
-            at = self.place[other]
+            position = self.place[other]
             if {unit, entry.unit} == {Unit.LOAD, Unit.STORE}:
-                unit, at = Unit.COMPUTE, self._relay(unit, at)
-            givers[unit] = max(givers.get(unit, -1), at)
-        pops = set[str]().union(*(self._wait(unit, entry.unit, at) for unit, at in givers.items()))
+                unit, position = Unit.COMPUTE, self._relay(unit, position)
+            producers[unit] = max(producers.get(unit, -1), position)
+        pops = set[str]().union(*(self._wait(unit, entry.unit, last) for unit, last in producers.items()))
         self.place.append(self._append(entry.instruction, pops))
         if entry.unit is Unit.STORE:
             self.last_store = self.place[-1]
 
-    def _wait(self, giver: Unit, taker: Unit, at: int) -> set[str]:
-        if at <= self.seen.get((giver, taker), -1):
+    def _wait(self, producer: Unit, consumer: Unit, position: int) -> set[str]:
+        if position <= self.seen.get((producer, consumer), -1):
             return set()
-        self.seen[giver, taker] = at
-        self.flags[at].add(_PUSH[giver, taker])
-        if taker is Unit.COMPUTE:
-            self.relays[giver].append((at, len(self.made)))
-        return {_POP[giver, taker]}
+        self.seen[producer, consumer] = position
+        self.flags[position].add(_PUSH[producer, consumer])
+        if consumer is Unit.COMPUTE:
+            self.relays[producer].append((position, len(self.made)))
+        return {_POP[producer, consumer]}
 
-    def _relay(self, giver: Unit, at: int) -> int:
-        """Return an instruction of the compute unit that comes after one of another unit."""
-        for other, waited in self.relays[giver]:
-            if other >= at:
-                return waited
-        return self._append(noop(Unit.COMPUTE), self._wait(giver, Unit.COMPUTE, at))
+    def _relay(self, producer: Unit, position: int) -> int:
+        """Return an instruction of the compute unit after `position`: load and store share no queue."""
+        for other, position_after in self.relays[producer]:
+            if other >= position:
+                return position_after
+        return self._append(noop(Unit.COMPUTE), self._wait(producer, Unit.COMPUTE, position))
 
     def _append(self, instruction: Instruction, flags: set[str]) -> int:
         self.made.append(instruction)
@@ -422,15 +427,15 @@ class _Planner:
         return len(self.made) - 1
 
     def done(self) -> list[Instruction]:
-        """Return all instructions with their tokens, behind the last store an end."""
+        """Return all instructions with their token flags, ended by a FINISH after the last store."""
         if self.last_store >= 0:
             pops = self._wait(Unit.STORE, Unit.COMPUTE, self.last_store)
             if pops:
                 self._append(noop(Unit.COMPUTE), pops)
         self._append(Finish(), set())
-        return [_flagged(i, f) if f else i for i, f in zip(self.made, self.flags, strict=True)]
+        return [_with_flags(i, f) if f else i for i, f in zip(self.made, self.flags, strict=True)]
 
 
-def _flagged(instruction: Instruction, flags: set[str]) -> Instruction:
-    values: dict[str, Any] = dict.fromkeys(flags, True)
-    return replace(instruction, **values)
+def _with_flags(instruction: Instruction, flags: set[str]) -> Instruction:
+    flag_values: dict[str, Any] = dict.fromkeys(flags, True)
+    return replace(instruction, **flag_values)

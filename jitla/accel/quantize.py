@@ -1,8 +1,8 @@
-"""Products of floats as products of bytes: what was seen of values, and the DAG with integers in it.
+"""Quantisation: rewrites products of floats to products of bytes, by observed ranges of values.
 
-A value is `scale` times an integer from -127 to 127. Sums of products are integers of 32 bits; what is done
-to them before the next product (biases, limits) stays there, and the way back to bytes is a multiplication
-and a shift: ``(sums * m + half) >> n``. Limits are rounded to integers, so are biases.
+A value is `scale` times an integer from -127 to 127. Sums of products are 32-bit integers; biases and limits
+before the next product are applied to them, rounded to integers, and requantisation to bytes is a
+multiplication and a shift: ``(sums * m + half) >> n``.
 """
 
 from __future__ import annotations
@@ -14,41 +14,41 @@ from typing import Any
 
 import numpy as np
 
-from jitla.accel.matching import is_sum
+from jitla.accel.matching import is_addition
 from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, Meta, const, evaluate, leaf, make, topo, uses
 
-MOST = 127  # bytes go from its negative to it
-FACTOR_BITS = 8  # of the multiplier that leads from sums back to bytes
-SUM_BITS = 30  # that a sum times its multiplier may have
+MAX_BYTE = 127  # bytes are symmetric, without -128
+MULTIPLIER_BITS = 8  # of the multiplier that requantises sums to bytes
+SUM_BITS = 30  # of a sum times its multiplier
 INT = np.dtype(np.int32)
-_SAME = frozenset({"reshape", "ravel", "transpose", "expand_dims", "squeeze", "getitem", "max", "pad",
+_MOVEMENTS = frozenset({"reshape", "ravel", "transpose", "expand_dims", "squeeze", "getitem", "max", "pad",
                    "broadcast_to"})
 _PRODUCTS = frozenset({"matmul", "dot"})
 
 
 @dataclass(slots=True)
-class Seen:
-    """The largest magnitudes met: of whole values by number, of weights also by column."""
+class ValueRanges:
+    """Observed maximum magnitudes by product: of whole left operands, and of weights by column."""
 
     whole: dict[int, float] = field(default_factory=dict)
     columns: dict[int, np.ndarray] = field(default_factory=dict)
 
 
-def products(roots: Sequence[Hop]) -> list[list[Hop]]:
-    """Return the products of floats, those that are added up together."""
+def product_groups(roots: Sequence[Hop]) -> list[list[Hop]]:
+    """Return the products of floats, grouped by the sum that they are addends of."""
     order = topo(roots)
-    inside: set[Hop] = set()
-    found: list[list[Hop]] = []
+    grouped: set[Hop] = set()
+    groups: list[list[Hop]] = []
     for hop in reversed(order):
-        if hop in inside or hop.meta.dtype.kind != "f":
+        if hop in grouped or hop.meta.dtype.kind != "f":
             continue
         terms = _terms(hop)
         if all(map(_is_product, terms)):
-            inside.update(terms)
-            found.append(terms)
-            inside.update(_sums(hop))
-    return found[::-1]
+            grouped.update(terms)
+            groups.append(terms)
+            grouped.update(_sums(hop))
+    return groups[::-1]
 
 
 def _is_product(hop: Hop) -> bool:
@@ -56,41 +56,42 @@ def _is_product(hop: Hop) -> bool:
 
 
 def _terms(hop: Hop) -> list[Hop]:
-    if is_sum(hop, hop.meta.shape) and hop.meta.shape and all(i.meta.shape for i in hop.inputs):
+    if is_addition(hop, hop.meta.shape) and hop.meta.shape and all(i.meta.shape for i in hop.inputs):
         return [t for i in hop.inputs for t in _terms(i)]
     return [hop]
 
 
 def _sums(hop: Hop) -> list[Hop]:
-    if is_sum(hop, hop.meta.shape) and hop.meta.shape:
+    if is_addition(hop, hop.meta.shape) and hop.meta.shape:
         return [hop, *(s for i in hop.inputs for s in _sums(i))]
     return []
 
 
-def folded(roots: Sequence[Hop]) -> tuple[Hop, ...]:
-    """Return the same values with factors and shifts by column, as of normalisations, in weights."""
+def fold_scales(roots: Sequence[Hop]) -> tuple[Hop, ...]:
+    """Fold per-column factors and offsets of products, as of normalisations, into their weights."""
     readers = uses(roots)
-    new: dict[Hop, Hop] = {}
+    results: dict[Hop, Hop] = {}
     for hop in topo(roots):
-        made = hop
+        result = hop
         if hop.inputs:
-            inputs = [new[i] for i in hop.inputs]
-            made = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
-            turns = ((0, 1), (1, 0)) if hop.op.name == "multiply" else ((0, 1),)
-            for own, other in turns if len(inputs) == 2 and hop.meta.dtype.kind == "f" else ():
-                if len(set(readers[hop.inputs[own]])) == 1 and is_column(inputs[other], inputs[own]):
-                    made = _with_column(hop.op.name, inputs[own], inputs[other]) or made
-        new[hop] = made
-    return tuple(new[r] for r in roots)
+            inputs = [results[i] for i in hop.inputs]
+            result = make(hop.op.name, inputs, hop.line, **dict(hop.attrs))
+            operand_orders = ((0, 1), (1, 0)) if hop.op.name == "multiply" else ((0, 1),)
+            is_binary = len(inputs) == 2 and hop.meta.dtype.kind == "f"
+            for x, factor in operand_orders if is_binary else ():
+                if len(set(readers[hop.inputs[x]])) == 1 and is_per_column(inputs[factor], inputs[x]):
+                    result = _fold_into_weights(hop.op.name, inputs[x], inputs[factor]) or result
+        results[hop] = result
+    return tuple(results[r] for r in roots)
 
 
-def is_column(other: Hop, hop: Hop) -> bool:
-    """Tell whether `other` is a number, or one for every column of `hop`."""
+def is_per_column(other: Hop, hop: Hop) -> bool:
+    """Return whether `other` is a scalar, or has an element per column of `hop`."""
     return other.meta.shape in ((), hop.meta.shape[-1:]) and hop.meta.ndim > 1
 
 
-def _with_column(name: str, hop: Hop, other: Hop) -> Hop | None:
-    """Return sums of products after an operation by column, in their weights; None if it is no such thing."""
+def _fold_into_weights(name: str, hop: Hop, other: Hop) -> Hop | None:
+    """Return a per-column operation on sums of products, folded into weights; None if it does not apply."""
     if name == "subtract" and _is_linear(hop):
         return make("add", (hop, make("negative", (other,))))
     return _scaled(name, hop, other) if name in ("multiply", "divide") and _is_linear(hop) else None
@@ -99,13 +100,13 @@ def _with_column(name: str, hop: Hop, other: Hop) -> Hop | None:
 def _is_linear(hop: Hop) -> bool:
     if hop.op.name == "add":
         own, other = hop.inputs
-        return _is_linear(own) and (_is_linear(other) or is_column(other, own)) or \
-            is_column(own, other) and _is_linear(other)
+        return _is_linear(own) and (_is_linear(other) or is_per_column(other, own)) or \
+            is_per_column(own, other) and _is_linear(other)
     return _is_product(hop)
 
 
 def _scaled(name: str, hop: Hop, other: Hop) -> Hop:
-    """Multiply or divide sums of products, by column."""
+    """Multiply or divide sums of products by column, in their weights."""
     if hop.op.name == "add":
         return make("add", [_scaled(name, i, other) for i in hop.inputs], hop.line)
     if _is_product(hop):
@@ -113,18 +114,18 @@ def _scaled(name: str, hop: Hop, other: Hop) -> Hop:
     return make(name, (hop, other), hop.line)
 
 
-def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: Seen) -> list[Any]:
-    """Return the values of `roots`, and note how large operands of products are."""
-    roots = folded(roots)
-    groups = products(roots)
-    wanted = [i for g in groups for p in g for i in p.inputs]
-    values = evaluate((*roots, *wanted), leaves)
-    known = iter(values[len(roots):])
+def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: ValueRanges) -> list[Any]:
+    """Evaluate `roots` and record the ranges of the operands of products in `seen`."""
+    roots = fold_scales(roots)
+    groups = product_groups(roots)
+    operands = [i for g in groups for p in g for i in p.inputs]
+    values = evaluate((*roots, *operands), leaves)
+    operand_values = iter(values[len(roots):])
     for number, group in enumerate(groups):
         for _ in group:
-            pixels, weights = next(known), next(known)
-            most = float(np.abs(pixels).max(initial=0))
-            seen.whole[number] = max(seen.whole.get(number, 0.0), most)
+            pixels, weights = next(operand_values), next(operand_values)
+            magnitude = float(np.abs(pixels).max(initial=0))
+            seen.whole[number] = max(seen.whole.get(number, 0.0), magnitude)
             column = np.abs(weights).max(axis=0, initial=0)
             seen.columns[number] = np.maximum(seen.columns.get(number, 0.0), column)
     return values[:len(roots)]
@@ -132,26 +133,26 @@ def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: Seen) -> list[Any
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much one step of integers is: the same everywhere, or by column; `hop` is that as an operand."""
+    """A quantisation scale: one number or one per column; `hop` is the scale as an operand."""
 
     value: Any
     hop: Hop
 
 
-class Quantised:
-    """One DAG on its way; arrays that are new operands are in `extras`, from slot `first` on."""
+class QuantisedDag:
+    """A quantised DAG: its new roots, and in `extras` the arrays of new leaves from slot `first` on."""
 
-    def __init__(self, roots: Sequence[Hop], seen: Seen, per_channel: bool, first: int) -> None:
+    def __init__(self, roots: Sequence[Hop], seen: ValueRanges, per_channel: bool, first: int) -> None:
         self.seen, self.per_channel, self.first = seen, per_channel, first
-        roots = folded(roots)
+        roots = fold_scales(roots)
         self.extras: list[np.ndarray] = []
         self.scales: list[tuple[float, Any]] = []
         self._groups: dict[Hop, tuple[int, list[Hop]]] = {}
-        groups = products(roots)
-        tops = {tuple(g): h for h in topo(roots) for g in groups if _terms(h) == g}
+        groups = product_groups(roots)
+        group_results = {tuple(g): h for h in topo(roots) for g in groups if _terms(h) == g}
         for number, group in enumerate(groups):
             if seen.whole.get(number):
-                self._groups[tops[tuple(group)]] = number, group
+                self._groups[group_results[tuple(group)]] = number, group
         self._sums: dict[Hop, tuple[Hop, Scale, float] | None] = {}
         self._floats: dict[Hop, Hop] = {}
         for hop in topo(roots):
@@ -161,7 +162,7 @@ class Quantised:
     # ------------------------------------------------------------------ operands
 
     def _array(self, values: Any, dtype: Any) -> Hop:
-        """Return an operand for numbers: a constant, or an array by column."""
+        """Return an operand: a constant, or a new leaf with an element per column."""
         values = np.asarray(values, dtype)
         if values.ndim == 0:
             return const(values[()], dtype)
@@ -169,38 +170,38 @@ class Quantised:
         return leaf(self.first + len(self.extras) - 1, Meta(values.shape, values.dtype))
 
     def _bytes(self, hop: Hop, inverse: Hop) -> Hop:
-        """Return floats as bytes: times the inverse of their scale, rounded, cut."""
-        low, high = (const(v, hop.meta.dtype) for v in (-MOST, MOST))
+        """Quantise floats to bytes: multiply by the inverse scale, round, clip."""
+        low, high = (const(v, hop.meta.dtype) for v in (-MAX_BYTE, MAX_BYTE))
         steps = make("rint", (make("multiply", (hop, inverse)),))
         return make("cast", (make("clip", (steps, low, high)),), dtype=np.int8)
 
     # ------------------------------------------------------------------ sums of products
 
     def _sum(self, hop: Hop) -> tuple[Hop, Scale, float] | None:
-        """Return a value as sums of integers, their scale, and how large they may be; None if it is none."""
+        """Return a value as integer sums with scale and magnitude bound; None if it has no such form."""
         if hop not in self._sums:
-            self._sums[hop] = self._made_sum(hop)
+            self._sums[hop] = self._build_sum(hop)
         return self._sums[hop]
 
-    def _made_sum(self, hop: Hop) -> tuple[Hop, Scale, float] | None:
+    def _build_sum(self, hop: Hop) -> tuple[Hop, Scale, float] | None:
         if hop in self._groups:
             return self._product(*self._groups[hop])
         if hop.op.name in ("add", "maximum", "minimum") and len(hop.inputs) == 2:
-            for own, other in (hop.inputs, hop.inputs[::-1]):
-                found = self._sum(own) if own.meta.shape == hop.meta.shape else None
-                if found is not None and is_column(other, own) and self._sum(other) is None:
-                    return self._step(hop.op.name, *found, other)
+            for operand, other in (hop.inputs, hop.inputs[::-1]):
+                sums = self._sum(operand) if operand.meta.shape == hop.meta.shape else None
+                if sums is not None and is_per_column(other, operand) and self._sum(other) is None:
+                    return self._step(hop.op.name, *sums, other)
         if hop.op.name == "clip":
-            found = self._sum(hop.inputs[0])
-            if found is not None and all(i.meta.shape == () for i in hop.inputs[1:]):
-                low = self._step("maximum", *found, hop.inputs[1])
+            sums = self._sum(hop.inputs[0])
+            if sums is not None and all(i.meta.shape == () for i in hop.inputs[1:]):
+                low = self._step("maximum", *sums, hop.inputs[1])
                 return self._step("minimum", *low, hop.inputs[2])
         return None
 
     def _product(self, number: int, group: list[Hop]) -> tuple[Hop, Scale, float]:
         dtype = group[0].meta.dtype
-        pixel = self.seen.whole[number] / MOST
-        columns = np.maximum(self.seen.columns[number], np.finfo(dtype).tiny) / MOST
+        pixel = self.seen.whole[number] / MAX_BYTE
+        columns = np.maximum(self.seen.columns[number], np.finfo(dtype).tiny) / MAX_BYTE
         weight = columns if self.per_channel else columns.max()
         inverse = self._array(1.0 / weight, dtype)
         self.scales.append((pixel, weight))
@@ -209,65 +210,65 @@ class Quantised:
         for product in group:
             x = make("cast", (self._pixels(product.inputs[0], pixel),), dtype=INT)
             w = make("cast", (self._bytes(self._float(product.inputs[1]), inverse),), dtype=INT)
-            made = make(product.op.name, (x, w), product.line)
-            total = made if total is None else make("add", (total, made), product.line)
+            product_sum = make(product.op.name, (x, w), product.line)
+            total = product_sum if total is None else make("add", (total, product_sum), product.line)
             inner += product.inputs[1].meta.shape[0]
         assert total is not None, "groups have products"
         scale = pixel * weight
-        return total, Scale(scale, self._array(scale, dtype)), float(MOST * MOST * inner)
+        return total, Scale(scale, self._array(scale, dtype)), float(MAX_BYTE * MAX_BYTE * inner)
 
-    def _step(self, name: str, sums: Hop, scale: Scale, most: float, other: Hop) -> tuple[Hop, Scale, float]:
-        """Do what is done to floats to their sums: the other operand in their steps, rounded."""
+    def _step(self, name: str, sums: Hop, scale: Scale, bound: float, other: Hop) -> tuple[Hop, Scale, float]:
+        """Apply an operation to integer sums; the other operand is rounded to their scale."""
         steps = make("rint", (make("divide", (self._float(other), scale.hop)),))
-        whole = make("cast", (steps,), dtype=INT)
-        made = make(name, (sums, whole))
-        return made, scale, most * 2 if name == "add" else most
+        rounded = make("cast", (steps,), dtype=INT)
+        result = make(name, (sums, rounded))
+        return result, scale, bound * 2 if name == "add" else bound
 
     def _pixels(self, hop: Hop, scale: float) -> Hop:
-        """Return a value as bytes of this scale: from sums of integers where it comes from these.
+        """Return a value as bytes of a scale: requantised from integer sums, or quantised from floats.
 
-        What only moves or selects elements does so with bytes.
+        Operators that only move or select elements are applied to bytes.
         """
-        if hop.op.name in _SAME and hop.inputs[0].meta.dtype == hop.meta.dtype:
+        if hop.op.name in _MOVEMENTS and hop.inputs[0].meta.dtype == hop.meta.dtype:
             inner = self._pixels(hop.inputs[0], scale)
             return make(hop.op.name, (inner, *hop.inputs[1:]), hop.line, **dict(hop.attrs))
-        found = self._sum(hop)
-        if found is None:
+        sums_of = self._sum(hop)
+        if sums_of is None:
             return self._bytes(self._float(hop), self._array(1.0 / scale, hop.meta.dtype))
-        sums, own, most = found
-        return self._requantised(sums, np.asarray(own.value) / scale, most)
+        sums, sum_scale, bound = sums_of
+        return self._requantised(sums, np.asarray(sum_scale.value) / scale, bound)
 
-    def _requantised(self, sums: Hop, ratio: np.ndarray, most: float) -> Hop:
-        """Return ``sums * ratio`` as bytes: cut so that products fit, times a multiplier, shifted."""
-        bits = ceil(log2(max(most, 2.0)))
-        before = max(bits + FACTOR_BITS - SUM_BITS, 0)
-        exponent = frexp(float(ratio.max()))[1]  # the largest is below two to its power
-        after = FACTOR_BITS - exponent - before
-        factor = np.rint(ratio * 2.0 ** (before + after)).astype(INT)
-        if before:
-            sums = make("right_shift", (sums, const(before, INT)))
-        made = make("multiply", (sums, self._array(factor, INT)))
-        if after > 0:
-            half = const(1 << after - 1, INT)
-            made = make("right_shift", (make("add", (made, half)), const(after, INT)))
-        made = make("clip", (made, const(-MOST, INT), const(MOST, INT)))
-        return make("cast", (made,), dtype=np.int8)
+    def _requantised(self, sums: Hop, ratio: np.ndarray, bound: float) -> Hop:
+        """Return ``sums * ratio`` as bytes by an integer multiplier and shifts, without overflow."""
+        bits = ceil(log2(max(bound, 2.0)))
+        pre_shift = max(bits + MULTIPLIER_BITS - SUM_BITS, 0)
+        exponent = frexp(float(ratio.max()))[1]  # all ratios are below two to its power
+        post_shift = MULTIPLIER_BITS - exponent - pre_shift
+        factor = np.rint(ratio * 2.0 ** (pre_shift + post_shift)).astype(INT)
+        if pre_shift:
+            sums = make("right_shift", (sums, const(pre_shift, INT)))
+        result = make("multiply", (sums, self._array(factor, INT)))
+        if post_shift > 0:
+            half = const(1 << post_shift - 1, INT)
+            result = make("right_shift", (make("add", (result, half)), const(post_shift, INT)))
+        result = make("clip", (result, const(-MAX_BYTE, INT), const(MAX_BYTE, INT)))
+        return make("cast", (result,), dtype=np.int8)
 
     # ------------------------------------------------------------------ floats
 
     def _float(self, hop: Hop) -> Hop:
-        """Return a value as floats."""
-        found = self._floats.get(hop)
-        if found is None:
-            found = self._floats[hop] = self._made_float(hop)
-        return found
+        """Return a value as floats, dequantised from integer sums if it has them."""
+        result = self._floats.get(hop)
+        if result is None:
+            result = self._floats[hop] = self._build_float(hop)
+        return result
 
-    def _made_float(self, hop: Hop) -> Hop:
+    def _build_float(self, hop: Hop) -> Hop:
         if hop.op.kind is Kind.LEAF:
             return hop
         sums = self._sum(hop) if hop.meta.dtype.kind == "f" else None
         if sums is None:
             return make(hop.op.name, [self._float(i) for i in hop.inputs], hop.line, **dict(hop.attrs))
-        made, scale, _ = sums
-        return make("multiply", (make("cast", (made,), dtype=hop.meta.dtype), scale.hop), hop.line)
+        integers, scale, _ = sums
+        return make("multiply", (make("cast", (integers,), dtype=hop.meta.dtype), scale.hop), hop.line)
 

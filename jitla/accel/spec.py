@@ -1,4 +1,4 @@
-"""One description of a machine, from which every width, depth and limit follows."""
+"""The specification of an accelerator, from which all widths, depths and limits follow."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ import numpy as np
 from jitla.classes import cached_property, dataclass
 from jitla.errors import ConfigError
 
-PAGE = 4096  # bytes; what is allocated begins on a page, and the first page is never used
-TRANSFER = 1 << 25  # bytes that one transfer to the device may have: stream, table of micro-ops
+PAGE = 4096  # bytes; allocations are page-aligned, and the first page is unused
+MAX_TRANSFER_BYTES = 1 << 25  # of the instruction stream or the micro-op table
 ADDRESS_BITS = 32
-PUBLIC = ("TARGET", "HW_VER", "LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK",
+STANDARD_KEYS = (
+          "TARGET", "HW_VER", "LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK",
           "LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
-# Our own key, left out of standard machines. "strict": what every implementation agrees on. "extended": also
-# products, loads of bytes into the accumulator, shifts by tensors. "float": another machine, of our own.
+# A key beyond the standard ones, omitted for "strict": the subset that all implementations agree on.
+# "extended" adds products, loads of bytes into the accumulator and shifts by tensors; "float" is a different
+# machine.
 DIALECT = "DIALECT"
 DIALECTS = ("strict", "extended", "float")
 
 
 class Memory(IntEnum):
-    """What the id in a load or store names; ACC8 is the accumulator filled from bytes."""
+    """The memory ids of loads and stores; ACC8 is the accumulator, loaded from bytes."""
 
     UOP = 0
     WGT = 1
@@ -38,15 +40,15 @@ class Memory(IntEnum):
 
 @dataclass(frozen=True)
 class Board:
-    """What the logic sits on: the clock, and the way to memory."""
+    """The board: clock and memory bus."""
 
     clock_mhz: int
     bus_bits: int
-    burst_beats: int  # a burst never crosses a multiple of so many beats
+    burst_beats: int  # a burst does not cross a multiple of this
 
 
 PYNQ = Board(100, 64, 256)
-# Clocks and buses of the boards that upstream ships configurations for; DE10 has AXI bursts of 16 beats.
+# Clocks and buses of the boards with upstream VTA configurations; DE10 has AXI bursts of 16 beats.
 BOARDS: Mapping[str, Board] = {
     "pynq": PYNQ, "sim": PYNQ, "tsim": PYNQ,
     "de10nano": Board(100, 64, 16),
@@ -56,7 +58,7 @@ BOARDS: Mapping[str, Board] = {
 
 @dataclass(frozen=True)
 class Element:
-    """One entry of an on-chip memory, which is a small tensor, and how many there are."""
+    """The element of an on-chip memory, a small tensor, and the number of elements."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -69,13 +71,13 @@ class Element:
 
     @property
     def index_bits(self) -> int:
-        """Bits of an index."""
+        """The number of bits of an index."""
         return (self.depth - 1).bit_length()
 
 
 @dataclass(frozen=True)
 class Spec:
-    """A machine: widths, blocks and sizes as logarithms to base two, as in configuration files."""
+    """An accelerator configuration: base-two logarithms of widths, blocks and buffer sizes."""
 
     name: str
     target: str = "sim"
@@ -92,7 +94,7 @@ class Spec:
     dialect: str = "strict"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be built; how fields fit into instructions is checked by their table."""
+        """Raise `ConfigError` for inconsistent values; instruction fields are checked separately."""
         self._require(self.target in BOARDS, f"TARGET is one of {sorted(BOARDS)}")
         self._require(self.dialect in DIALECTS, f"{DIALECT} is one of {DIALECTS}")
         widths = (self.log_inp_width, self.log_wgt_width, self.log_acc_width)
@@ -104,28 +106,28 @@ class Spec:
             self._require(self.log_bytes(memory) >= 0 and self.element(memory).depth >= 2,
                           f"{memory.name} has at least two elements")
 
-    def _require(self, holds: bool, what: str) -> None:
-        if not holds:
-            raise ConfigError(f"accelerator {self.name!r}: {what}")
+    def _require(self, condition: bool, requirement: str) -> None:
+        if not condition:
+            raise ConfigError(f"accelerator {self.name!r}: {requirement}")
 
     @property
     def batch(self) -> int:
-        """Rows of an activation."""
+        """Rows of an activation element."""
         return 1 << self.log_batch
 
     @property
     def block(self) -> int:
-        """Lanes, of what comes in and what goes out."""
+        """Input and output lanes of the array."""
         return 1 << self.log_block
 
     @property
     def board(self) -> Board:
-        """Clock and bus."""
+        """The board of the target."""
         return BOARDS[self.target]
 
     @property
     def is_float(self) -> bool:
-        """Whether it is the machine with floats, which no other program runs on."""
+        """Whether it is the float machine, whose programs are incompatible with others."""
         return self.dialect == "float"
 
     @property
@@ -135,14 +137,14 @@ class Spec:
 
     @property
     def tag(self) -> str:
-        """The configuration in one word, as upstream writes it."""
+        """The configuration as one word, in upstream VTA's format."""
         widths = f"i{1 << self.log_inp_width}w{1 << self.log_wgt_width}a{1 << self.log_acc_width}"
         sizes = (self.log_uop_buff_size, self.log_inp_buff_size, self.log_wgt_buff_size,
                  self.log_acc_buff_size)
         return "_".join([f"{self.batch}x{self.block}", widths, *map(str, sizes)])
 
     def log_bytes(self, memory: Memory) -> int:
-        """Base-two logarithm of the bytes of `memory`; that of OUT follows from ACC's."""
+        """Return the base-two logarithm of the bytes of `memory`; OUT's follows from ACC's."""
         out = self.log_acc_buff_size + self.log_inp_width - self.log_acc_width
         return {Memory.UOP: self.log_uop_buff_size, Memory.WGT: self.log_wgt_buff_size,
                 Memory.INP: self.log_inp_buff_size, Memory.ACC: self.log_acc_buff_size,
@@ -150,7 +152,7 @@ class Spec:
 
     @cached_property
     def elements(self) -> tuple[Element, ...]:
-        """The element of each memory, by id: what one index names, as it lies in DRAM."""
+        """The element of each memory by id, in its DRAM layout."""
         return tuple(self._element(memory) for memory in Memory)
 
     def element(self, memory: Memory) -> Element:
@@ -173,9 +175,9 @@ class Spec:
         return np.dtype(f"i{(1 << logs.get(memory, self.log_inp_width)) // 8}")
 
     def record(self) -> dict[str, Any]:
-        """Return the configuration with the standard keys, as files have it."""
-        own = {key.upper(): value for key, value in asdict(self).items()}
-        record = {key: own[key] for key in PUBLIC}
+        """Return the configuration with the keys of configuration files."""
+        values = {key.upper(): value for key, value in asdict(self).items()}
+        record = {key: values[key] for key in STANDARD_KEYS}
         return record | ({DIALECT: self.dialect} if self.dialect != "strict" else {})
 
     def dumps(self) -> str:
@@ -184,24 +186,24 @@ class Spec:
 
 
 def from_record(record: Mapping[str, Any], name: str = "custom") -> Spec:
-    """Return the machine of a configuration; derived keys may be there if they say the same."""
+    """Return the specification of a configuration; derived keys are allowed if consistent."""
     derived = {"LOG_BLOCK_IN": "LOG_BLOCK", "LOG_BLOCK_OUT": "LOG_BLOCK", "LOG_OUT_WIDTH": "LOG_INP_WIDTH"}
     known = {field.name.upper() for field in fields(Spec)} - {"NAME"}
     unknown = set(record) - known - set(derived) - {"LOG_OUT_BUFF_SIZE"}
-    if unknown or set(PUBLIC) - set(record):
-        missing = sorted(set(PUBLIC) - set(record))
+    if unknown or set(STANDARD_KEYS) - set(record):
+        missing = sorted(set(STANDARD_KEYS) - set(record))
         raise ConfigError(f"accelerator {name!r}: unknown keys {sorted(unknown)}, missing keys {missing}")
     spec = Spec(name, **{key.lower(): value for key, value in record.items() if key in known})
-    for key, of in derived.items():
-        if record.get(key, record[of]) != record[of]:
-            raise ConfigError(f"accelerator {name!r}: {key} follows from {of}")
+    for key, source in derived.items():
+        if record.get(key, record[source]) != record[source]:
+            raise ConfigError(f"accelerator {name!r}: {key} follows from {source}")
     if record.get("LOG_OUT_BUFF_SIZE", spec.log_bytes(Memory.OUT)) != spec.log_bytes(Memory.OUT):
         raise ConfigError(f"accelerator {name!r}: LOG_OUT_BUFF_SIZE follows from the accumulator's")
     return spec
 
 
 def loads(text: str, name: str = "custom") -> Spec:
-    """Return the machine of a configuration in JSON."""
+    """Return the specification of a configuration in JSON."""
     try:
         record = json.loads(text)
     except ValueError as error:
@@ -214,14 +216,14 @@ def loads(text: str, name: str = "custom") -> Spec:
 PRESETS: Mapping[str, Spec] = {spec.name: spec for spec in (
     Spec("vta-pynq", "pynq"),
     Spec("vta-ultra96", "ultra96"),
-    # a machine of our own: floats on the same control structure and the same bytes of memory
+    # not a VTA machine: floats with the same control structure and memory bytes
     Spec("vta-f32", "sim", log_inp_width=5, log_wgt_width=5, dialect="float"),
     Spec("vta-extended", "pynq", dialect="extended"),
 )}
 
 
 def preset(name: str) -> Spec:
-    """Return the machine called `name`."""
+    """Return the preset specification called `name`."""
     try:
         return PRESETS[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""Tilings of layers, and the order in which tiles are visited."""
+"""Tilings of layers, their estimated cycles, and the folding of loop nests into instructions."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from jitla.accel.spec import Memory, Spec
 from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
-APART = 3  # steps between two that meet in one accumulator: its last value has to be there
-MOST = 512  # micro-ops of one instruction, so that several such sets stay in their memory
+MIN_ACCUMULATOR_DISTANCE = 3  # steps between two writes of one accumulator: the pipeline's latency
+MAX_UOPS = 512  # of one instruction, so that several sets fit into their memory
 
 
 class Loop(NamedTuple):
-    """So many turns; by how much each of destination, source and weight advances in one."""
+    """A loop: its trip count, and the strides of destination, source and weight."""
 
     extent: int
     dst: int
@@ -31,15 +31,15 @@ class Loop(NamedTuple):
 ONCE = Loop(1, 0)
 
 
-class Folded(NamedTuple):
-    """The instruction's loops, and offsets of its micro-ops."""
+class FoldedLoops(NamedTuple):
+    """A loop nest as an instruction: its two hardware loops and the offsets of its micro-ops."""
 
     outer: Loop
     inner: Loop
     uops: tuple[Uop, ...]
 
     def factors(self) -> dict[str, Any]:
-        """Return the fields that the loops stand for."""
+        """Return the instruction fields of the loops."""
         return {
             "iter_out": self.outer.extent, "iter_in": self.inner.extent,
             "dst_factor_out": self.outer.dst, "dst_factor_in": self.inner.dst,
@@ -47,82 +47,82 @@ class Folded(NamedTuple):
         }
 
     def weights(self) -> dict[str, Any]:
-        """Return the fields for weights."""
+        """Return the instruction fields of the weight strides."""
         return {"wgt_factor_out": self.outer.wgt, "wgt_factor_in": self.inner.wgt}
 
     def at(self, dst: int, src: int = 0, wgt: int = 0) -> list[Uop]:
-        """Return the micro-ops for operands that begin there."""
+        """Return the micro-ops for these base addresses."""
         return [Uop(dst + u.dst, src + u.src, wgt + u.wgt) for u in self.uops]
 
 
-def merged(loops: Iterable[Loop]) -> list[Loop]:
-    """Return the same walk with neighbours made one where the inner runs on into the outer."""
-    made: list[Loop] = []
+def merge_loops(loops: Iterable[Loop]) -> list[Loop]:
+    """Merge adjacent loops that are contiguous in all operands; drop those of one iteration."""
+    merged: list[Loop] = []
     for loop in loops:
         if loop.extent == 1:
             continue
-        outer = made[-1] if made else None
+        outer = merged[-1] if merged else None
         if outer is not None and outer[1:] == tuple(loop.extent * s for s in loop[1:]):
-            made[-1] = Loop(outer.extent * loop.extent, *loop[1:])
+            merged[-1] = Loop(outer.extent * loop.extent, *loop[1:])
         else:
-            made.append(loop)
-    return made
+            merged.append(loop)
+    return merged
 
 
 @lru_cache(maxsize=1024)
-def fold(across: tuple[Loop, ...], along: tuple[Loop, ...] = ()) -> Folded:
-    """Return the walk over all loops that takes fewest micro-ops.
+def fold_loops(across: tuple[Loop, ...], along: tuple[Loop, ...] = ()) -> FoldedLoops:
+    """Choose the two hardware loops of a loop nest that need the fewest micro-ops; unroll the others.
 
-    Steps of loops `across` are in different accumulators, those `along` add up in the same ones.
+    Loops `across` write different accumulators, loops `along` accumulate into the same ones.
     """
-    loops = [*merged(along), *merged(across)]
+    loops = [*merge_loops(along), *merge_loops(across)]
     best: tuple[int, Loop, Loop, tuple[Loop, ...]] | None = None
     for outer, inner in permutations([*loops, ONCE, ONCE], 2):
-        rest = [x for x in loops if x is not outer and x is not inner]
-        order = (outer, inner, *rest)
-        count = prod(x.extent for x in rest)
-        if apart(order) >= APART and (best is None or count < best[0]):
-            best = count, outer, inner, tuple(rest)
-    if best is None or best[0] > MOST:
+        unrolled = [x for x in loops if x is not outer and x is not inner]
+        order = (outer, inner, *unrolled)
+        count = prod(x.extent for x in unrolled)
+        if accumulator_distance(order) >= MIN_ACCUMULATOR_DISTANCE and (best is None or count < best[0]):
+            best = count, outer, inner, tuple(unrolled)
+    if best is None or best[0] > MAX_UOPS:
         raise DeviceError(f"loops {loops} make no instruction: steps meet too soon, or too many micro-ops")
-    return Folded(best[1], best[2], tuple(_spelled(best[3])))
+    return FoldedLoops(best[1], best[2], tuple(_uops_of(best[3])))
 
 
-def apart(order: Sequence[Loop]) -> int:
-    """Return after how many steps one at the soonest meets the accumulator of an earlier one."""
+def accumulator_distance(order: Sequence[Loop]) -> int:
+    """Return the minimum distance, in steps, of two writes of one accumulator."""
     inside = 1
     for loop in reversed(order):
         if loop.dst == 0 and loop.extent > 1:
             return inside
         inside *= loop.extent
-    return max(inside, APART)
+    return max(inside, MIN_ACCUMULATOR_DISTANCE)
 
 
-def _spelled(loops: Sequence[Loop]) -> Iterable[Uop]:
-    for at in product(*(range(x.extent) for x in loops)):
-        yield Uop(*(sum(i * x[k] for i, x in zip(at, loops, strict=True)) for k in (1, 2, 3)))
+def _uops_of(loops: Sequence[Loop]) -> Iterable[Uop]:
+    for indices in product(*(range(x.extent) for x in loops)):
+        yield Uop(*(sum(i * x[k] for i, x in zip(indices, loops, strict=True)) for k in (1, 2, 3)))
 
 
-BURST = 18  # cycles before the first beat of a transfer arrives
-BEGIN = 8  # cycles that an instruction takes beside its steps
+BURST_CYCLES = 18  # latency of the first beat of a transfer
+INSTRUCTION_CYCLES = 8  # overhead of an instruction
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
-    """A layer in blocks: of channels and filters, and what an epilogue keeps beside the accumulators."""
+class BlockCounts:
+    """Block counts of a layer: channels and filters, and what the epilogue needs beside accumulators."""
 
     channels: int
     filters: int
     copies: int  # accumulators per output
-    vectors: int  # arrays with a number per filter
+    vectors: int  # per-filter operand arrays
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """Most of each that a tile has: `images`, `rows`, `columns`, blocks of `filters`; of `channels` a piece.
+    """A tiling: maximum sizes of tiles, with `filters` in blocks, and of pieces of `channels` in blocks.
 
-    `threads` tiles are made by turns, each in its own part of the memories. With `stay` "weights" tiles that
-    share weights follow each other, else those that share pixels.
+    `threads` tiles are interleaved, each in its own part of the memories. With `stay` "weights" tiles that
+    share weights are consecutive, else those that share pixels.
     """
 
     images: int
@@ -134,31 +134,31 @@ class Tiling:
     stay: str = "weights"
 
 
-def sizes(layer: Layer, spec: Spec) -> Sizes:
-    """Return a layer in blocks."""
+def block_counts(layer: Layer, spec: Spec) -> BlockCounts:
+    """Return the block counts of a layer."""
     block = spec.block
     filters = -(-layer.filters // block)
     channels = filters if layer.mode != "product" else -(-layer.channels // block)
-    places = layer.images * layer.rows.outputs * layer.columns.outputs
-    if places * filters < APART:  # more filters, whose results nobody asks for
-        filters = -(-APART // places)
+    positions = layer.images * layer.rows.outputs * layer.columns.outputs
+    if positions * filters < MIN_ACCUMULATOR_DISTANCE:  # pad with filters whose results are unused
+        filters = -(-MIN_ACCUMULATOR_DISTANCE // positions)
         channels = channels if layer.mode == "product" else filters
-    # a pooling needs what a tap brings, a product by shifts the factor
-    extra = layer.mode in ("max", "min") or any(s.form == "full" for s in layer.steps) or \
+    # a pooling needs a copy for the next tap, a multiplication by shifts one for the factor
+    needs_copy = layer.mode in ("max", "min") or any(s.form == "full" for s in layer.steps) or \
         any(s.op.name == "MUL" and s.form == "number" for s in layer.steps)
     vectors = sum(s.form == "channel" for s in layer.steps)
-    return Sizes(channels, filters, 1 + extra, vectors)
+    return BlockCounts(channels, filters, 1 + needs_copy, vectors)
 
 
-def even(total: int, most: int) -> list[tuple[int, int]]:
-    """Cut `total` into as few parts as have at most `most`, all about as long: where each begins and ends."""
-    parts = -(-total // most)
+def even_parts(total: int, limit: int) -> list[tuple[int, int]]:
+    """Split `total` into the fewest balanced parts of at most `limit`; return their begins and ends."""
+    parts = -(-total // limit)
     bounds = [total * i // parts for i in range(parts + 1)]
     return list(zip(bounds, bounds[1:], strict=False))
 
 
-def held(tiling: Tiling, layer: Layer) -> tuple[int, int]:
-    """Return how many elements of pixels and of weights a piece has at most."""
+def piece_elements(tiling: Tiling, layer: Layer) -> tuple[int, int]:
+    """Return the maximum numbers of pixel and weight elements of a piece."""
     pixels = tiling.images * layer.rows.span(tiling.rows) * layer.columns.span(tiling.columns)
     taps = layer.rows.taps * layer.columns.taps
     if layer.mode != "product":
@@ -166,136 +166,140 @@ def held(tiling: Tiling, layer: Layer) -> tuple[int, int]:
     return pixels * tiling.channels, tiling.filters * tiling.channels * taps
 
 
-def fits(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> bool:
-    """Tell whether a tile has room in all memories."""
+def fits(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> bool:
+    """Return whether a tile fits into all memories."""
     depth = {m: spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
-    places = tiling.images * tiling.rows * tiling.columns
-    pixels, weights = held(tiling, layer)
-    accumulators = tiling.filters * (places * made.copies + made.vectors)
+    positions = tiling.images * tiling.rows * tiling.columns
+    pixels, weights = piece_elements(tiling, layer)
+    accumulators = tiling.filters * (positions * counts.copies + counts.vectors)
     return pixels <= depth[Memory.INP] and weights <= depth[Memory.WGT] and \
         accumulators <= depth[Memory.ACC]
 
 
-def smallest(tiling: Tiling, layer: Layer, made: Sizes) -> int:
-    """Return how many accumulators the smallest tile has."""
+def smallest_tile(tiling: Tiling, layer: Layer, counts: BlockCounts) -> int:
+    """Return the number of accumulators of the smallest tile."""
     axes = ((layer.images, tiling.images), (layer.rows.outputs, tiling.rows),
-            (layer.columns.outputs, tiling.columns), (made.filters, tiling.filters))
-    return prod(min(b - a for a, b in even(total, most)) for total, most in axes)
+            (layer.columns.outputs, tiling.columns), (counts.filters, tiling.filters))
+    return prod(min(b - a for a, b in even_parts(total, limit)) for total, limit in axes)
 
 
 def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
-    """Return possible tilings by estimated cycles: by turns those with long pieces, and with short ones."""
-    made = sizes(layer, spec)
-    found = sorted((estimate(t, layer, made, spec), i, t, deepest)
-                   for i, (t, deepest) in enumerate(_all(layer, made, spec, threads)))
-    both = [[t for _, _, t, long in found if long is wanted] for wanted in (True, False)]
-    if found and not found[0][3]:
-        both.reverse()
-    return [t for pair in zip_longest(*both) for t in pair if t is not None]
+    """Return legal tilings by estimated cycles, alternating between long and short pieces."""
+    counts = block_counts(layer, spec)
+    ranked = sorted((estimated_cycles(t, layer, counts, spec), i, t, deepest)
+                   for i, (t, deepest) in enumerate(_legal_tilings(layer, counts, spec, threads)))
+    by_depth = [[t for _, _, t, is_deepest in ranked if is_deepest is wanted] for wanted in (True, False)]
+    if ranked and not ranked[0][3]:
+        by_depth.reverse()
+    return [t for pair in zip_longest(*by_depth) for t in pair if t is not None]
 
 
-def _all(layer: Layer, made: Sizes, spec: Spec, threads: int) -> Iterator[tuple[Tiling, bool]]:
-    """Yield tilings, and whether as many channels as there is room for are loaded together."""
+def _legal_tilings(
+    layer: Layer, counts: BlockCounts, spec: Spec, threads: int
+) -> Iterator[tuple[Tiling, bool]]:
+    """Yield legal tilings, and whether their pieces have the maximum number of channels."""
     rows, columns = layer.rows.outputs, layer.columns.outputs
-    for filters in _steps(made.filters):
-        for images, height, width in _shapes(layer.images, rows, columns):
+    for filters in _part_sizes(counts.filters):
+        for images, height, width in _place_shapes(layer.images, rows, columns):
             for stay in ("weights", "pixels"):
-                one = Tiling(images, height, width, filters, 1, threads, stay)
-                if fits(one, layer, made, spec) and smallest(one, layer, made) >= APART:
-                    deepest = _deepest(one, layer, made, spec)
+                tiling = Tiling(images, height, width, filters, 1, threads, stay)
+                if fits(tiling, layer, counts, spec) and \
+                        smallest_tile(tiling, layer, counts) >= MIN_ACCUMULATOR_DISTANCE:
+                    deepest = _deepest(tiling, layer, counts, spec)
                     yield deepest, True
-                    # short pieces are there soon, so that the first products wait for less
+                    # short pieces arrive sooner: the first products wait less
                     for channels in (1, 2, 4):
                         if channels < deepest.channels:
-                            yield replace(one, channels=channels), False
+                            yield replace(tiling, channels=channels), False
 
 
-def _deepest(one: Tiling, layer: Layer, made: Sizes, spec: Spec) -> Tiling:
-    """Return the tiling with as many channels at a time as there is room for."""
+def _deepest(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> Tiling:
+    """Return the tiling with the maximum number of channels per piece."""
     if layer.mode != "product":
-        return one
+        return tiling
     parts = 1
     while True:
-        channels = -(-made.channels // parts)
-        deeper = Tiling(one.images, one.rows, one.columns, one.filters, channels, one.threads, one.stay)
-        if channels == 1 or fits(deeper, layer, made, spec):
+        channels = -(-counts.channels // parts)
+        deeper = replace(tiling, channels=channels)
+        if channels == 1 or fits(deeper, layer, counts, spec):
             return deeper
         parts += 1
 
 
-def _shapes(images: int, rows: int, columns: int) -> Iterator[tuple[int, int, int]]:
-    """Yield tiles of places: some rows, or some columns of one row, or whole images."""
-    for n in _steps(images):
+def _place_shapes(images: int, rows: int, columns: int) -> Iterator[tuple[int, int, int]]:
+    """Yield tile shapes: whole images, or parts of rows and columns of one image."""
+    for n in _part_sizes(images):
         yield n, rows, columns
-    for height, width in product(_steps(rows), _steps(columns)):
+    for height, width in product(_part_sizes(rows), _part_sizes(columns)):
         if height < rows or width < columns:
             yield 1, height, width
 
 
-def _steps(total: int) -> list[int]:
-    """Return the sizes of even parts, of one part, two, three, and so on, then halves."""
+def _part_sizes(total: int) -> list[int]:
+    """Return the sizes of balanced parts for 1 to 8 parts, then in steps of a quarter."""
     parts = [1, 2, 3, 4, 5, 6, 7, 8]
     while parts[-1] < total:
         parts.append(parts[-1] * 5 // 4 + 1)
     return list(dict.fromkeys(-(-total // p) for p in parts))
 
 
-def roofs(layer: Layer, spec: Spec) -> tuple[float, float]:
-    """Return the largest shares of cycles in which the array multiplies: by its unit, and by the bus.
+def utilisation_bounds(layer: Layer, spec: Spec) -> tuple[float, float]:
+    """Return upper bounds of the array's utilisation: by the compute unit, and by the bus.
 
-    The unit also sets every accumulator to zero, and does all steps on it; the bus brings every byte once.
+    The unit also resets accumulators and runs the epilogue; the bus transfers every byte once.
     """
-    made = sizes(layer, spec)
-    products = layer.rows.taps * layer.columns.taps * made.channels
-    beside = 1 + sum(1 if s.form == "number" else 2 for s in layer.steps) + layer.stored - 1
-    cycles = prod(layer.output_shape[:4]) * made.filters * products
+    counts = block_counts(layer, spec)
+    products = layer.rows.taps * layer.columns.taps * counts.channels
+    epilogue_steps = 1 + sum(1 if s.form == "number" else 2 for s in layer.steps) + layer.stored - 1
+    cycles = prod(layer.output_shape[:4]) * counts.filters * products
     beats = (prod(layer.input_shape) + prod(layer.weight_shape)) / (spec.board.bus_bits // 8)
-    return products / (products + beside), min(1.0, cycles / beats)
+    return products / (products + epilogue_steps), min(1.0, cycles / beats)
 
 
-def estimate(tiling: Tiling, layer: Layer, made: Sizes, spec: Spec) -> float:
-    """Return roughly the cycles of a layer."""
+def estimated_cycles(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> float:
+    """Return the estimated cycles of a tiled layer."""
     beat = spec.board.bus_bits // 8
     images, rows, columns = (-(-a // b) for a, b in (
         (layer.images, tiling.images), (layer.rows.outputs, tiling.rows),
         (layer.columns.outputs, tiling.columns)))
-    places, blocks = images * rows * columns, -(-made.filters // tiling.filters)
-    pieces = -(-made.channels // tiling.channels) if layer.mode == "product" else 1
-    tiles = places * blocks
+    positions, blocks = images * rows * columns, -(-counts.filters // tiling.filters)
+    pieces = -(-counts.channels // tiling.channels) if layer.mode == "product" else 1
+    tiles = positions * blocks
     bursts, pixels = _transfer(tiling, layer)
-    pixels_cycles = bursts * BURST + pixels * spec.element(Memory.INP).nbytes / beat
+    pixels_cycles = bursts * BURST_CYCLES + pixels * spec.element(Memory.INP).nbytes / beat
     taps = layer.rows.taps * layer.columns.taps
     weights = tiling.filters * tiling.channels * taps if layer.mode == "product" else 0
-    weights_cycles = (BURST + weights * spec.element(Memory.WGT).nbytes / beat) * (weights > 0)
-    pixel_loads, weight_loads = _loads(tiling, places, blocks, pieces)
+    weights_cycles = (BURST_CYCLES + weights * spec.element(Memory.WGT).nbytes / beat) * (weights > 0)
+    pixel_loads, weight_loads = _loads(tiling, positions, blocks, pieces)
     load = pixel_loads * pixels_cycles + weight_loads * weights_cycles
-    outputs = layer.images * layer.rows.outputs * layer.columns.outputs * made.filters
-    depth = made.channels if layer.mode == "product" else 1
+    outputs = layer.images * layer.rows.outputs * layer.columns.outputs * counts.filters
+    depth = counts.channels if layer.mode == "product" else 1
     epilogue = 1 + sum(1 if s.form == "number" else 2 for s in layer.steps) + layer.stored - 1
     steps = outputs * (depth * taps * (4 if layer.mode in ("max", "min") else 1) + epilogue)
-    compute = steps + tiles * BEGIN * (pieces + epilogue + 1)
-    store = outputs * 3 * layer.stored + tiles * tiling.filters * BEGIN
+    compute = steps + tiles * INSTRUCTION_CYCLES * (pieces + epilogue + 1)
+    store = outputs * 3 * layer.stored + tiles * tiling.filters * INSTRUCTION_CYCLES
     if tiling.threads == 1:
         return load + compute + store
     first = pixels_cycles + weights_cycles
     return first + max(load, compute, store) + 0.05 * min(load, compute)
 
 
-def _loads(tiling: Tiling, places: int, blocks: int, pieces: int) -> tuple[float, float]:
-    """Return how many times pieces of pixels and of weights are loaded."""
-    tiles = places * blocks
-    weights = tiling.stay == "weights"
+def _loads(tiling: Tiling, positions: int, blocks: int, pieces: int) -> tuple[float, float]:
+    """Return the numbers of loads of pixel and weight pieces."""
+    tiles = positions * blocks
+    stays_weights = tiling.stay == "weights"
     if pieces == 1:
-        return (tiles, blocks) if weights else (places, tiles)
-    shared = min(tiling.threads, places if weights else blocks)
-    return (tiles * pieces / (1 if weights else shared), tiles * pieces / (shared if weights else 1))
+        return (tiles, blocks) if stays_weights else (positions, tiles)
+    shared = min(tiling.threads, positions if stays_weights else blocks)
+    loads = tiles * pieces
+    return (loads, loads / shared) if stays_weights else (loads / shared, loads)
 
 
 def _transfer(tiling: Tiling, layer: Layer) -> tuple[int, int]:
-    """Return runs of pixels in DRAM, and pixels, of a piece."""
+    """Return the number of contiguous DRAM runs, and of pixels, of a piece."""
     height, width = layer.rows.span(tiling.rows), layer.columns.span(tiling.columns)
     pieces = tiling.channels if layer.mode == "product" else tiling.filters
     pixels = pieces * tiling.images * height * width
-    whole = width >= layer.columns.size and not (layer.columns.before or layer.columns.after)
-    runs = pieces * (1 if whole else tiling.images * height)
+    has_whole_rows = width >= layer.columns.size and not (layer.columns.before or layer.columns.after)
+    runs = pieces * (1 if has_whole_rows else tiling.images * height)
     return runs, pixels

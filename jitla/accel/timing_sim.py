@@ -1,4 +1,4 @@
-"""Timing simulator: cycles of instructions, queues and transfers."""
+"""The timing simulator: a discrete-event model of instruction queues, tokens, units and memory."""
 
 from __future__ import annotations
 
@@ -34,61 +34,61 @@ from jitla.errors import DeviceError
 
 @dataclass(frozen=True)
 class Costs:
-    """Cycles, unless it says otherwise."""
+    """The cost model, in cycles unless stated otherwise; sources are in parentheses."""
 
     name: str
-    first_beat: int = 16  # a request at an idle channel waits so long (RTL memory)
-    next_burst: int = 1  # a request that waited already (RTL memory: not paid again, one cycle to turn)
+    first_beat: int = 16  # latency of a request at an idle channel (RTL memory)
+    next_burst: int = 1  # latency of a queued request (RTL memory: one turnaround cycle)
     beat: int = 1  # a beat of the bus (RTL memory)
     gemm_step: int = 1  # one micro-op a cycle (RTL, HLS)
-    gemm_fill: int = 7  # to fill, drain and dispatch (RTL: 6 to 8)
+    gemm_fill: int = 7  # pipeline fill, drain and dispatch (RTL: 6 to 8)
     alu_immediate: int = 1  # a step with an immediate (RTL; HLS: 2)
     alu_tensor: int = 2  # a step with two operands of one memory (RTL, HLS)
     alu_fill: int = 7  # (RTL)
     store_read: int = 1  # to read an element before its beats (RTL)
     store_burst: int = 6  # command, address and acknowledgement, nothing overlapped (RTL: 5 to 6)
     noop: int = 2  # an instruction that only moves tokens, and FINISH (RTL: 1 to 2)
-    fetch_burst: int = 128  # instructions of one fetch; the next waits until all are dispatched (RTL)
-    commands: int = 512  # instructions in the queue of a unit (RTL, HLS)
+    fetch_burst: int = 128  # instructions of one fetch; the next starts after their dispatch (RTL)
+    commands: int = 512  # capacity of the instruction queue of a unit (RTL, HLS)
 
 
 RTL = Costs("rtl")
 BOARD = replace(RTL, name="board", first_beat=50)  # an estimate for real memory behind an interconnect
 HLS = replace(RTL, name="hls", alu_immediate=2)
-# Nothing but computing takes time: what is left is a lower bound.
+# Only computation takes time: a lower bound.
 IDEAL = Costs("ideal", 0, 0, 0, gemm_fill=0, alu_fill=0, store_read=0, store_burst=0, noop=0)
 COSTS = {costs.name: costs for costs in (RTL, BOARD, HLS, IDEAL)}
 
 
 def bus_bytes(spec: Spec) -> int:
-    """Return the bytes of a beat."""
+    """Return the bytes of a bus beat."""
     return spec.board.bus_bits // 8
 
 
 def bursts(spec: Spec, transfer: Load | Store) -> list[int]:
-    """Return the beats of each burst: none spans two rows, or a boundary between bursts."""
+    """Return the beats of each burst of a transfer; bursts cross neither rows nor burst boundaries."""
     size = spec.element(transfer.memory).nbytes
-    found: list[int] = []
+    beats: list[int] = []
     for row in range(transfer.y_size):
         begin = (transfer.dram_base + row * transfer.x_stride) * size
-        found += split(spec, begin, begin + transfer.x_size * size)
-    return found
+        beats += split(spec, begin, begin + transfer.x_size * size)
+    return beats
 
 
 def split(spec: Spec, begin: int, end: int) -> list[int]:
-    """Return the beats of the bursts that move the bytes from `begin` to `end`."""
+    """Return the beats of the bursts for the bytes from `begin` to `end`."""
     bus = bus_bytes(spec)
     boundary = spec.board.burst_beats * bus
-    found = []
+    beats = []
     while begin < end:
         stop = min(end, (begin // boundary + 1) * boundary)
-        found.append(-(-stop // bus) - begin // bus)
+        beats.append(-(-stop // bus) - begin // bus)
         begin = stop
-    return found
+    return beats
 
 
 def loop_cycles(costs: Costs, loop: Gemm | Alu) -> int:
-    """Return the cycles of all steps of `loop`, and around them."""
+    """Return the cycles of `loop`: its steps and the pipeline fill."""
     if isinstance(loop, Gemm):
         return loop.steps * costs.gemm_step + costs.gemm_fill
     step = costs.alu_immediate if loop.use_imm else costs.alu_tensor
@@ -96,23 +96,23 @@ def loop_cycles(costs: Costs, loop: Gemm | Alu) -> int:
 
 
 def store_cycles(spec: Spec, costs: Costs, store: Store) -> int:
-    """Return the cycles of `store`: elements are read and sent one after the other."""
-    found = bursts(spec, store)
+    """Return the cycles of `store`: reads and bursts are not overlapped."""
+    beats = bursts(spec, store)
     elements = store.x_size * store.y_size
-    return len(found) * costs.store_burst + sum(found) * costs.beat + elements * costs.store_read
+    return len(beats) * costs.store_burst + sum(beats) * costs.beat + elements * costs.store_read
 
 
 def padding_cycles(load: Load) -> int:
-    """Return the cycles in which zeros are written, one element each."""
+    """Return the cycles that write padding, one element each."""
     return load.count - load.x_size * load.y_size
 
 
 Cycles = NDArray[np.int64]
-FETCH, END = "fetch", "end"  # waits for an instruction; has nothing left to do
+FETCH, END = "fetch", "end"  # idle reasons: no instruction fetched; nothing left
 
 
 class UnitTime(NamedTuple):
-    """Cycles of a unit: at work, of that without data, and idle by what it waited for."""
+    """The cycles of a unit: busy, of these stalled on the memory channel, and idle by reason."""
 
     busy: int
     channel: int
@@ -120,10 +120,10 @@ class UnitTime(NamedTuple):
 
 
 class Roofline(NamedTuple):
-    """Multiply-accumulates by byte and by cycle: of the program, and at most on the machine.
+    """The roofline of a program: multiply-accumulates per byte and per cycle, attained and maximum.
 
-    Reads and writes have channels of their own; the bytes are those of the channel that has more of them, the
-    stream of instructions included.
+    Reads and writes have separate channels; the bytes are those of the busier one, with the instruction
+    stream.
     """
 
     intensity: float
@@ -133,23 +133,23 @@ class Roofline(NamedTuple):
 
     @property
     def bound(self) -> str:
-        """What limits the program: the array, or the way to memory."""
+        """The limit of the program: "compute" or "memory"."""
         return "compute" if self.roof >= self.peak else "memory"
 
 
 @dataclass(frozen=True, eq=False)
 class Timing:
-    """Cycles of a program by instruction: when it was there, had its tokens, began and ended."""
+    """The timing of a program: per instruction the cycles of fetch, last token, begin and end."""
 
     program: Program
     serial: bool
-    fetches: tuple[tuple[int, int], ...]  # when each burst of the stream was asked for, and was there
+    fetches: tuple[tuple[int, int], ...]  # request and arrival of each fetch
     fetched: Cycles
-    tokens: Cycles  # when the last token came
-    last: NDArray[np.int8]  # the queue of that token, -1 for none
+    tokens: Cycles  # arrival of the last token
+    last: NDArray[np.int8]  # the queue of the last token, -1 for none
     begin: Cycles
     end: Cycles
-    moving: Cycles  # cycles in which data moved
+    moving: Cycles  # cycles of data transfer
 
     @property
     def cycles(self) -> int:
@@ -173,45 +173,45 @@ class Timing:
 
     @property
     def utilisation(self) -> float:
-        """The share of cycles in which the array multiplies."""
+        """The fraction of cycles in which the array multiplies."""
         return self.gemm_steps / max(self.cycles, 1)
 
     @property
     def bytes_read(self) -> int:
-        """Bytes that loads read; the stream is not counted."""
+        """Bytes read by loads, without the instruction stream."""
         return sum(_nbytes(self.program, i) for i in self.program.instructions if isinstance(i, Load))
 
     @property
     def bytes_written(self) -> int:
-        """Bytes that stores write."""
+        """Bytes written by stores."""
         return sum(_nbytes(self.program, i) for i in self.program.instructions if isinstance(i, Store))
 
     def unit_time(self, unit: Unit) -> UnitTime:
-        """Return where the time of `unit` went."""
-        at = self.of_unit(unit)
+        """Return the time breakdown of `unit`."""
+        instructions = self.of_unit(unit)
         idle: dict[str, int] = {}
         free = 0
-        for i in at.tolist():
-            here, begin = max(free, int(self.fetched[i])), int(self.begin[i])
-            _add(idle, FETCH, here - free)
-            _add(idle, _reason(int(self.last[i])), begin - here)
+        for i in instructions.tolist():
+            ready, begin = max(free, int(self.fetched[i])), int(self.begin[i])
+            _add_cycles(idle, FETCH, ready - free)
+            _add_cycles(idle, _reason(int(self.last[i])), begin - ready)
             free = int(self.end[i])
-        _add(idle, END, self.cycles - free)
-        busy = int((self.end[at] - self.begin[at]).sum())
-        moved = [i for i in at.tolist() if isinstance(self.program.instructions[i], (Load, Store))]
+        _add_cycles(idle, END, self.cycles - free)
+        busy = int((self.end[instructions] - self.begin[instructions]).sum())
+        moved = [i for i in instructions.tolist() if isinstance(self.program.instructions[i], (Load, Store))]
         channel = int((self.end[moved] - self.begin[moved] - self.moving[moved]).sum())
         return UnitTime(busy, channel, idle)
 
     @property
     def fetch_time(self) -> UnitTime:
-        """Where the time of fetch went: it reads a burst, then hands instructions out or waits for room."""
+        """The time breakdown of fetch, which alternates between reading and dispatching."""
         busy = sum(end - begin for begin, end in self.fetches)
         beats = -(-INSTRUCTION_BYTES * len(self.program.instructions) // bus_bytes(self.program.spec))
         return UnitTime(busy, max(busy - beats, 0), {"dispatch": self.cycles - busy} if self.cycles else {})
 
     @property
     def roofline(self) -> Roofline:
-        """Where the program stands under the machine's roof."""
+        """The roofline of the program."""
         spec = self.program.spec
         macs = self.gemm_steps * spec.macs_per_step
         moved = max(self.bytes_read + INSTRUCTION_BYTES * len(self.program.instructions), self.bytes_written)
@@ -219,7 +219,7 @@ class Timing:
         return Roofline(intensity, macs / max(self.cycles, 1), min(peak, intensity * bus_bytes(spec)), peak)
 
     def summary(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
+        """Return the figures as plain dictionaries."""
         units = {name: time._asdict() for name, time in self._times()}
         return {"machine": self.program.spec.name, "instructions": len(self.program.instructions),
                 "simulated cycles": self.cycles, "simulated seconds": self.seconds,
@@ -254,13 +254,13 @@ def _reason(queue: int) -> str:
     return Queue(queue).name.lower() if queue >= 0 else "turn"
 
 
-def _add(idle: dict[str, int], why: str, cycles: int) -> None:
+def _add_cycles(idle: dict[str, int], why: str, cycles: int) -> None:
     if cycles > 0:
         idle[why] = idle.get(why, 0) + cycles
 
 
-def kind_of(instruction: Instruction) -> str:
-    """Return the word for `instruction` in pictures."""
+def activity_of(instruction: Instruction) -> str:
+    """Return the activity name of `instruction` in traces."""
     if isinstance(instruction, (Load, Store)):
         if instruction.is_noop:
             return "wait"
@@ -273,8 +273,8 @@ def kind_of(instruction: Instruction) -> str:
 Event = Callable[[int], None]
 
 
-class _Rank(IntEnum):
-    """Who is served first when several wait for the channel (RTL)."""
+class _Priority(IntEnum):
+    """The arbitration priority of read requests (RTL)."""
 
     FETCH = 0
     UOP = 1
@@ -283,57 +283,58 @@ class _Rank(IntEnum):
     ACC = 4
 
 
-_RANKS = {Memory.UOP: _Rank.UOP, Memory.INP: _Rank.INP, Memory.WGT: _Rank.WGT, Memory.ACC: _Rank.ACC,
-          Memory.ACC8: _Rank.ACC}
+_PRIORITIES = {Memory.UOP: _Priority.UOP, Memory.INP: _Priority.INP, Memory.WGT: _Priority.WGT,
+               Memory.ACC: _Priority.ACC,
+          Memory.ACC8: _Priority.ACC}
 
 
-class _Clock:
-    """Events in the order of time; those of one cycle in the order they were set."""
+class _EventQueue:
+    """An event queue ordered by time; events of one cycle run in insertion order."""
 
     def __init__(self) -> None:
         self.events: list[tuple[int, int, Event]] = []
         self.count = 0
 
     def at(self, time: int, event: Event) -> None:
-        """Call `event` at `time`."""
+        """Schedule `event` at `time`."""
         heapq.heappush(self.events, (time, self.count, event))
         self.count += 1
 
     def run(self) -> None:
-        """Go on until nothing is left to happen."""
+        """Run events until none is left."""
         while self.events:
             time, _, event = heapq.heappop(self.events)
             event(time)
 
 
-class _Channel:
-    """The way from DRAM: one burst at a time, by rank of those who wait.
+class _ReadChannel:
+    """The DRAM read channel: serves one burst at a time, by priority of waiting requests.
 
-    Units have one instruction under way each, so the sixteen requests that hardware keeps are never too few.
+    Units have one instruction in flight each, so the hardware's limit of 16 requests is never reached.
     """
 
-    def __init__(self, clock: _Clock, costs: Costs) -> None:
+    def __init__(self, clock: _EventQueue, costs: Costs) -> None:
         self.clock, self.costs = clock, costs
-        self.waiting: dict[_Rank, tuple[deque[int], Event]] = {}
+        self.waiting: dict[_Priority, tuple[deque[int], Event]] = {}
         self.is_busy = False
 
-    def read(self, now: int, rank: _Rank, beats: list[int], done: Event) -> None:
-        """Move bursts of `beats` for `rank`, which has no others; then call `done`."""
+    def read(self, now: int, priority: _Priority, beats: list[int], done: Event) -> None:
+        """Queue bursts of `beats` at a priority without other requests; call `done` after the last."""
         if not beats:
             self.clock.at(now, done)
             return
-        self.waiting[rank] = deque(beats), done
+        self.waiting[priority] = deque(beats), done
         if not self.is_busy:
             self._serve(now, self.costs.first_beat)
 
     def _serve(self, now: int, delay: int) -> None:
-        rank = min(self.waiting)
-        beats, done = self.waiting[rank]
+        priority = min(self.waiting)
+        beats, done = self.waiting[priority]
         self.is_busy = True
         end = now + delay + beats.popleft() * self.costs.beat
         finished = None if beats else done
         if not beats:
-            del self.waiting[rank]
+            del self.waiting[priority]
         self.clock.at(end, lambda time: self._served(time, finished))
 
     def _served(self, now: int, done: Event | None) -> None:
@@ -344,32 +345,32 @@ class _Channel:
             done(now)
 
 
-class _Unit:
-    """A queue of instructions, and whether one of them runs."""
+class _UnitState:
+    """The state of a unit: its instruction queue, and whether an instruction runs."""
 
     def __init__(self) -> None:
         self.queue: deque[int] = deque()
         self.is_running = False
 
 
-class _Device:
-    """All that moves; its columns become those of the `Timing`."""
+class _TimingModel:
+    """The simulation state; its columns become those of the `Timing`."""
 
     def __init__(self, program: Program, costs: Costs, serial: bool) -> None:
         self.program, self.costs, self.serial = program, costs, serial
         self.instructions, self.spec = program.instructions, program.spec
         count = len(self.instructions)
-        self.clock = _Clock()
-        self.channel = _Channel(self.clock, costs)
-        self.units = {unit: _Unit() for unit in Unit}
+        self.clock = _EventQueue()
+        self.channel = _ReadChannel(self.clock, costs)
+        self.units = {unit: _UnitState() for unit in Unit}
         self.unit_of = [unit_of(i) for i in self.instructions]
         self.tokens: dict[Queue, deque[int]] = {queue: deque() for queue in Queue}
-        self.fetched, self.tokened, self.begin, self.end, self.moving = (np.zeros(count, np.int64)
+        self.fetched, self.token_time, self.begin, self.end, self.moving = (np.zeros(count, np.int64)
                                                                          for _ in range(5))
         self.last = np.full(count, -1, np.int8)
         self.completed, self.dispatched = 0, 0
         self.fetches: list[tuple[int, int]] = []
-        self.resume: Event | None = None  # dispatching, where it stands before a full queue
+        self.resume: Event | None = None  # continues dispatch after a full queue
 
     def run(self) -> Timing:
         """Simulate the whole program."""
@@ -377,121 +378,122 @@ class _Device:
         self.clock.run()
         if self.completed < len(self.instructions):
             raise DeviceError(f"deadlock: {len(self.instructions) - self.completed} instructions never run")
-        return Timing(self.program, self.serial, tuple(self.fetches), self.fetched, self.tokened, self.last,
+        return Timing(self.program, self.serial, tuple(self.fetches), self.fetched, self.token_time,
+                      self.last,
                       self.begin, self.end, self.moving)
 
     def _fetch(self, now: int) -> None:
-        """Read the next instructions of the stream."""
+        """Fetch the next burst of instructions."""
         begin, count = self.dispatched, len(self.instructions)
         end = min(begin + self.costs.fetch_burst, count)
         if begin == count:
             return
-        first = PAGE + begin * INSTRUCTION_BYTES  # the stream lies at the beginning of a page
+        first = PAGE + begin * INSTRUCTION_BYTES  # the stream is page-aligned
         beats = split(self.spec, first, PAGE + end * INSTRUCTION_BYTES)
 
         def arrived(time: int) -> None:
             self.fetches.append((now, time))
             self._dispatch(time, end)
 
-        self.channel.read(now, _Rank.FETCH, beats, arrived)
+        self.channel.read(now, _Priority.FETCH, beats, arrived)
 
     def _dispatch(self, now: int, end: int) -> None:
-        """Hand out what was read, one a cycle, as far as queues have room."""
-        at = self.dispatched
-        unit = self.units[self.unit_of[at]]
+        """Dispatch fetched instructions, one per cycle, until a queue is full."""
+        number = self.dispatched
+        unit = self.units[self.unit_of[number]]
         if len(unit.queue) >= self.costs.commands:
             self.resume = lambda time: self._dispatch(time, end)
             return
-        unit.queue.append(at)
-        self.fetched[at] = now
+        unit.queue.append(number)
+        self.fetched[number] = now
         self.dispatched += 1
-        self._try(self.unit_of[at], now)
+        self._try_start(self.unit_of[number], now)
         if self.dispatched < end:
             self.clock.at(now + min(self.costs.beat, 1), lambda time: self._dispatch(time, end))
         else:
             self._fetch(now)
 
-    def _try(self, unit: Unit, now: int) -> None:
-        """Start the front instruction of `unit` if it may."""
+    def _try_start(self, unit: Unit, now: int) -> None:
+        """Start the front instruction of `unit` if the unit is idle and its tokens are there."""
         state = self.units[unit]
         if state.is_running or not state.queue:
             return
-        at = state.queue[0]
-        instruction = self.instructions[at]
-        needed = pops(instruction)
+        number = state.queue[0]
+        instruction = self.instructions[number]
+        popped = pops(instruction)
         if self.serial:
-            if at != self.completed:
+            if number != self.completed:
                 return
-        elif not all(self.tokens[queue] for queue in needed):
+        elif not all(self.tokens[queue] for queue in popped):
             return
         else:
-            self._pop(at, needed)
+            self._pop(number, popped)
         state.queue.popleft()
         state.is_running = True
-        self.begin[at] = now
+        self.begin[number] = now
         if self.resume is not None:
             resume, self.resume = self.resume, None
             self.clock.at(now, resume)
-        self._execute(unit, at, instruction, now)
+        self._execute(unit, number, instruction, now)
 
-    def _pop(self, at: int, needed: tuple[Queue, ...]) -> None:
-        for queue in needed:
+    def _pop(self, number: int, popped: tuple[Queue, ...]) -> None:
+        for queue in popped:
             time = self.tokens[queue].popleft()
-            if time >= self.tokened[at]:
-                self.tokened[at], self.last[at] = time, queue
+            if time >= self.token_time[number]:
+                self.token_time[number], self.last[number] = time, queue
 
-    def _execute(self, unit: Unit, at: int, instruction: Instruction, now: int) -> None:
+    def _execute(self, unit: Unit, number: int, instruction: Instruction, now: int) -> None:
         def done(time: int) -> None:
-            self._done(unit, at, time)
+            self._done(unit, number, time)
 
         match instruction:
             case Gemm() | Alu():
                 self.clock.at(now + loop_cycles(self.costs, instruction), done)
             case Load() if not instruction.is_noop:
-                self._load(at, instruction, now, done)
+                self._load(number, instruction, now, done)
             case Store() if not instruction.is_noop:
                 cycles = store_cycles(self.spec, self.costs, instruction)
-                self.moving[at] = cycles - self.costs.store_burst * len(bursts(self.spec, instruction))
+                self.moving[number] = cycles - self.costs.store_burst * len(bursts(self.spec, instruction))
                 self.clock.at(now + cycles, done)
             case _:
                 self.clock.at(now + self.costs.noop, done)
 
-    def _load(self, at: int, load: Load, now: int, done: Event) -> None:
+    def _load(self, number: int, load: Load, now: int, done: Event) -> None:
         beats = bursts(self.spec, load)
-        self.moving[at] = sum(beats) * self.costs.beat
-        # zeros are written in cycles in which no data comes
-        floor = now + (sum(beats) + padding_cycles(load)) * self.costs.beat
+        self.moving[number] = sum(beats) * self.costs.beat
+        # padding is written in cycles without data
+        earliest_end = now + (sum(beats) + padding_cycles(load)) * self.costs.beat
 
         def arrived(time: int) -> None:
-            if time >= floor:
+            if time >= earliest_end:
                 done(time)
             else:
-                self.clock.at(floor, done)
+                self.clock.at(earliest_end, done)
 
-        self.channel.read(now, _RANKS[load.memory], beats, arrived)
+        self.channel.read(now, _PRIORITIES[load.memory], beats, arrived)
 
-    def _done(self, unit: Unit, at: int, now: int) -> None:
-        self.end[at] = now
+    def _done(self, unit: Unit, number: int, now: int) -> None:
+        self.end[number] = now
         self.units[unit].is_running = False
         self.completed += 1
         woken = set(Unit) if self.serial else {unit}
-        for queue in pushes(self.instructions[at]):
+        for queue in pushes(self.instructions[number]):
             self.tokens[queue].append(now)
             woken.add(CONSUMER[queue])
         for other in sorted(woken):
-            self._try(other, now)
+            self._try_start(other, now)
 
 
 def measure(program: Program, costs: Costs = RTL, serial: bool = False) -> Timing:
-    """Return the simulated time of `program`; with `serial`, one instruction at a time, in stream order."""
-    return _Device(program, costs, serial).run()
+    """Simulate the timing of `program`; with `serial`, one instruction at a time in stream order."""
+    return _TimingModel(program, costs, serial).run()
 
 
 def peak_seconds(spec: Spec, macs: int) -> float:
-    """Return the seconds that `macs` take where the array is never idle."""
+    """Return the seconds of `macs` multiply-accumulates at full utilisation."""
     return macs / spec.macs_per_step / (spec.board.clock_mhz * 1e6)
 
 
 def transfer_seconds(spec: Spec, nbytes: int) -> float:
-    """Return the seconds that `nbytes` take at the bus's full width."""
+    """Return the seconds to transfer `nbytes` at full bus bandwidth."""
     return -(-nbytes // bus_bytes(spec)) / (spec.board.clock_mhz * 1e6)

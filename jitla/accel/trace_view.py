@@ -1,4 +1,4 @@
-"""A simulated run as a picture: SVG to look at, and a trace for Perfetto or chrome://tracing."""
+"""Views of a simulated run: SVG, a trace for Perfetto or chrome://tracing, and a text timeline."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from jitla.accel.isa import (
 from jitla.accel.program import show
 from jitla.accel.timing_sim import (
     Timing,
-    kind_of,
+    activity_of,
 )
 
-WIDTH, ROW, LEFT, TOP = 1000, 34, 70, 26  # of the picture, in pixels
+WIDTH, ROW_HEIGHT, LEFT, TOP = 1000, 34, 70, 26  # of the picture, in pixels
 LEGEND = 20
-TICKS = 4  # at least, under the picture
+MIN_TICKS = 4  # minimum number, on the time axis
 FETCH_ROW = 0
 ROWS = ("fetch", *(unit.name.lower() for unit in Unit))
 COLOURS = {"fetch": "#d8c27a", "load inp": "#4c8bc0", "load wgt": "#7fb2d9", "load uop": "#b9a3d0",
            "load acc": "#8f78b8", "load acc8": "#8f78b8", "gemm": "#3f9b63", "reset": "#a5d6b4",
            "alu": "#e0a33a", "store out": "#c7584f", "wait": "#bbbbbb", "finish": "#444444"}
-MERGE = 0.4  # pixels: spans of one kind that are closer are drawn as one
+MERGE_PIXELS = 0.4  # gap below which spans of one kind are drawn as one
 
 
 class Span(NamedTuple):
-    """Something that the unit in row `row` does from cycle `begin` to `end`."""
+    """An activity of the unit in `row` from cycle `begin` to `end`."""
 
     row: int
     begin: int
@@ -43,18 +43,18 @@ class Span(NamedTuple):
 
 
 def _spans(timing: Timing, first: int, last: int) -> Iterator[Span]:
-    """Spans between two cycles, cut to them, unit by unit."""
-    found = [Span(FETCH_ROW, begin, end, "fetch") for begin, end in timing.fetches]
+    """Yield the spans between two cycles, clipped, unit by unit."""
+    spans = [Span(FETCH_ROW, begin, end, "fetch") for begin, end in timing.fetches]
     for unit in Unit:
-        found += [Span(FETCH_ROW + 1 + unit, int(timing.begin[at]), int(timing.end[at]),
-                       kind_of(timing.program.instructions[at])) for at in timing.of_unit(unit).tolist()]
-    for span in found:
+        spans += [Span(FETCH_ROW + 1 + unit, int(timing.begin[at]), int(timing.end[at]),
+                       activity_of(timing.program.instructions[at])) for at in timing.of_unit(unit).tolist()]
+    for span in spans:
         if span.begin < last and span.end > first:
             yield span._replace(begin=max(span.begin, first), end=min(span.end, last))
 
 
-def _merged(spans: Iterator[Span], gap: float) -> Iterator[Span]:
-    """Neighbours of one unit and kind as one, so that long runs stay small pictures."""
+def _merge_spans(spans: Iterator[Span], gap: float) -> Iterator[Span]:
+    """Merge adjacent spans of one unit and kind, to keep pictures of long runs small."""
     current: Span | None = None
     for span in spans:
         if current is None:
@@ -69,19 +69,20 @@ def _merged(spans: Iterator[Span], gap: float) -> Iterator[Span]:
 
 
 def svg(timing: Timing, first: int = 0, last: int | None = None) -> str:
-    """Return the picture of the cycles from `first` to `last`: a row for fetch and each unit."""
+    """Return an SVG picture of the cycles from `first` to `last`: a row for fetch and each unit."""
     stop = max(timing.cycles if last is None else min(last, timing.cycles), first + 1)
     scale = WIDTH / (stop - first)
-    height = TOP + ROW * len(ROWS) + 2 * LEGEND
+    height = TOP + ROW_HEIGHT * len(ROWS) + 2 * LEGEND
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{LEFT + WIDTH + 10}" height="{height}" '
              'font-family="sans-serif" font-size="11">',
              f'<text x="{LEFT}" y="14">{escape(_title(timing, first, stop))}</text>']
     for row, name in enumerate(ROWS):
-        y = TOP + ROW * row
-        parts.append(f'<text x="4" y="{y + ROW / 2 + 4:g}">{name}</text>')
-        parts.append(f'<rect x="{LEFT}" y="{y + 3}" width="{WIDTH}" height="{ROW - 6}" fill="#f4f4f4"/>')
+        y = TOP + ROW_HEIGHT * row
+        parts.append(f'<text x="4" y="{y + ROW_HEIGHT / 2 + 4:g}">{name}</text>')
+        parts.append(f'<rect x="{LEFT}" y="{y + 3}" width="{WIDTH}" height="{ROW_HEIGHT - 6}" '
+                     'fill="#f4f4f4"/>')
     kinds: dict[str, None] = {}
-    for span in _merged(_spans(timing, first, stop), MERGE / scale):
+    for span in _merge_spans(_spans(timing, first, stop), MERGE_PIXELS / scale):
         kinds[span.kind] = None
         parts.append(_bar(span, first, scale))
     parts += [*_axis(first, stop, scale), *_legend(list(kinds)), "</svg>"]
@@ -95,22 +96,23 @@ def _title(timing: Timing, first: int, last: int) -> str:
 
 def _bar(span: Span, first: int, scale: float) -> str:
     x, width = LEFT + (span.begin - first) * scale, max((span.end - span.begin) * scale, 0.3)
-    return (f'<rect x="{x:.2f}" y="{TOP + ROW * span.row + 3}" width="{width:.2f}" height="{ROW - 6}" '
+    return (f'<rect x="{x:.2f}" y="{TOP + ROW_HEIGHT * span.row + 3}" width="{width:.2f}" '
+            f'height="{ROW_HEIGHT - 6}" '
             f'fill="{COLOURS[span.kind]}"><title>{span.kind}, cycles {span.begin} to {span.end}</title>'
             '</rect>')
 
 
 def _axis(first: int, last: int, scale: float) -> Iterator[str]:
     step = 10 ** (len(str(last - first)) - 1)
-    if (last - first) // step < TICKS:
+    if (last - first) // step < MIN_TICKS:
         step = max(step // 5, 1)
-    y = TOP + ROW * len(ROWS) + 12
+    y = TOP + ROW_HEIGHT * len(ROWS) + 12
     for tick in range(-(-first // step) * step, last + 1, step):
         yield f'<text x="{LEFT + (tick - first) * scale:.2f}" y="{y}" fill="#666666">{tick}</text>'
 
 
 def _legend(kinds: list[str]) -> Iterator[str]:
-    y = TOP + ROW * len(ROWS) + LEGEND
+    y = TOP + ROW_HEIGHT * len(ROWS) + LEGEND
     for place, kind in enumerate(kinds):
         x = LEFT + place * 95
         yield f'<rect x="{x}" y="{y}" width="12" height="12" fill="{COLOURS[kind]}"/>'
@@ -118,7 +120,7 @@ def _legend(kinds: list[str]) -> Iterator[str]:
 
 
 def perfetto(timing: Timing) -> str:
-    """Return the trace in JSON: a thread for each unit, an arrow for each token; a cycle is a microsecond."""
+    """Return a JSON trace: a thread per unit, an arrow per token; a cycle is a microsecond."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": timing.program.spec.name}}]
     events += [{"ph": "M", "name": "thread_name", "pid": 1, "tid": row, "args": {"name": name}}
@@ -134,28 +136,28 @@ def perfetto(timing: Timing) -> str:
 
 def _slice(timing: Timing, unit: Unit, at: int) -> dict[str, Any]:
     instruction, begin = timing.program.instructions[at], int(timing.begin[at])
-    return {"ph": "X", "name": kind_of(instruction), "pid": 1, "tid": FETCH_ROW + 1 + unit, "ts": begin,
+    return {"ph": "X", "name": activity_of(instruction), "pid": 1, "tid": FETCH_ROW + 1 + unit, "ts": begin,
             "dur": int(timing.end[at]) - begin,
             "args": {"at": at, "text": " ".join(show(timing.program.spec, instruction).split())}}
 
 
 def _arrows(timing: Timing) -> Iterator[dict[str, Any]]:
-    """From whom a token was given to whom it was taken by: the n-th to the n-th."""
+    """Yield arrows from the n-th push of a token queue to its n-th pop."""
     if timing.serial:
         return
     instructions = timing.program.instructions
     rows = [FETCH_ROW + 1 + unit_of(i) for i in instructions]
     for queue in Queue:
-        given = [at for at, i in enumerate(instructions) if queue in pushes(i)]
-        taken = [at for at, i in enumerate(instructions) if queue in pops(i)]
-        for number, (giver, taker) in enumerate(zip(given, taken, strict=False)):
+        pushed = [at for at, i in enumerate(instructions) if queue in pushes(i)]
+        popped = [at for at, i in enumerate(instructions) if queue in pops(i)]
+        for number, (producer, consumer) in enumerate(zip(pushed, popped, strict=False)):
             common = {"name": queue.name.lower(), "cat": "token", "pid": 1, "id": f"{queue.name}{number}"}
-            yield {**common, "ph": "s", "tid": rows[giver], "ts": max(int(timing.end[giver]) - 1, 0)}
-            yield {**common, "ph": "f", "bp": "e", "tid": rows[taker], "ts": int(timing.begin[taker])}
+            yield {**common, "ph": "s", "tid": rows[producer], "ts": max(int(timing.end[producer]) - 1, 0)}
+            yield {**common, "ph": "f", "bp": "e", "tid": rows[consumer], "ts": int(timing.begin[consumer])}
 
 
-def line_of_time(timing: Timing, width: int = 64) -> list[str]:
-    """Return a line per unit: at work most of the time (#), some of it (+), or not at all."""
+def text_timeline(timing: Timing, width: int = 64) -> list[str]:
+    """Return a text timeline, a line per unit: busy most of a cell (#), some of it (+), or idle."""
     lines = []
     step = max(timing.cycles, 1) / width
     for unit in Unit:

@@ -1,4 +1,8 @@
-"""Verifier of instruction streams: hazards, order of tokens, and rules of operands."""
+"""The verifier of instruction streams: encoding, token synchronisation, hazards and memory bounds.
+
+Vector clocks over one execution give the happens-before order of units; every race shows in any execution,
+since each token has one producer and one consumer.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.accel.functional_sim import Indices, Steps, bare, known_steps, operands
+from jitla.accel.functional_sim import Indices, StepIndices, cached_steps, index_key, operands
 from jitla.accel.isa import (
     INSTRUCTION_BYTES,
     OPCODES,
@@ -24,61 +28,61 @@ from jitla.accel.isa import (
     Queue,
     Store,
     Unit,
-    dangling,
     fields,
     pops,
     pushes,
     refusal,
+    unconnected_flags,
     unit_of,
 )
 from jitla.accel.program import Program, Region
-from jitla.accel.spec import ADDRESS_BITS, TRANSFER, Memory, Spec
+from jitla.accel.spec import ADDRESS_BITS, MAX_TRANSFER_BYTES, Memory, Spec
 
-COMMANDS = 512  # instructions that wait for a unit; fetch stands still before a full queue
+QUEUE_COMMANDS = 512  # capacity of a unit's instruction queue; fetch stalls on a full one
 CONSUMER = {Queue.LOAD_TO_COMPUTE: Unit.COMPUTE, Queue.COMPUTE_TO_LOAD: Unit.LOAD,
             Queue.COMPUTE_TO_STORE: Unit.STORE, Queue.STORE_TO_COMPUTE: Unit.COMPUTE}
 
 
-class Order(NamedTuple):
-    """Of each instruction, its place in its unit, and how many of each unit are done before it starts.
+class ExecutionOrder(NamedTuple):
+    """The happens-before order: each instruction's position in its unit, and its vector clock `done`.
 
-    `sequence` is one legal execution, cut short at a deadlock, where `stuck` says who waits for what. `peaks`
-    has the most tokens that can ever be in each queue, and which push reaches that; `left` what stays there.
+    `sequence` is one legal execution, ended by a deadlock if any, which `deadlocks` describes. `peaks` has
+    the maximum number of tokens in each queue and the push that reaches it; `leftover` the leftover tokens.
     """
 
     sequence: tuple[int, ...]
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     done: NDArray[np.int64]
-    stuck: tuple[tuple[int, str], ...]
+    deadlocks: tuple[tuple[int, str], ...]
     peaks: tuple[tuple[int, int], ...]
-    left: tuple[int, ...]
+    leftover: tuple[int, ...]
 
     def before(self, first: int, unit: Unit, then: int) -> bool:
-        """Whether instruction `first`, of `unit`, is always done when `then` starts."""
-        return bool(self.places[first] < self.done[then, unit])
+        """Return whether instruction `first`, of `unit`, is always done when `then` starts."""
+        return bool(self.positions[first] < self.done[then, unit])
 
 
-class _Run:
-    """One execution: any will do, since every token has one giver and one taker."""
+class _Execution:
+    """One execution with vector clocks; any will do, as each token has one producer and one consumer."""
 
     def __init__(self, instructions: Sequence[Instruction]) -> None:
         self.instructions = instructions
         count = len(instructions)
         self.units = [unit_of(i) for i in instructions]
         self.pops, self.pushes = [pops(i) for i in instructions], [pushes(i) for i in instructions]
-        self.places, self.done = np.zeros(count, np.int64), np.zeros((count, len(Unit)), np.int64)
+        self.positions, self.done = np.zeros(count, np.int64), np.zeros((count, len(Unit)), np.int64)
         self.waiting: dict[Unit, deque[int]] = {unit: deque() for unit in Unit}
         self.tokens: dict[Queue, deque[int]] = {queue: deque() for queue in Queue}
-        self.given = dict.fromkeys(Queue, 0)
-        self.taken: dict[Queue, list[int]] = {queue: [] for queue in Queue}  # places of who took them
+        self.pushed = dict.fromkeys(Queue, 0)
+        self.taken: dict[Queue, list[int]] = {queue: [] for queue in Queue}  # positions of their consumers
         self.peaks = dict.fromkeys(Queue, (0, -1))
         self.last = dict.fromkeys(Unit, (0, 0, 0))
-        self.ran = dict.fromkeys(Unit, 0)
+        self.started = dict.fromkeys(Unit, 0)
         self.sequence: list[int] = []
         self.fetched = 0
 
     def go(self) -> None:
-        """Run until nobody can go on."""
+        """Run until no unit can continue."""
         moved = True
         while moved:
             moved = self._fetch()
@@ -92,59 +96,60 @@ class _Run:
         begin = self.fetched
         while self.fetched < len(self.instructions):
             queue = self.waiting[self.units[self.fetched]]
-            if len(queue) >= COMMANDS:
+            if len(queue) >= QUEUE_COMMANDS:
                 break
             queue.append(self.fetched)
             self.fetched += 1
         return self.fetched > begin
 
-    def _start(self, unit: Unit, at: int) -> None:
-        place = self.ran[unit]
+    def _start(self, unit: Unit, number: int) -> None:
+        position = self.started[unit]
         clock = list(self.last[unit])
-        clock[unit] = place
-        for queue in self.pops[at]:
-            giver = self.tokens[queue].popleft()
-            known = self.done[giver].tolist()
-            known[self.units[giver]] = int(self.places[giver]) + 1
-            clock = [max(pair) for pair in zip(clock, known, strict=True)]
-            self.taken[queue].append(place)
-        self.places[at], self.done[at] = place, clock
-        self.last[unit], self.ran[unit] = (clock[0], clock[1], clock[2]), place + 1
-        self.sequence.append(at)
-        for queue in self.pushes[at]:
-            self._give(queue, at, clock)
+        clock[unit] = position
+        for queue in self.pops[number]:
+            producer = self.tokens[queue].popleft()
+            producer_clock = self.done[producer].tolist()
+            producer_clock[self.units[producer]] = int(self.positions[producer]) + 1
+            clock = [max(pair) for pair in zip(clock, producer_clock, strict=True)]
+            self.taken[queue].append(position)
+        self.positions[number], self.done[number] = position, clock
+        self.last[unit], self.started[unit] = (clock[0], clock[1], clock[2]), position + 1
+        self.sequence.append(number)
+        for queue in self.pushes[number]:
+            self._push(queue, number, clock)
 
-    def _give(self, queue: Queue, at: int, clock: list[int]) -> None:
-        self.tokens[queue].append(at)
-        self.given[queue] += 1
-        # tokens surely taken by now are those whose takers are done before this instruction starts
-        taken = int(np.searchsorted(self.taken[queue], clock[CONSUMER[queue]]))
-        self.peaks[queue] = max(self.peaks[queue], (self.given[queue] - taken, at))
+    def _push(self, queue: Queue, number: int, clock: list[int]) -> None:
+        self.tokens[queue].append(number)
+        self.pushed[queue] += 1
+        # tokens certainly popped are those whose consumers are done before this instruction starts
+        popped = int(np.searchsorted(self.taken[queue], clock[CONSUMER[queue]]))
+        self.peaks[queue] = max(self.peaks[queue], (self.pushed[queue] - popped, number))
 
-    def stuck(self) -> tuple[tuple[int, str], ...]:
-        """Who stands first in a queue that does not move, and what it waits for."""
-        found = []
+    def deadlocks(self) -> tuple[tuple[int, str], ...]:
+        """Return the front instruction of each blocked queue, and the tokens that it waits for."""
+        blocked = []
         for unit in Unit:
             if self.waiting[unit]:
-                at = self.waiting[unit][0]
-                lacking = [queue.name for queue in self.pops[at] if not self.tokens[queue]]
-                found.append((at, f"{unit.name} waits for {' and '.join(lacking)}"))
+                number = self.waiting[unit][0]
+                missing = [queue.name for queue in self.pops[number] if not self.tokens[queue]]
+                blocked.append((number, f"{unit.name} waits for {' and '.join(missing)}"))
         if self.fetched < len(self.instructions):
-            found.append((self.fetched, f"fetch waits for a place among {COMMANDS} commands"))
-        return tuple(found)
+            blocked.append((self.fetched, f"fetch waits for a place among {QUEUE_COMMANDS} commands"))
+        return tuple(blocked)
 
 
-def order_of(instructions: Sequence[Instruction]) -> Order:
-    """Return what is ordered in the stream `instructions`."""
-    run = _Run(instructions)
+def order_of(instructions: Sequence[Instruction]) -> ExecutionOrder:
+    """Return the happens-before order of `instructions`."""
+    run = _Execution(instructions)
     run.go()
-    return Order(tuple(run.sequence), run.places, run.done, run.stuck(), tuple(run.peaks[q] for q in Queue),
+    peaks = tuple(run.peaks[q] for q in Queue)
+    return ExecutionOrder(tuple(run.sequence), run.positions, run.done, run.deadlocks(), peaks,
                  tuple(len(run.tokens[q]) for q in Queue))
 
 
-RESIDENT = 2048  # micro-ops on the chip: the smallest memory an implementation has
-DISTANCE = 3  # number of consecutive steps that must write different elements
-# Every rule, and what breaks it.
+MAX_RESIDENT_UOPS = 2048  # micro-ops: the smallest UOP memory of any implementation
+MIN_WRITE_DISTANCE = 3  # steps between two writes of one element: the pipeline latency
+# Every rule, and its violation.
 RULES: dict[str, str] = {
     "encoding": "a number does not fit into its field",
     "flags": "a token flag names no queue of the unit",
@@ -172,7 +177,7 @@ RULES: dict[str, str] = {
 
 
 class Fault(NamedTuple):
-    """A rule that is broken, and by which instruction; -1 for the stream as a whole."""
+    """A violated rule and its instruction; -1 for the stream as a whole."""
 
     rule: str
     at: int
@@ -183,26 +188,26 @@ class Fault(NamedTuple):
         return f"{where}{self.rule}: {self.text}"
 
 
-Broken = Iterator[tuple[str, str]]
+FaultTexts = Iterator[tuple[str, str]]
 
 
-def by_itself(spec: Spec, instruction: Instruction) -> Broken:
-    """Yield rules that `instruction` breaks whatever micro-ops say."""
+def instruction_faults(spec: Spec, instruction: Instruction) -> FaultTexts:
+    """Yield the rules that `instruction` violates independently of micro-ops."""
     for field in fields(spec, OPCODES[type(instruction)])[1:]:
         value = int(getattr(instruction, field.name))
         if not field.accepts(value):
             yield "encoding", f"{field.name}={value} has more than {field.width} bits"
-    for name in dangling(instruction):
+    for name in unconnected_flags(instruction):
         yield "flags", name
     if isinstance(instruction, (Load, Store)) and not instruction.is_noop:
         yield from _transfer(spec, instruction)
     elif isinstance(instruction, Alu):
-        refused = refusal(spec, instruction)
-        if refused:
-            yield "shift" if instruction.op is AluOp.SHR else "dialect", refused
+        reason = refusal(spec, instruction)
+        if reason:
+            yield "shift" if instruction.op is AluOp.SHR else "dialect", reason
 
 
-def _transfer(spec: Spec, transfer: Load | Store) -> Broken:
+def _transfer(spec: Spec, transfer: Load | Store) -> FaultTexts:
     memory, element = transfer.memory, spec.element(transfer.memory)
     if isinstance(transfer, Store) != (memory is Memory.OUT):
         yield "dialect", f"{memory.name} is not what a {type(transfer).__name__.lower()} moves"
@@ -216,8 +221,8 @@ def _transfer(spec: Spec, transfer: Load | Store) -> Broken:
     end = transfer.sram_base + transfer.count
     if end > depth:
         yield "overflow", f"{memory.name} has {depth} elements, and {end} are needed"
-    if memory is Memory.UOP and end > RESIDENT:
-        yield "resident-uops", f"{end} of {RESIDENT}"
+    if memory is Memory.UOP and end > MAX_RESIDENT_UOPS:
+        yield "resident-uops", f"{end} of {MAX_RESIDENT_UOPS}"
     if transfer.dram_base == 0:
         yield "address-zero", f"{memory.name} is moved from or to address zero"
     last = transfer.dram_base + max(transfer.y_size - 1, 0) * transfer.x_stride + transfer.x_size
@@ -228,54 +233,54 @@ def _transfer(spec: Spec, transfer: Load | Store) -> Broken:
 
 
 @lru_cache(maxsize=512)
-def by_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[str, str], ...]:
-    """Return rules that the steps of `loop`, an instruction made bare, break over micro-ops `words`."""
-    return tuple(_by_steps(spec, loop, known_steps(spec, loop, words)))
+def loop_faults(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[str, str], ...]:
+    """Return the rules that the steps of `loop`, an `index_key`, violate over micro-ops `words`."""
+    return tuple(_loop_faults(spec, loop, cached_steps(spec, loop, words)))
 
 
-def _by_steps(spec: Spec, instruction: Gemm | Alu, steps: Steps) -> Broken:
+def _loop_faults(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> FaultTexts:
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
         if len(indices) and int(indices.max()) >= depth:
             yield "index", f"{memory.name} has {depth} elements, and {int(indices.max())} is named"
             return
-    for apart in range(1, DISTANCE):
-        if (steps.dst[apart:] == steps.dst[:-apart]).any():
-            yield "hazard", f"steps {apart} apart write one element"
+    for distance in range(1, MIN_WRITE_DISTANCE):
+        if (steps.dst[distance:] == steps.dst[:-distance]).any():
+            yield "hazard", f"steps {distance} apart write one element"
             return
     if isinstance(instruction, Alu) and _feeds_itself(instruction, steps):
         yield "hazard", "a step of the ALU reads what an earlier one of the instruction wrote"
 
 
-def _feeds_itself(alu: Alu, steps: Steps) -> bool:
-    """Whether an operand of a step is the destination of one before it."""
+def _feeds_itself(alu: Alu, steps: StepIndices) -> bool:
+    """Return whether a step reads the destination of an earlier one."""
     order = np.argsort(steps.dst, kind="stable")
     sorted_dst = steps.dst[order]
     if (sorted_dst[1:] == sorted_dst[:-1]).any():
         return True  # the destination is an operand, too
     if alu.use_imm or not len(order):
         return False
-    place = np.minimum(np.searchsorted(sorted_dst, steps.src), len(order) - 1)
-    return bool(((sorted_dst[place] == steps.src) & (order[place] < np.arange(len(order)))).any())
+    position = np.minimum(np.searchsorted(sorted_dst, steps.src), len(order) - 1)
+    return bool(((sorted_dst[position] == steps.src) & (order[position] < np.arange(len(order)))).any())
 
 
-TOKENS = 8  # that may be in a queue at once
+MAX_TOKENS = 8  # capacity of a token queue
 WRITABLE = ("output", "scratch")
 NEVER = -1
-Places = NDArray[np.int64]
+Positions = NDArray[np.int64]
 
 
-class _Written:
-    """Of each element of something, the last instruction of each unit that read it and that wrote it."""
+class _AccessTable:
+    """A table of the last reader and writer of each element, per unit."""
 
     def __init__(self, count: int) -> None:
-        self.read: dict[Unit, Places] = {unit: np.full(count, NEVER, np.int64) for unit in Unit}
-        self.wrote: dict[Unit, Places] = {unit: np.full(count, NEVER, np.int64) for unit in Unit}
+        self.read: dict[Unit, Positions] = {unit: np.full(count, NEVER, np.int64) for unit in Unit}
+        self.wrote: dict[Unit, Positions] = {unit: np.full(count, NEVER, np.int64) for unit in Unit}
 
     def unordered(self, cells: Indices | slice, unit: Unit, done: NDArray[np.int64], writes: bool) -> bool:
-        """Whether another unit's access is not surely done.
+        """Return whether a conflicting access of another unit is not ordered before.
 
-        Units are in order themselves, so only the last access of each has to be looked at.
+        Units execute in order, so only the last access of each is compared.
         """
         others = [other for other in Unit if other is not unit]
         tables = [(self.wrote[other], other) for other in others]
@@ -283,31 +288,31 @@ class _Written:
             tables += [(self.read[other], other) for other in others]
         return any(table[cells].max(initial=NEVER) >= done[other] for table, other in tables)
 
-    def note(self, cells: Indices | slice, unit: Unit, place: int, writes: bool) -> None:
-        """Remember an access."""
-        (self.wrote if writes else self.read)[unit][cells] = place
+    def record(self, cells: Indices | slice, unit: Unit, position: int, writes: bool) -> None:
+        """Record an access."""
+        (self.wrote if writes else self.read)[unit][cells] = position
 
     def unwritten(self, cells: Indices | slice) -> bool:
-        """Whether something in `cells` has not been written by anybody."""
+        """Return whether some element of `cells` was never written."""
         last = np.maximum.reduce([table[cells] for table in self.wrote.values()])
         return bool((last == NEVER).any())
 
 
 class _Dram:
-    """DRAM, as far as it is written: cells of as many bytes as divide all addresses."""
+    """The written range of DRAM as cells: the largest size that divides all addresses."""
 
     def __init__(self, program: Program) -> None:
         spec, stores = program.spec, [i for i in program.instructions
                                       if isinstance(i, Store) and not i.is_noop]
         size = spec.element(Memory.OUT).nbytes
         self.low = min((s.dram_base for s in stores), default=0) * size
-        self.high = max((_last(s) for s in stores), default=0) * size
+        self.high = max((_dram_end(s) for s in stores), default=0) * size
         self.cell = gcd(size, *(spec.element(m).nbytes for m in (Memory.WGT, Memory.INP, Memory.ACC)))
         self.low -= self.low % self.cell
-        self.table = _Written(-(-(self.high - self.low) // self.cell))
+        self.table = _AccessTable(-(-(self.high - self.low) // self.cell))
 
     def cells(self, transfer: Load | Store, size: int) -> Indices:
-        """Return the cells of `transfer`, of elements of `size` bytes, as far as anybody stores there."""
+        """Return the cells of `transfer` within the written range; elements have `size` bytes."""
         first = transfer.dram_base * size // self.cell
         row = np.arange(transfer.x_size * size // self.cell, dtype=np.int64)
         starts = first + np.arange(transfer.y_size, dtype=np.int64) * (transfer.x_stride * size // self.cell)
@@ -315,29 +320,30 @@ class _Dram:
         return cells[(cells >= 0) & (cells < len(self.table.wrote[Unit.STORE]))]
 
 
-def _last(transfer: Load | Store) -> int:
-    """The element behind the last one in DRAM."""
+def _dram_end(transfer: Load | Store) -> int:
+    """Return the DRAM element past the last one of a transfer."""
     return transfer.dram_base + max(transfer.y_size - 1, 0) * transfer.x_stride + transfer.x_size
 
 
-class _Check:
-    """One walk along a legal execution; a race shows in any."""
+class _HazardChecker:
+    """Checks memory accesses along one legal execution."""
 
-    def __init__(self, program: Program, order: Order) -> None:
+    def __init__(self, program: Program, order: ExecutionOrder) -> None:
         self.program, self.spec, self.order = program, program.spec, order
         self.faults: list[Fault] = []
         depth = {memory: self.spec.element(memory).depth for memory in Memory}
-        self.chip = {m: _Written(depth[m]) for m in (Memory.UOP, Memory.WGT, Memory.INP, Memory.ACC)}
+        self.chip = {m: _AccessTable(depth[m]) for m in (Memory.UOP, Memory.WGT, Memory.INP, Memory.ACC)}
         self.uop = np.zeros(depth[Memory.UOP], np.uint32)
-        self.computed = np.zeros(depth[Memory.ACC], bool)  # last written by what also fills OUT
+        # last written by a GEMM or ALU instruction, which also fills OUT
+        self.computed = np.zeros(depth[Memory.ACC], bool)
         self.dram = _Dram(program)
 
     def fault(self, rule: str, at: int, text: str) -> None:
-        """Note a broken rule."""
+        """Record a violation."""
         self.faults.append(Fault(rule, at, text))
 
     def walk(self, skip: set[int]) -> None:
-        """Follow the execution; instructions in `skip` are broken by themselves, and touch nothing."""
+        """Check the execution; instructions in `skip` are malformed and have no effect."""
         for at in self.order.sequence:
             instruction = self.program.instructions[at]
             if at in skip:
@@ -348,21 +354,21 @@ class _Check:
                 case Gemm() | Alu():
                     self._loop(at, instruction)
 
-    def _touch(self, at: int, memory: Memory, cells: Indices | slice, writes: bool) -> None:
-        """Check an access on the chip against those of other units, then remember it."""
+    def _access(self, at: int, memory: Memory, cells: Indices | slice, writes: bool) -> None:
+        """Check an on-chip access against those of other units, then record it."""
         table, unit = self.chip[memory], unit_of(self.program.instructions[at])
         if table.unordered(cells, unit, self.order.done[at], writes):
             self.fault("race", at, f"{'writes' if writes else 'reads'} {memory.name}")
         if not writes and table.unwritten(cells):
             self.fault("unwritten", at, f"{memory.name} is read")
-        table.note(cells, unit, int(self.order.places[at]), writes)
+        table.record(cells, unit, int(self.order.positions[at]), writes)
 
     def _transfer(self, at: int, transfer: Load | Store) -> None:
         memory = Memory.ACC if transfer.memory in (Memory.OUT, Memory.ACC8) else transfer.memory
         cells = slice(transfer.sram_base, transfer.sram_base + transfer.count)
         writes = isinstance(transfer, Load)
-        self._touch(at, memory, cells, writes)
-        self._touch_dram(at, transfer)
+        self._access(at, memory, cells, writes)
+        self._access_dram(at, transfer)
         if isinstance(transfer, Store):
             if not self.computed[cells].all():
                 self.fault("stale-out", at, "what is stored was loaded or reset, not computed")
@@ -378,14 +384,14 @@ class _Check:
             return
         self.uop[load.sram_base:load.sram_base + load.x_size] = table[begin:begin + load.x_size]
 
-    def _touch_dram(self, at: int, transfer: Load | Store) -> None:
+    def _access_dram(self, at: int, transfer: Load | Store) -> None:
         size = self.spec.element(transfer.memory).nbytes
         region = _region_of(self.program, transfer, size)
         if self.program.regions and transfer.memory is not Memory.UOP:
-            self._in_region(at, transfer, region, size)
+            self._check_region(at, transfer, region, size)
         if isinstance(transfer, Load) and transfer.memory is Memory.UOP:
-            if transfer.dram_base * size < self.dram.high and _last(transfer) * size > self.dram.low:
-                self._over_uops(at, transfer, size)
+            if transfer.dram_base * size < self.dram.high and _dram_end(transfer) * size > self.dram.low:
+                self._check_uop_overlap(at, transfer, size)
             return
         cells, unit, writes = self.dram.cells(transfer, size), unit_of(transfer), isinstance(transfer, Store)
         if self.dram.table.unordered(cells, unit, self.order.done[at], writes):
@@ -394,13 +400,13 @@ class _Check:
             expected = transfer.y_size * transfer.x_size * size // self.dram.cell
             if len(cells) < expected or self.dram.table.unwritten(cells):
                 self.fault("unwritten", at, f"{region.name} is loaded before it is stored")
-        self.dram.table.note(cells, unit, int(self.order.places[at]), writes)
+        self.dram.table.record(cells, unit, int(self.order.positions[at]), writes)
 
-    def _over_uops(self, at: int, load: Load, size: int) -> None:
+    def _check_uop_overlap(self, at: int, load: Load, size: int) -> None:
         if len(self.dram.cells(load, max(size, self.dram.cell))):
             self.fault("region", at, "micro-ops lie where results are stored")
 
-    def _in_region(self, at: int, transfer: Load | Store, region: Region | None, size: int) -> None:
+    def _check_region(self, at: int, transfer: Load | Store, region: Region | None, size: int) -> None:
         if region is None:
             self.fault("region", at, f"rows at {transfer.dram_base * size:#x} leave their buffer")
             return
@@ -414,74 +420,75 @@ class _Check:
         if instruction.uop_end > depth or instruction.uop_end < instruction.uop_bgn:
             self.fault("index", at, f"micro-ops {instruction.uop_bgn} to {instruction.uop_end} of {depth}")
             return
-        self._touch(at, Memory.UOP, slice(instruction.uop_bgn, instruction.uop_end), writes=False)
+        self._access(at, Memory.UOP, slice(instruction.uop_bgn, instruction.uop_end), writes=False)
         words = self.uop[instruction.uop_bgn:instruction.uop_end].tobytes()
-        loop = bare(instruction)
-        broken = by_steps(self.spec, loop, words)
+        loop = index_key(instruction)
+        broken = loop_faults(self.spec, loop, words)
         for rule, text in broken:
             self.fault(rule, at, text)
         if any(rule == "index" for rule, _ in broken):
             return
-        (_, dst), *read = _touched(self.spec, loop, words)
+        (_, dst), *read = _accessed_elements(self.spec, loop, words)
         keeps = not (isinstance(instruction, Gemm) and instruction.reset)
         for memory, cells in read:
-            self._touch(at, memory, cells, writes=False)
+            self._access(at, memory, cells, writes=False)
         if keeps and self.chip[Memory.ACC].unwritten(dst):
             self.fault("unwritten", at, "ACC is added to before it has a value")
-        self._touch(at, Memory.ACC, dst, writes=True)
+        self._access(at, Memory.ACC, dst, writes=True)
         self.computed[dst] = keeps
 
 
 @lru_cache(maxsize=256)
-def _touched(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[Memory, Indices], ...]:
-    """Which elements of which memory, each once; what is written comes first."""
+def _accessed_elements(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[Memory, Indices], ...]:
+    """Return the distinct accessed elements by memory; the destinations come first."""
     return tuple((memory, np.unique(indices))
-                 for memory, indices in operands(loop, known_steps(spec, loop, words)))
+                 for memory, indices in operands(loop, cached_steps(spec, loop, words)))
 
 
 def _region_of(program: Program, transfer: Load | Store, size: int) -> Region | None:
-    """The region that all bytes of `transfer` are in."""
-    begin, end = transfer.dram_base * size, _last(transfer) * size
+    """Return the region that contains all bytes of `transfer`."""
+    begin, end = transfer.dram_base * size, _dram_end(transfer) * size
     for region in program.regions:
         if region.address <= begin and end <= region.end:
             return region
     return None
 
 
-def _ending(program: Program, order: Order) -> list[Fault]:
-    """FINISH is the last instruction, takes no token, and all others are done before it."""
-    found = [at for at, i in enumerate(program.instructions) if isinstance(i, Finish)]
+def _finish_faults(program: Program, order: ExecutionOrder) -> list[Fault]:
+    """Check that FINISH is last, pops no token, and runs after all other units are done."""
+    finishes = [at for at, i in enumerate(program.instructions) if isinstance(i, Finish)]
     last = len(program.instructions) - 1
-    if found != [last]:
-        return [Fault("finish", found[0] if found else -1, "there is one FINISH, at the end of the stream")]
+    if finishes != [last]:
+        return [Fault("finish", finishes[0] if finishes else -1,
+                      "there is one FINISH, at the end of the stream")]
     finish = program.instructions[last]
     faults = [Fault("finish", last, "takes a token")] if pops(finish) else []
     for unit in (Unit.LOAD, Unit.STORE):
         of_unit = [at for at, i in enumerate(program.instructions) if unit_of(i) is unit]
-        if of_unit and not order.stuck and not order.before(of_unit[-1], unit, last):
+        if of_unit and not order.deadlocks and not order.before(of_unit[-1], unit, last):
             faults.append(Fault("finish", last, f"may come before {unit.name} is done"))
     return faults
 
 
-def _tokens(order: Order) -> list[Fault]:
-    """Deadlock, tokens left over, and queues that get too long."""
-    faults = [Fault("deadlock", at, text) for at, text in order.stuck]
+def _token_faults(order: ExecutionOrder) -> list[Fault]:
+    """Check for deadlocks, leftover tokens and token queue overflow."""
+    faults = [Fault("deadlock", at, text) for at, text in order.deadlocks]
     for queue in Queue:
         peak, at = order.peaks[queue]
-        if peak > TOKENS:
+        if peak > MAX_TOKENS:
             faults.append(Fault("token-depth", at, f"{peak} tokens in {queue.name}"))
-        if order.left[queue]:
-            faults.append(Fault("token-leak", -1, f"{order.left[queue]} tokens stay in {queue.name}"))
+        if order.leftover[queue]:
+            faults.append(Fault("token-leak", -1, f"{order.leftover[queue]} tokens stay in {queue.name}"))
     return faults
 
 
-def _sizes(program: Program) -> list[Fault]:
-    """Whole transfers to the device, and where the table of micro-ops is."""
+def _size_faults(program: Program) -> list[Fault]:
+    """Check the sizes of stream and micro-op table, and the table's address."""
     faults = []
     for name, nbytes in (("stream", len(program.instructions) * INSTRUCTION_BYTES),
                          ("micro-ops", program.uops.nbytes)):
-        if nbytes > TRANSFER:
-            faults.append(Fault("transfer-size", -1, f"{name}: {nbytes} of {TRANSFER} bytes"))
+        if nbytes > MAX_TRANSFER_BYTES:
+            faults.append(Fault("transfer-size", -1, f"{name}: {nbytes} of {MAX_TRANSFER_BYTES} bytes"))
     if program.uop_address % 4:
         faults.append(Fault("alignment", -1, "micro-ops are addressed by elements of 4 bytes"))
     if len(program.uops) and program.uop_address == 0:
@@ -489,16 +496,17 @@ def _sizes(program: Program) -> list[Fault]:
     return faults
 
 
-def _alone(spec: Spec, instructions: tuple[Instruction, ...]) -> list[Fault]:
+def _encoding_faults(spec: Spec, instructions: tuple[Instruction, ...]) -> list[Fault]:
     return [Fault(rule, at, text) for at, instruction in enumerate(instructions)
-            for rule, text in by_itself(spec, instruction)]
+            for rule, text in instruction_faults(spec, instruction)]
 
 
 def verify(program: Program) -> tuple[Fault, ...]:
-    """Return the rules that `program` breaks, by their place in the stream."""
+    """Return the rules that `program` violates, in stream order."""
     order = order_of(program.instructions)
-    alone = _alone(program.spec, program.instructions)
-    check = _Check(program, order)
+    alone = _encoding_faults(program.spec, program.instructions)
+    check = _HazardChecker(program, order)
     check.walk({fault.at for fault in alone})
-    faults = [*_sizes(program), *_tokens(order), *_ending(program, order), *alone, *check.faults]
+    faults = [*_size_faults(program), *_token_faults(order), *_finish_faults(program, order), *alone,
+              *check.faults]
     return tuple(sorted(faults, key=lambda fault: fault.at))

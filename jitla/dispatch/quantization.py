@@ -92,7 +92,7 @@ class QuantizedFunction:
 
     def _observing(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         quant = ENGINE.room("accel")
-        return _Observed(make(), self._seen.setdefault(key, quant.Seen()), quant.observe)
+        return _Observed(make(), self._seen.setdefault(key, quant.ValueRanges()), quant.observe)
 
     def _compiled(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         seen = self._seen.get(key)
@@ -101,7 +101,7 @@ class QuantizedFunction:
         request = make()
         slots = [h for r in request.roots for h in ENGINE.room("hops").topo((r,)) if h.op.name == "leaf"]
         first = max((h.attr("slot") for h in slots), default=-1) + 1
-        made = ENGINE.room("accel").Quantised(request.roots, seen, self.per_channel, first)
+        made = ENGINE.room("accel").QuantisedDag(request.roots, seen, self.per_channel, first)
         self.scales = made.scales
         extra = {first + i: (x.shape, x.strides) for i, x in enumerate(made.extras)}
         request = request._replace(roots=made.roots, layouts={**request.layouts, **extra})

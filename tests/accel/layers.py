@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.accel import AluOp, Layer, Step, Window, meaning, one_layer, preset, verify
+from jitla.accel import AluOp, Layer, Step, Window, compile_layer, preset, reference_result, verify
 
 STORED = {1: np.int8, 2: np.int16, 4: np.int32}
 
@@ -64,7 +64,7 @@ def wanted(made: Layer, data: dict[str, Any]) -> Any:
     """Return what NumPy makes of it."""
     operands = {s.operand: data[s.operand] for s in made.steps if s.operand}
     operands = {k: v[:, None, None, None, :] if v.ndim == 2 else v for k, v in operands.items()}
-    result = meaning(made, data["images"], data.get("weights"), operands)
+    result = reference_result(made, data["images"], data.get("weights"), operands)
     return result.astype(STORED[made.stored])
 
 
@@ -73,7 +73,7 @@ def fault(seed: int) -> str:
     rng = np.random.default_rng(seed)
     made = layer(rng)
     data = arrays(rng, made)
-    job = one_layer(preset("vta-pynq"), made, int(rng.integers(1, 3)))
+    job = compile_layer(preset("vta-pynq"), made, int(rng.integers(1, 3)))
     broken = verify(job.program)
     if broken:
         return f"{seed}: {broken[0]} in {made}"

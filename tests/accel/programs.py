@@ -28,7 +28,7 @@ from jitla.accel import (
     Store,
     Unit,
     Uop,
-    check,
+    check_encoding,
     encode_uops,
     measure,
     run,
@@ -55,7 +55,7 @@ def random_spec(rng: np.random.Generator, dialect: str | None = None) -> Spec:
                         log_inp_buff_size=int(rng.integers(10, 17)),
                         log_wgt_buff_size=int(rng.integers(12, 20)),
                         log_acc_buff_size=int(rng.integers(11, 19)), dialect=kind)
-            check(spec)
+            check_encoding(spec)
         except ConfigError:
             continue
         return spec

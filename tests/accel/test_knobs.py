@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from jitla.accel import Layer, Stage, Window, cycles, knobs, of_tiling, one_layer, preset, to_tiling
+from jitla.accel import (
+    Layer,
+    Stage,
+    Window,
+    compile_layer,
+    cycles,
+    knobs,
+    preset,
+    tiling_values,
+    to_tiling,
+)
 from jitla.accel.lowering import assemble
 
 SPEC = preset("vta-pynq")
@@ -13,9 +23,9 @@ LAYER = Layer(1, 32, 32, Window(8, 3, 1, 1, 1, 1), Window(8, 3, 1, 1, 1, 1))
 
 def test_the_default_is_the_tiling_that_runs():
     space = knobs(LAYER, SPEC)
-    made = one_layer(SPEC, LAYER)
+    made = compile_layer(SPEC, LAYER)
     assert to_tiling(space.values(space.default)) == made.tilings[0]
-    assert of_tiling(made.tilings[0]) == space.values(space.default)
+    assert tiling_values(made.tilings[0]) == space.values(space.default)
     assert cycles(LAYER, SPEC, made.tilings[0]) == made.timing.cycles
 
 
@@ -24,7 +34,7 @@ def test_tilings_differ_in_cycles_and_not_in_results():
     rng = np.random.default_rng(0)
     arrays = {"images": rng.integers(-9, 9, LAYER.input_shape),
               "out.weights": rng.integers(-9, 9, LAYER.weight_shape)}
-    expected = one_layer(SPEC, LAYER).run(arrays)
+    expected = compile_layer(SPEC, LAYER).run(arrays)
     costs = set()
     for _ in range(4):
         tiling = to_tiling(space.values(space.random(rng)))

@@ -16,17 +16,17 @@ from jitla.accel import (
     Step,
     Store,
     Window,
+    compile_layer,
+    compile_stages,
     disassemble,
-    job,
-    one_layer,
     preset,
     verify,
 )
 from jitla.accel.lowering import assemble
 from jitla.accel.tiling import (
     Tiling,
+    block_counts,
     fits,
-    sizes,
 )
 from tests.accel.layers import STORED, arrays, fault, layer, wanted
 
@@ -56,14 +56,14 @@ def test_a_blocked_convolution_with_two_virtual_threads_as_text():
 
 @pytest.mark.parametrize("made", [conv(14, 64, 64), Layer(300, 256, 64, steps=CUT)])
 def test_two_threads_hide_what_one_waits_for(made):
-    one, two = (one_layer(PYNQ, made, threads) for threads in (1, 2))
+    one, two = (compile_layer(PYNQ, made, threads) for threads in (1, 2))
     assert two.timing.cycles < one.timing.cycles
     assert two.timing.cycles <= two.serial_cycles
 
 
 def test_a_tile_that_is_one_too_large_does_not_fit():
     made = Layer(4096, 16, 16)
-    blocks = sizes(made, PYNQ)
+    blocks = block_counts(made, PYNQ)
     assert fits(Tiling(2048, 1, 1, 1, 1, 1), made, blocks, PYNQ)
     assert not fits(Tiling(2049, 1, 1, 1, 1, 1), made, blocks, PYNQ)
     assert fits(Tiling(1024, 1, 1, 1, 1, 2), made, blocks, PYNQ)
@@ -76,7 +76,7 @@ def test_layers_follow_each_other_on_the_device():
     pool = Layer(1, 40, 40, Window(12, 2, 2), Window(12, 2, 2), mode="max")
     small = Layer(1, 40, 24, Window(6, 3), Window(6, 3), steps=CUT, stored=4)
     for stages in ([first, second], [first, pool, small]):
-        made = job(PYNQ, [Stage(f"u{i}", x, f"u{i - 1}" if i else "images")
+        made = compile_stages(PYNQ, [Stage(f"u{i}", x, f"u{i - 1}" if i else "images")
                           for i, x in enumerate(stages)])
         assert verify(made.program) == ()
         assert [r.role for r in made.program.regions].count("output") == 1
@@ -94,7 +94,7 @@ def test_layers_follow_each_other_on_the_device():
 
 def test_a_layer_begins_while_the_one_before_still_stores():
     made = conv(14, 64, 64)
-    both = job(PYNQ, [Stage("u0", made, "images"), Stage("u1", made, "u0")])
+    both = compile_stages(PYNQ, [Stage("u0", made, "images"), Stage("u1", made, "u0")])
     assert verify(both.program) == ()
     region = next(r for r in both.program.regions if r.name == "u0")
     inside = range(region.address // 16, region.end // 16)
@@ -106,7 +106,7 @@ def test_a_layer_begins_while_the_one_before_still_stores():
     loaded = min(both.timing.begin[i] for i, s in steps
                  if isinstance(s, Load) and s.memory is Memory.WGT and s.dram_base * 256 == weights.address)
     assert loaded < read < stored
-    assert both.timing.cycles < 2 * job(PYNQ, [Stage("u0", made, "images")]).timing.cycles
+    assert both.timing.cycles < 2 * compile_stages(PYNQ, [Stage("u0", made, "images")]).timing.cycles
 
 
 @pytest.mark.parametrize("machine", ["vta-ultra96", "vta-extended"])
@@ -114,7 +114,7 @@ def test_other_machines_have_other_streams_and_the_same_results(machine):
     rng = np.random.default_rng(5)
     made = Layer(20, 40, 30, steps=(Step(AluOp.MUL, 77), Step(AluOp.SHR, 9)), stored=2)
     data = arrays(rng, made)
-    stream = one_layer(preset(machine), made)
+    stream = compile_layer(preset(machine), made)
     assert verify(stream.program) == ()
     found = stream.run({"images": data["images"], "out.weights": data["weights"]})
     assert np.array_equal(found, wanted(made, data))
@@ -126,7 +126,7 @@ def test_floats_run_on_the_machine_for_them():
     made = Layer(37, 50, 20, steps=(Step(AluOp.ADD, operand="bias", form="channel"), Step(AluOp.MAX, 0.0)))
     x, w = rng.normal(size=made.input_shape), rng.normal(size=made.weight_shape)
     bias = rng.normal(size=(1, 20)).astype(np.float32)
-    stream = one_layer(spec, made)
+    stream = compile_layer(spec, made)
     assert verify(stream.program) == ()
     given = {"images": x, "out.weights": w, "out.bias": bias}
     found = stream.run({k: v.astype(np.float32) for k, v in given.items()})

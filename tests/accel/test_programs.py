@@ -10,14 +10,14 @@ from jitla.accel import (
     INTRINSICS,
     AluOp,
     Device,
-    Fit,
     Intrinsic,
     Layer,
-    Source,
+    LayerFit,
+    OperandSource,
     Step,
     loops_of,
     preset,
-    starts,
+    start_indices,
 )
 from jitla.hops import Meta, evaluate, leaf, make
 
@@ -375,10 +375,11 @@ def test_a_second_intrinsic_is_declared_found_and_run():
         layer = Layer(1, count, count, mode="sum", steps=(Step(AluOp.ADD, operand="right", form="full"),))
 
         def source(access):
-            return Source(((access.hop, starts(access)),), ((), (), (), (), loops_of(access, axes)),
+            return OperandSource(((access.hop, start_indices(access)),),
+                                 ((), (), (), (), loops_of(access, axes)),
                           (1, 1, 1, 1, count))
 
-        return Fit(layer, {"images": source(left), "right": source(right)}, ((), (), (), (), axes), left)
+        return LayerFit(layer, {"images": source(left), "right": source(right)}, ((), (), (), (), axes), left)
 
     pairwise = Intrinsic("pairwise", "out[o] = left[o] + right[o]", lower, "sums of pairs")
     device = Device(preset("vta-pynq"), (*INTRINSICS, pairwise))

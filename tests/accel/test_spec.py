@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from jitla.accel import PRESETS, Memory, check, from_record, loads, preset
+from jitla.accel import PRESETS, Memory, check_encoding, from_record, loads, preset
 from jitla.errors import ConfigError
 
 STANDARD = {"TARGET": "pynq", "HW_VER": "0.0.2", "LOG_INP_WIDTH": 3, "LOG_WGT_WIDTH": 3, "LOG_ACC_WIDTH": 5,
@@ -41,7 +41,7 @@ def test_the_machine_with_floats_is_another_one():
 
 @pytest.mark.parametrize("spec", PRESETS.values(), ids=PRESETS)
 def test_presets_are_read_back(spec):
-    check(spec)
+    check_encoding(spec)
     assert loads(spec.dumps(), spec.name) == spec
     assert loads(json.dumps(spec.record() | {"LOG_OUT_WIDTH": spec.log_inp_width, "LOG_BLOCK_IN": 4}),
                  spec.name) == spec
@@ -67,9 +67,10 @@ def test_what_cannot_be_built(record, message):
 
 def test_fields_must_fit_into_words():
     with pytest.raises(ConfigError, match="imm does not fit"):
-        check(replace(preset("vta-pynq"), log_acc_buff_size=18, log_inp_buff_size=14, log_wgt_buff_size=17))
+        check_encoding(replace(preset("vta-pynq"), log_acc_buff_size=18, log_inp_buff_size=14,
+                               log_wgt_buff_size=17))
     with pytest.raises(ConfigError, match="wgt_factor_in does not fit"):
-        check(replace(preset("vta-pynq"), log_wgt_buff_size=19))
+        check_encoding(replace(preset("vta-pynq"), log_wgt_buff_size=19))
 
 
 def test_not_a_configuration():

@@ -103,6 +103,6 @@ def test_micro_ops_are_kept_until_others_need_the_room():
     sets = [[Uop(k) for k in range(first, first + 700)] for first in (0, 700, 1300)]
     for uops in (sets[0], sets[1], sets[0], sets[2], sets[0]):
         stream.run(uops, loop, (), ("acc",))
-    kernels = stream.kernels
+    uop_statistics = stream.uop_statistics
     # the third set takes the room of the first
-    assert (kernels.asked, kernels.found, kernels.loaded) == (5, 1, 4)
+    assert (uop_statistics.requests, uop_statistics.hits, uop_statistics.misses) == (5, 1, 4)

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from jitla.accel.tiling import (
-    APART,
-    Folded,
+    MIN_ACCUMULATOR_DISTANCE,
+    FoldedLoops,
     Loop,
-    apart,
-    fold,
-    merged,
+    accumulator_distance,
+    fold_loops,
+    merge_loops,
 )
 from jitla.errors import DeviceError
 
@@ -25,7 +25,7 @@ def visited(loops) -> list[tuple[int, int, int]]:
     return found
 
 
-def steps(folded: Folded) -> list[tuple[int, int, int]]:
+def steps(folded: FoldedLoops) -> list[tuple[int, int, int]]:
     return [tuple(a * folded.outer[k] + b * folded.inner[k] + u[k - 1] for k in (1, 2, 3))
             for a in range(folded.outer.extent) for b in range(folded.inner.extent) for u in folded.uops]
 
@@ -38,28 +38,28 @@ def test_a_fold_visits_what_its_loops_visit(seed):
         across.insert(0, Loop(int(n), size, int(rng.integers(0, 9)), int(rng.integers(0, 3))))
         size *= int(n)
     along = [Loop(int(n), 0, int(rng.integers(0, 9)), int(rng.integers(0, 9))) for n in rng.integers(1, 4, 2)]
-    if size < APART:
+    if size < MIN_ACCUMULATOR_DISTANCE:
         return
-    made = fold(tuple(across), tuple(along))
+    made = fold_loops(tuple(across), tuple(along))
     assert sorted(steps(made)) == sorted(visited([*across, *along]))
     last: dict[int, int] = {}
     for at, (dst, _, _) in enumerate(steps(made)):
-        assert at - last.get(dst, -APART) >= APART
+        assert at - last.get(dst, -MIN_ACCUMULATOR_DISTANCE) >= MIN_ACCUMULATOR_DISTANCE
         last[dst] = at
 
 
 def test_fewest_micro_ops_are_spelled_out():
-    made = fold((Loop(4, 56), Loop(7, 8, 9), Loop(8, 1, 1)), (Loop(3, 0, 9, 1), Loop(3, 0, 1, 3)))
+    made = fold_loops((Loop(4, 56), Loop(7, 8, 9), Loop(8, 1, 1)), (Loop(3, 0, 9, 1), Loop(3, 0, 1, 3)))
     assert len(made.uops) == 36  # the two longest loops are the instruction's
     assert {made.outer.extent, made.inner.extent} == {7, 8}
 
 
 def test_neighbours_become_one_loop():
-    assert merged([Loop(4, 8, 8), Loop(8, 1, 1), Loop(1, 5)]) == [Loop(32, 1, 1)]
-    assert merged([Loop(4, 8, 9), Loop(8, 1, 1)]) == [Loop(4, 8, 9), Loop(8, 1, 1)]
+    assert merge_loops([Loop(4, 8, 8), Loop(8, 1, 1), Loop(1, 5)]) == [Loop(32, 1, 1)]
+    assert merge_loops([Loop(4, 8, 9), Loop(8, 1, 1)]) == [Loop(4, 8, 9), Loop(8, 1, 1)]
 
 
 def test_accumulators_that_meet_too_soon_are_refused():
     with pytest.raises(DeviceError, match="meet too soon"):
-        fold((Loop(2, 1),), (Loop(9, 0, 1),))
-    assert apart((Loop(9, 0, 1), Loop(2, 1))) == 2
+        fold_loops((Loop(2, 1),), (Loop(9, 0, 1),))
+    assert accumulator_distance((Loop(9, 0, 1), Loop(2, 1))) == 2
