@@ -47,5 +47,5 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
         assert (f(x, w) == wanted).all()
         (device,) = ENGINE.compiler(jitla.config.current()).devices
         (ran,) = device.layers
-        (tiling,) = device.job([Stage("out", ran, "images")]).tilings
+        (tiling,) = device.program_of([Stage("out", ran, "images")]).tilings
         assert (tiling_values(tiling) == tiles) == (config is tiles)

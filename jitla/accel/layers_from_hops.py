@@ -59,12 +59,12 @@ def _is_inside(access: Access, windows: Iterable[int]) -> bool:
 class _WindowAxes:
     """The dimensions of images with windows: row axis, tap axis, window and dimension of each."""
 
-    found: tuple[tuple[Axis | None, Axis | None, Window, int], ...]
+    windows: tuple[tuple[Axis | None, Axis | None, Window, int], ...]
 
     def rows_and_columns(self) -> tuple[Any, Any]:
         """Return the windows of rows and columns; a missing one has a single pixel."""
         none = (None, None, Window(1), -1)
-        return ((none, none), (none, *self.found), self.found)[len(self.found)]  # type: ignore[return-value]
+        return ((none, none), (none, *self.windows), self.windows)[len(self.windows)]  # type: ignore[return-value]
 
 
 def _find_windows(access: Access, result_axes: Sequence[Axis], reduction_axes: Sequence[Axis]) -> _WindowAxes:
@@ -138,12 +138,13 @@ def lower_product(match: Match) -> LayerFit | None:
     if len(pixels) > 1:
         return _lower_sum_of_products(match, pixels, weights)
     window_axes = _find_windows(pixels[0], match.rows, reduction_axes)
-    if _prefers_im2col(pixels[0], prod(w[2].taps for w in window_axes.found),
-                prod(a.extent for a in reduction_axes if all(a is not w[1] for w in window_axes.found))) and \
+    if _prefers_im2col(pixels[0], prod(w[2].taps for w in window_axes.windows),
+                       prod(a.extent for a in reduction_axes
+                            if all(a is not w[1] for w in window_axes.windows))) and \
             _is_inside(pixels[0], ()):
         window_axes = _WindowAxes(())
-    window_axes = window_axes if window_axes.found else _whole_image_windows(pixels[0], reduction_axes)
-    if not _is_inside(pixels[0], [w[3] for w in window_axes.found]):
+    window_axes = window_axes if window_axes.windows else _whole_image_windows(pixels[0], reduction_axes)
+    if not _is_inside(pixels[0], [w[3] for w in window_axes.windows]):
         return None
     windows = window_axes.rows_and_columns()
     used = {a for w in windows for a in w[:2] if a is not None}
@@ -262,8 +263,8 @@ def pooling_lowering(mode: Mode) -> Callable[[Match], LayerFit | None]:
         windows = list(seen.rows_and_columns())
         used = {a for w in windows for a in w[:2] if a is not None}
         rest = [a for a in inner if a not in used]
-        if len(rest) > 2 - len(seen.found) or not inner or \
-                not _is_inside(access, [w[3] for w in seen.found]):
+        if len(rest) > 2 - len(seen.windows) or not inner or \
+                not _is_inside(access, [w[3] for w in seen.windows]):
             return None
         for axis in rest:  # a window over the whole axis
             at = windows.index((None, None, Window(1), -1))
@@ -355,9 +356,9 @@ class MatchedLayer:
         """Yield the values that are read, with their indices."""
         for access in self.terms:
             yield access.hop, access.at
-        for touch in self.epilogue:
-            if touch.access is not None:
-                yield touch.access.hop, touch.access.at
+        for op_step in self.epilogue:
+            if op_step.access is not None:
+                yield op_step.access.hop, op_step.access.at
 
     @property
     def name(self) -> str:
@@ -431,18 +432,22 @@ def _match_layer(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop]
         if matched is None:
             return None
         epilogue = tuple(t if t.access is None else
-                        t._replace(access=Access(t.access.hop, splits.places(t.access.at))) for t in epilogue)
-        at = splits.places(at)
+                         t._replace(access=Access(t.access.hop, splits.indices(t.access.at)))
+                         for t in epilogue)
+        at = splits.indices(at)
     epilogue = (*(EpilogueStep("add", h, None) for h in nest.scalars), *epilogue)
     stored = min(out.meta.dtype.itemsize, wide.itemsize)
     inside = {*body, *chain}
     reads = [a.hop for t in nest.terms for a in t]
-    for touch in epilogue:
-        reads += [touch.access.hop] if touch.access is not None else [touch.scalar] if touch.scalar else []
+    for op_step in epilogue:
+        if op_step.access is not None:
+            reads.append(op_step.access.hop)
+        elif op_step.scalar:
+            reads.append(op_step.scalar)
     inputs = tuple(dict.fromkeys(h for h in reads if h not in inside and h.op.name != "const"))
     needs_range_check = hop.meta.dtype.itemsize > wide.itemsize
-    every = tuple(a for t in nest.terms for a in t)
-    return MatchedLayer(matched[0], matched[1], epilogue, out, at, tuple(inside), inputs, stored, every,
+    terms_read = tuple(a for t in nest.terms for a in t)
+    return MatchedLayer(matched[0], matched[1], epilogue, out, at, tuple(inside), inputs, stored, terms_read,
                         needs_range_check)
 
 
@@ -470,7 +475,7 @@ def _match_epilogue(
     bytes_only = hop.meta.dtype.itemsize < spec.element(Memory.ACC).dtype.itemsize
     while hop not in roots and len(set(users[hop])) == 1:
         user = users[hop][0]
-        steps = _epilogue_steps(user, hop, splits.places(at), spec, splits)
+        steps = _epilogue_steps(user, hop, splits.indices(at), spec, splits)
         narrows = user.op.name == "cast" and not bytes_only and _is_narrowing(user, spec)
         if steps is not None and not (bytes_only and any(t.name not in _SELECTIONS for t in steps)):
             epilogue += steps
@@ -488,7 +493,7 @@ def _match_epilogue(
         if narrows:
             break
     hop, at, count = last_step
-    return tuple(epilogue), hop, splits.places(at), body[:count]
+    return tuple(epilogue), hop, splits.indices(at), body[:count]
 
 
 def _is_narrowing(user: Hop, spec: Spec) -> bool:
@@ -498,7 +503,7 @@ def _is_narrowing(user: Hop, spec: Spec) -> bool:
 
 def _view_result_indices(user: Hop, at: AffineIndices, splits: AxisSplits) -> AffineIndices | None:
     """Return the indices in the result of a view; None if they are not affine."""
-    at = splits.places(at)
+    at = splits.indices(at)
     if user.op.name == "transpose":
         return tuple(at[i] for i in user.attr("axes"))
     return reshape_indices(at, user.inputs[0].meta.shape, user.meta.shape, splits)
@@ -539,9 +544,9 @@ def _epilogue_operand(
     return None if len(splits.parts) != split_count else (None, access)
 
 
-def alu_op_of(touch: EpilogueStep) -> AluOp:
+def alu_op_of(op_step: EpilogueStep) -> AluOp:
     """Return the ALU operation of an epilogue step."""
-    return _ALU_OPS[touch.name]
+    return _ALU_OPS[op_step.name]
 
 
 Array = np.ndarray[Any, Any]
@@ -558,17 +563,19 @@ class PreparedLayer(NamedTuple):
     arrays: dict[str, Array]
 
 
-def prepare(unit: MatchedLayer, values: Mapping[Hop, Any], spec: Spec, given: bool = False) -> PreparedLayer:
+def prepare(
+    unit: MatchedLayer, values: Mapping[Hop, Any], spec: Spec, images_on_device: bool = False
+) -> PreparedLayer:
     """Return the layer for values, or raise `UnsupportedValues`.
 
-    With `given`, images are the results of another layer.
+    With `images_on_device`, images are the results of another layer.
     """
     inp, wgt, acc = (spec.element(m).dtype for m in (Memory.INP, Memory.WGT, Memory.ACC))
     arrays = {name: source.array_of(values, inp if name == "images" else wgt)
-              for name, source in unit.fit.sources.items() if not (given and name == "images")}
+              for name, source in unit.fit.sources.items() if not (images_on_device and name == "images")}
     steps: list[Step] = []
-    for touch in unit.epilogue:
-        steps += _prepare_steps(unit, touch, values, spec, arrays, acc)
+    for op_step in unit.epilogue:
+        steps += _prepare_steps(unit, op_step, values, spec, arrays, acc)
     if unit.needs_range_check:
         _check_range(unit, steps, arrays)
     layer = replace(unit.fit.layer, steps=(*unit.fit.layer.steps, *steps),
@@ -595,22 +602,22 @@ def _check_range(unit: MatchedLayer, steps: Sequence[Step], arrays: Mapping[str,
 
 
 def _prepare_steps(
-    unit: MatchedLayer, touch: EpilogueStep, values: Mapping[Hop, Any], spec: Spec,
+    unit: MatchedLayer, op_step: EpilogueStep, values: Mapping[Hop, Any], spec: Spec,
     arrays: dict[str, Array], acc: np.dtype,
 ) -> Iterator[Step]:
-    op = alu_op_of(touch)
-    if touch.access is not None:
-        yield _prepare_operand(unit, touch, values, arrays, acc)
+    op = alu_op_of(op_step)
+    if op_step.access is not None:
+        yield _prepare_operand(unit, op_step, values, arrays, acc)
         return
-    assert touch.scalar is not None
-    number = const_value(touch.scalar) if touch.scalar.op.name == "const" else values[touch.scalar]
+    assert op_step.scalar is not None
+    number = const_value(op_step.scalar) if op_step.scalar.op.name == "const" else values[op_step.scalar]
     number = float(number) if spec.is_float else int(number)
     if op is AluOp.SHR:
         if not 0 <= number <= 31:  # unlike a shift in the other direction
             raise UnsupportedValues(f"a shift by {number}")
-        yield from _split_shift(int(number) if touch.name == "right_shift" else -int(number))
+        yield from _split_shift(int(number) if op_step.name == "right_shift" else -int(number))
         return
-    if touch.name == "subtract":
+    if op_step.name == "subtract":
         number = -number
     if unit.needs_range_check and abs(number) >= 1 << 31:
         raise UnsupportedValues("a number has more than 32 bits")
@@ -636,10 +643,10 @@ def _split_shift(amount: int) -> Iterator[Step]:
 
 
 def _prepare_operand(
-    unit: MatchedLayer, touch: EpilogueStep, values: Mapping[Hop, Any], arrays: dict[str, Array],
+    unit: MatchedLayer, op_step: EpilogueStep, values: Mapping[Hop, Any], arrays: dict[str, Array],
     acc: np.dtype,
 ) -> Step:
-    access = touch.access
+    access = op_step.access
     assert access is not None
     value = values[access.hop]
     group, _, _, _, filters = unit.fit.dimensions
@@ -651,12 +658,12 @@ def _prepare_operand(
     if unit.needs_range_check and (array.astype(acc) != array).any():
         raise UnsupportedValues("numbers have more than 32 bits")
     array = array.astype(acc)
-    if touch.name == "subtract":
+    if op_step.name == "subtract":
         with np.errstate(over="ignore"):
             array = -array
     name = f"operand{len(arrays)}"
     arrays[name] = array
-    return Step(alu_op_of(touch), operand=name, form="channel" if per_filter else "full")
+    return Step(alu_op_of(op_step), operand=name, form="channel" if per_filter else "full")
 
 
 def write_results(unit: MatchedLayer, results: Array, out: Array) -> None:

@@ -177,21 +177,21 @@ def input_span(window: Window, outputs: Span) -> tuple[Span, int, int]:
 
 @dataclass(slots=True)
 class SlotCache:
-    """A scratchpad divided into equal slots with LRU replacement; `held` has their contents."""
+    """A scratchpad divided into equal slots with LRU replacement; `contents` has their keys."""
 
     memory: Memory
     size: int
-    held: dict[int, Hashable]
+    contents: dict[int, Hashable]
 
     def find(self, key: Hashable) -> tuple[int, bool]:
         """Return the slot of `key`, and whether it has to be filled."""
-        for slot, content in self.held.items():
+        for slot, content in self.contents.items():
             if content == key:
-                self.held[slot] = self.held.pop(slot)
+                self.contents[slot] = self.contents.pop(slot)
                 return slot, False
-        slot = next(iter(self.held))
-        del self.held[slot]
-        self.held[slot] = key
+        slot = next(iter(self.contents))
+        del self.contents[slot]
+        self.contents[slot] = key
         return slot, True
 
 

@@ -100,32 +100,32 @@ class AxisSplits:
                 resolved.append(axis)
         return tuple(resolved)
 
-    def place(self, place: AffineIndex) -> AffineIndex:
+    def index(self, index: AffineIndex) -> AffineIndex:
         """Return an index with all splits applied."""
-        index = AffineIndex(place.start)
-        for axis, step in place.by:
+        result = AffineIndex(index.start)
+        for axis, step in index.by:
             if axis in self.parts:
                 outer, inner = self.parts[axis]
                 outer_and_inner = AffineIndex(0, ((outer, inner.extent * step), (inner, step)))
-                index = index.plus(self.place(outer_and_inner))
+                result = result.plus(self.index(outer_and_inner))
             elif axis.extent > 1:
-                index = index.plus(AffineIndex(0, ((axis, step),)))
-        return index
+                result = result.plus(AffineIndex(0, ((axis, step),)))
+        return result
 
-    def places(self, places: Iterable[AffineIndex]) -> AffineIndices:
+    def indices(self, indices: Iterable[AffineIndex]) -> AffineIndices:
         """Return indices with all splits applied."""
-        return tuple(map(self.place, places))
+        return tuple(map(self.index, indices))
 
 
 def reshape_indices(
-    places: AffineIndices, before: Shape, after: Shape, splits: AxisSplits
+    positions: AffineIndices, before: Shape, after: Shape, splits: AxisSplits
 ) -> AffineIndices | None:
     """Return the indices after a reshape from `before` to `after`; None if they are not affine."""
     indices: list[AffineIndex] = []
     for old, new in _equal_size_groups(before, after):
         flat_index, step = AffineIndex(), 1
         for i in reversed(old):
-            flat_index = flat_index.plus(splits.place(places[i]), step)
+            flat_index = flat_index.plus(splits.index(positions[i]), step)
             step *= before[i]
         parts = _unflatten(flat_index, [after[i] for i in new], splits)
         if parts is None:
@@ -175,7 +175,7 @@ def _unflatten(flat: AffineIndex, sizes: Sequence[int], splits: AxisSplits) -> l
             continue
         index = AffineIndex(0, ((axis, coefficient // steps[dimension]),))
         indices[dimension] = indices[dimension].plus(index)
-    indices = [splits.place(p) for p in indices]
+    indices = [splits.index(p) for p in indices]
     return indices if all(p.last < n for p, n in zip(indices, sizes, strict=True)) else None
 
 
@@ -190,9 +190,9 @@ def resolve_access(
     With `pads`, zero padding becomes indices out of bounds.
     """
     while True:
-        operand_indices = _view_operand_indices(hop, splits.places(at), splits)
+        operand_indices = _view_operand_indices(hop, splits.indices(at), splits)
         if pads and hop.op.name == "pad":
-            at = splits.places(at)
+            at = splits.indices(at)
             at = tuple(AffineIndex(p.start - n, p.by)
                        for p, (n, _) in zip(at, hop.attr("widths"), strict=True))
             hop, pads = hop.inputs[0], False  # indices below the padding must be in bounds
@@ -202,7 +202,7 @@ def resolve_access(
         elif hop.op.name == "cast" and through(hop):
             hop = hop.inputs[0]
         else:
-            return Access(hop, splits.places(at))
+            return Access(hop, splits.indices(at))
 
 
 def _view_operand_indices(hop: Hop, at: AffineIndices, splits: AxisSplits) -> AffineIndices | None:
@@ -237,8 +237,8 @@ def _view_operand_indices(hop: Hop, at: AffineIndices, splits: AxisSplits) -> Af
 
 def _window_indices(axis: Sequence[int], at: AffineIndices, ndim: int) -> AffineIndices:
     indices = list(at[:ndim])
-    for along, place in zip(axis, at[ndim:], strict=True):
-        indices[along] = indices[along].plus(place)
+    for along, index in zip(axis, at[ndim:], strict=True):
+        indices[along] = indices[along].plus(index)
     return tuple(indices)
 
 
@@ -308,8 +308,8 @@ def loop_nest_of(hop: Hop, wide: np.dtype, pads: bool = False) -> LoopNest | Non
     if hop.op.name == "add" and hop.meta.shape:
         terms, scalars = _addends(hop)
         if len(terms) + len(scalars) > 1 and terms and all(t.op.name in ("matmul", "dot") for t in terms):
-            made = _products_nest(terms, hop, wide, pads)
-            return made and replace(made, scalars=scalars)
+            nest = _products_nest(terms, hop, wide, pads)
+            return nest and replace(nest, scalars=scalars)
     if hop.op.name in ("max", "min", "sum"):
         return _aggregate_nest(hop, wide, pads)
     if hop.op.kind is Kind.CELL and len(hop.inputs) == 2 and hop.meta.shape:
@@ -387,8 +387,8 @@ def _products_nest(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool
              for t in products]
     if not all(_is_factor(a.hop, wide) for t in terms for a in t):
         return None
-    resolved = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in terms)
-    out = splits.places(unit_index[a] for a in (*outer, *rows, *columns))
+    resolved = tuple(tuple(Access(a.hop, splits.indices(a.at)) for a in t) for t in terms)
+    out = splits.indices(unit_index[a] for a in (*outer, *rows, *columns))
     return LoopNest(hop, splits.axes((*outer, *rows, *columns, inner)), "add", "multiply", resolved, out)
 
 
@@ -411,9 +411,9 @@ def _einsum_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
         accesses.append(resolve_access(x, tuple(indices), splits, _allowed_casts(wide), pads))
     if not all(_is_factor(a.hop, wide) for a in accesses):
         return None
-    resolved = tuple(Access(a.hop, splits.places(a.at)) for a in accesses)
+    resolved = tuple(Access(a.hop, splits.indices(a.at)) for a in accesses)
     result_axes = [axes_by_label[k] for k in result]
-    out = splits.places(AffineIndex(0, ((a, 1),)) for a in result_axes)
+    out = splits.indices(AffineIndex(0, ((a, 1),)) for a in result_axes)
     reduced = (axes_by_label[k] for k in dict.fromkeys("".join(labels)) if k not in result)
     axes = splits.axes((*result_axes, *reduced))
     return LoopNest(hop, axes, "add", "multiply", (resolved,), out)
@@ -434,8 +434,8 @@ def _aggregate_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
     result_indices = [AffineIndex() if i in reduced else p for i, p in enumerate(indices)
                       if hop.attr("keepdims") or i not in reduced]
     name = {"sum": "add", "max": "maximum", "min": "minimum"}[hop.op.name]
-    return LoopNest(hop, splits.axes(axes), name, "", ((Access(access.hop, splits.places(access.at)),),),
-                splits.places(result_indices))
+    return LoopNest(hop, splits.axes(axes), name, "", ((Access(access.hop, splits.indices(access.at)),),),
+                splits.indices(result_indices))
 
 
 def _elementwise_nest(hop: Hop, wide: np.dtype) -> LoopNest | None:
@@ -447,14 +447,14 @@ def _elementwise_nest(hop: Hop, wide: np.dtype) -> LoopNest | None:
     reads = [resolve_access(i, indices, splits, _allowed_casts(wide)) for i in hop.inputs]
     if not all(_is_factor(r.hop, wide) for r in reads):
         return None
-    resolved = tuple(Access(r.hop, splits.places(r.at)) for r in reads)
-    return LoopNest(hop, splits.axes(axes), "", hop.op.name, (resolved,), splits.places(indices))
+    resolved = tuple(Access(r.hop, splits.indices(r.at)) for r in reads)
+    return LoopNest(hop, splits.axes(axes), "", hop.op.name, (resolved,), splits.indices(indices))
 
 
 def with_splits(nest: LoopNest, splits: AxisSplits) -> LoopNest:
     """Return the nest with later splits applied."""
-    terms = tuple(tuple(Access(a.hop, splits.places(a.at)) for a in t) for t in nest.terms)
-    return replace(nest, axes=splits.axes(nest.axes), terms=terms, out=splits.places(nest.out))
+    terms = tuple(tuple(Access(a.hop, splits.indices(a.at)) for a in t) for t in nest.terms)
+    return replace(nest, axes=splits.axes(nest.axes), terms=terms, out=splits.indices(nest.out))
 
 
 Array = np.ndarray[Any, Any]

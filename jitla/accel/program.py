@@ -220,9 +220,9 @@ DRAM = "dram"
 MemoryPart = Hashable  # a part of a memory, the unit of dependences; it starts with its memory
 
 
-def memory_of(place: MemoryPart) -> Hashable:
+def memory_of(part: MemoryPart) -> Hashable:
     """Return the memory of a part."""
-    return place[0] if isinstance(place, tuple) else place
+    return part[0] if isinstance(part, tuple) else part
 
 
 @dataclass(slots=True)
@@ -278,23 +278,23 @@ class Stream:
         entry = _Entry(instruction, unit_of(instruction))
         for other in after:
             self._wait(entry, other)
-        for place in (*reads, *writes):
-            if place not in self._written and place not in self._read:
-                for other in self._floor.get(memory_of(place), {}).values():
+        for part in (*reads, *writes):
+            if part not in self._written and part not in self._read:
+                for other in self._floor.get(memory_of(part), {}).values():
                     self._wait(entry, other)
-            self._wait(entry, self._written.get(place, -1))
-        for place in writes:
-            for other in self._read.get(place, {}).values():
+            self._wait(entry, self._written.get(part, -1))
+        for part in writes:
+            for other in self._read.get(part, {}).values():
                 self._wait(entry, other)
         number = len(self._entries)
         self._entries.append(entry)
-        for place in (*reads, *writes):
-            self._last.setdefault(memory_of(place), {})[entry.unit] = number
-        for place in reads:
-            self._read.setdefault(place, {})[entry.unit] = number
-        for place in writes:
-            self._written[place] = number
-            self._read[place] = {}
+        for part in (*reads, *writes):
+            self._last.setdefault(memory_of(part), {})[entry.unit] = number
+        for part in reads:
+            self._read.setdefault(part, {})[entry.unit] = number
+        for part in writes:
+            self._written[part] = number
+            self._read[part] = {}
         return number
 
     def fence(self) -> None:
@@ -377,10 +377,11 @@ class _TokenPlanner:
     """Inserts tokens for dependences, entry by entry in program order."""
 
     def __init__(self) -> None:
-        self.made: list[Instruction] = []
+        self.stream: list[Instruction] = []
         self.flags: list[set[str]] = []
-        self.place: list[int] = []  # positions of entries in the stream
-        self.seen: dict[tuple[Unit, Unit], int] = {}  # by (producer, consumer): the last synchronised entry
+        self.positions: list[int] = []  # positions of entries in the stream
+        # By (producer, consumer): the last synchronised entry.
+        self.synchronised: dict[tuple[Unit, Unit], int] = {}
         # Per unit: the entries that the compute unit has waited for, and its positions after that.
         self.relays: dict[Unit, list[tuple[int, int]]] = {Unit.LOAD: [], Unit.STORE: []}
         self.last_store = -1
@@ -392,26 +393,26 @@ class _TokenPlanner:
     def take(self, entry: _Entry, loaded: bool) -> None:
         """Append an entry after the relays that it needs; micro-op loads are dropped if all are `loaded`."""
         if loaded and isinstance(entry.instruction, Load) and entry.instruction.memory is Memory.UOP:
-            self.place.append(-1)
+            self.positions.append(-1)
             return
         producers: dict[Unit, int] = {}
         for unit, other in entry.after.items():
-            position = self.place[other]
+            position = self.positions[other]
             if {unit, entry.unit} == {Unit.LOAD, Unit.STORE}:
                 unit, position = Unit.COMPUTE, self._relay(unit, position)
             producers[unit] = max(producers.get(unit, -1), position)
         pops = set[str]().union(*(self._wait(unit, entry.unit, last) for unit, last in producers.items()))
-        self.place.append(self._append(entry.instruction, pops))
+        self.positions.append(self._append(entry.instruction, pops))
         if entry.unit is Unit.STORE:
-            self.last_store = self.place[-1]
+            self.last_store = self.positions[-1]
 
     def _wait(self, producer: Unit, consumer: Unit, position: int) -> set[str]:
-        if position <= self.seen.get((producer, consumer), -1):
+        if position <= self.synchronised.get((producer, consumer), -1):
             return set()
-        self.seen[producer, consumer] = position
+        self.synchronised[producer, consumer] = position
         self.flags[position].add(_PUSH[producer, consumer])
         if consumer is Unit.COMPUTE:
-            self.relays[producer].append((position, len(self.made)))
+            self.relays[producer].append((position, len(self.stream)))
         return {_POP[producer, consumer]}
 
     def _relay(self, producer: Unit, position: int) -> int:
@@ -422,9 +423,9 @@ class _TokenPlanner:
         return self._append(noop(Unit.COMPUTE), self._wait(producer, Unit.COMPUTE, position))
 
     def _append(self, instruction: Instruction, flags: set[str]) -> int:
-        self.made.append(instruction)
+        self.stream.append(instruction)
         self.flags.append(set(flags))
-        return len(self.made) - 1
+        return len(self.stream) - 1
 
     def done(self) -> list[Instruction]:
         """Return all instructions with their token flags, ended by a FINISH after the last store."""
@@ -433,7 +434,7 @@ class _TokenPlanner:
             if pops:
                 self._append(noop(Unit.COMPUTE), pops)
         self._append(Finish(), set())
-        return [_with_flags(i, f) if f else i for i, f in zip(self.made, self.flags, strict=True)]
+        return [_with_flags(i, f) if f else i for i, f in zip(self.stream, self.flags, strict=True)]
 
 
 def _with_flags(instruction: Instruction, flags: set[str]) -> Instruction:

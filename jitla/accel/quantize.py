@@ -114,8 +114,8 @@ def _scaled(name: str, hop: Hop, other: Hop) -> Hop:
     return make(name, (hop, other), hop.line)
 
 
-def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: ValueRanges) -> list[Any]:
-    """Evaluate `roots` and record the ranges of the operands of products in `seen`."""
+def observe(roots: Sequence[Hop], leaves: Sequence[Any], ranges: ValueRanges) -> list[Any]:
+    """Evaluate `roots` and record the ranges of the operands of products in `ranges`."""
     roots = fold_scales(roots)
     groups = product_groups(roots)
     operands = [i for g in groups for p in g for i in p.inputs]
@@ -125,9 +125,9 @@ def observe(roots: Sequence[Hop], leaves: Sequence[Any], seen: ValueRanges) -> l
         for _ in group:
             pixels, weights = next(operand_values), next(operand_values)
             magnitude = float(np.abs(pixels).max(initial=0))
-            seen.whole[number] = max(seen.whole.get(number, 0.0), magnitude)
+            ranges.whole[number] = max(ranges.whole.get(number, 0.0), magnitude)
             column = np.abs(weights).max(axis=0, initial=0)
-            seen.columns[number] = np.maximum(seen.columns.get(number, 0.0), column)
+            ranges.columns[number] = np.maximum(ranges.columns.get(number, 0.0), column)
     return values[:len(roots)]
 
 
@@ -142,8 +142,8 @@ class Scale:
 class QuantisedDag:
     """A quantised DAG: its new roots, and in `extras` the arrays of new leaves from slot `first` on."""
 
-    def __init__(self, roots: Sequence[Hop], seen: ValueRanges, per_channel: bool, first: int) -> None:
-        self.seen, self.per_channel, self.first = seen, per_channel, first
+    def __init__(self, roots: Sequence[Hop], ranges: ValueRanges, per_channel: bool, first: int) -> None:
+        self.ranges, self.per_channel, self.first = ranges, per_channel, first
         roots = fold_scales(roots)
         self.extras: list[np.ndarray] = []
         self.scales: list[tuple[float, Any]] = []
@@ -151,7 +151,7 @@ class QuantisedDag:
         groups = product_groups(roots)
         group_results = {tuple(g): h for h in topo(roots) for g in groups if _terms(h) == g}
         for number, group in enumerate(groups):
-            if seen.whole.get(number):
+            if ranges.whole.get(number):
                 self._groups[group_results[tuple(group)]] = number, group
         self._sums: dict[Hop, tuple[Hop, Scale, float] | None] = {}
         self._floats: dict[Hop, Hop] = {}
@@ -200,8 +200,8 @@ class QuantisedDag:
 
     def _product(self, number: int, group: list[Hop]) -> tuple[Hop, Scale, float]:
         dtype = group[0].meta.dtype
-        pixel = self.seen.whole[number] / MAX_BYTE
-        columns = np.maximum(self.seen.columns[number], np.finfo(dtype).tiny) / MAX_BYTE
+        pixel = self.ranges.whole[number] / MAX_BYTE
+        columns = np.maximum(self.ranges.columns[number], np.finfo(dtype).tiny) / MAX_BYTE
         weight = columns if self.per_channel else columns.max()
         inverse = self._array(1.0 / weight, dtype)
         self.scales.append((pixel, weight))

@@ -46,7 +46,7 @@ class ScheduleBench:
     def __init__(self, job: Job) -> None:
         self.choice = job.parcel.choice(ENGINE.compiler(current()))
         operands = job.memory.operands()
-        self.given, self.results = operands[:-job.outputs], operands[-job.outputs:]
+        self.inputs, self.results = operands[:-job.outputs], operands[-job.outputs:]
         self.exact = current().numerics != "relaxed"
         untuned = self.bind_schedule(UNTUNED)
         untuned()
@@ -57,7 +57,7 @@ class ScheduleBench:
     def bind_schedule(self, values: Values) -> Callable[[], int]:
         """Return a function that runs the kernel with these knobs."""
         block, launch = self.choice.make(values)
-        return partial(launch, block, *self.given, *self.results)
+        return partial(launch, block, *self.inputs, *self.results)
 
     def measure_schedule(self, values: Values, rounds: int) -> Iterator[tuple[Any, ...]]:
         """Yield the messages of a measurement: made, ran, took with the timing; or the failure."""

@@ -28,17 +28,17 @@ BEAM_WIDTH = 32
 EXPLORATION = 0.5  # of uncertainty, added to scores
 
 
-def propose(space: Space, score: Score, wanted: int, seen: Collection[Point],
+def propose(space: Space, score: Score, wanted: int, excluded: Collection[Point],
                rng: np.random.Generator, strategy: Strategy = "auto",
                starts: Sequence[Point] = ()) -> list[tuple[float, Point]]:
     """Return up to `wanted` unseen points with the best scores, best first."""
     if strategy == "all" or strategy == "auto" and 0 < len(space.points) <= MAX_SCORED_POINTS:
-        unseen = [p for p in space.points if p not in seen]
+        unseen = [p for p in space.points if p not in excluded]
         points = [unseen[i] for i in rng.permutation(len(unseen))]  # ties are broken at random
         return _best(zip(score(points), points, strict=True), wanted)
     if strategy == "beam":
-        return _beam_search(space, score, wanted, seen, starts or (space.default,))
-    return _anneal(space, score, wanted, seen, rng, starts)
+        return _beam_search(space, score, wanted, excluded, starts or (space.default,))
+    return _anneal(space, score, wanted, excluded, rng, starts)
 
 
 def _best(scored: object, wanted: int) -> list[tuple[float, Point]]:
@@ -46,13 +46,13 @@ def _best(scored: object, wanted: int) -> list[tuple[float, Point]]:
     return sorted(pairs, key=lambda sp: -sp[0])[:wanted]
 
 
-def _anneal(space: Space, score: Score, wanted: int, seen: Collection[Point],
+def _anneal(space: Space, score: Score, wanted: int, excluded: Collection[Point],
               rng: np.random.Generator, starts: Sequence[Point]) -> list[tuple[float, Point]]:
     """Propose points by simulated annealing on scores in parallel chains, with a linear schedule."""
     chains = [*starts[:CHAINS // 2], *(space.random(rng) for _ in range(CHAINS))][:CHAINS]
     scores = score(chains)
     temperature = max(float(np.subtract(*np.percentile(scores, [75, 25]))), 1e-6)
-    best: dict[Point, float] = {p: float(s) for p, s in zip(chains, scores, strict=True) if p not in seen}
+    best: dict[Point, float] = {p: float(s) for p, s in zip(chains, scores, strict=True) if p not in excluded}
     idle, floor = 0, -np.inf
     for step in range(STEPS):
         moved = [neighbour(space, p, rng) for p in chains]
@@ -62,7 +62,7 @@ def _anneal(space: Space, score: Score, wanted: int, seen: Collection[Point],
         chains = [m if t else c for m, c, t in zip(moved, chains, accepted, strict=True)]
         scores = np.where(accepted, new_scores, scores)
         improved = {p: float(s) for p, s in zip(moved, new_scores, strict=True)
-                 if p not in seen and p not in best and s > floor}
+                 if p not in excluded and p not in best and s > floor}
         idle = 0 if improved else idle + 1
         best |= improved
         if len(best) > 4 * wanted:
@@ -90,7 +90,7 @@ def neighbour(space: Space, point: Point, rng: np.random.Generator) -> Point:
     return point
 
 
-def _beam_search(space: Space, score: Score, wanted: int, seen: Collection[Point],
+def _beam_search(space: Space, score: Score, wanted: int, excluded: Collection[Point],
           starts: Sequence[Point]) -> list[tuple[float, Point]]:
     """Propose points by a beam search over knobs; undecided knobs have the values of a starting point."""
     scores_by_point: dict[Point, float] = {}
@@ -102,7 +102,7 @@ def _beam_search(space: Space, score: Score, wanted: int, seen: Collection[Point
         scored = _best(zip(score(legal), legal, strict=True), max(BEAM_WIDTH, wanted))
         scores_by_point |= {p: s for s, p in scored}
         states = [p for _, p in scored[:BEAM_WIDTH]] or states
-    return _best(((s, p) for p, s in scores_by_point.items() if p not in seen), wanted)
+    return _best(((s, p) for p, s in scores_by_point.items() if p not in excluded), wanted)
 
 
 def diverse_batch(
@@ -210,24 +210,24 @@ def _first_batch(space: Space, model: Model, settings: Settings, rng: np.random.
 def _next_batch(
     result: SearchResult, model: Model, settings: Settings, rng: np.random.Generator
 ) -> list[Point]:
-    seen = set(result.points)
-    if is_exhausted(result.space, seen):
+    excluded = set(result.points)
+    if is_exhausted(result.space, excluded):
         return []
     model.fit(result.points, result.costs)
     measured = sorted((c, p) for c, p in zip(result.costs, result.points, strict=True) if c is not None)
-    scored = propose(result.space, model.score, PROPOSALS * settings.batch, seen, rng, settings.strategy,
+    scored = propose(result.space, model.score, PROPOSALS * settings.batch, excluded, rng, settings.strategy,
                         [p for _, p in measured[:settings.batch]])
     count = settings.batch - int(rng.random() < settings.random * settings.batch)
     picked = diverse_batch(scored, count, model.uncertainty if settings.diverse else None)
-    return _fill(result.space, picked, seen, settings.batch, rng)
+    return _fill(result.space, picked, excluded, settings.batch, rng)
 
 
-def is_exhausted(space: Space, seen: set[Point]) -> bool:
+def is_exhausted(space: Space, measured: set[Point]) -> bool:
     """Return whether all points of a space are measured."""
-    return bool(space.points) and len(seen) >= len(space.points)
+    return bool(space.points) and len(measured) >= len(space.points)
 
 
-def _fill(space: Space, points: list[Point], seen: set[Point] | tuple[()], size: int,
+def _fill(space: Space, points: list[Point], excluded: set[Point] | tuple[()], size: int,
             rng: np.random.Generator) -> list[Point]:
     """Fill a batch with new random points."""
     batch = dict.fromkeys(points)
@@ -235,7 +235,7 @@ def _fill(space: Space, points: list[Point], seen: set[Point] | tuple[()], size:
         if len(batch) >= size:
             break
         point = space.random(rng)
-        if point not in seen:
+        if point not in excluded:
             batch[point] = None
     return list(batch)
 

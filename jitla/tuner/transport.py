@@ -99,7 +99,7 @@ class OperandMemory:
     page it begins.
     """
 
-    places: list[Any]
+    placements: list[Any]
     parts: list[Array]
     page_offsets: list[int]
 
@@ -134,7 +134,7 @@ class OperandMemory:
         return tuple(
             np.ndarray(p.shape, p.dtype, parts[p.part].data, p.offset, p.strides)
             if isinstance(p, ArrayPlacement)
-            else p for p in self.places)
+            else p for p in self.placements)
 
 
 def _bounds(x: Array) -> tuple[int, int]:
@@ -217,4 +217,4 @@ def receive_job(file: IO[bytes]) -> Job:
 
 def packed_header(job: Job) -> bytes:
     """Return a job without its memory as bytes; raise `Unsendable` if it cannot be pickled."""
-    return pack(job._replace(memory=OperandMemory(job.memory.places, [], job.memory.page_offsets)))
+    return pack(job._replace(memory=OperandMemory(job.memory.placements, [], job.memory.page_offsets)))
