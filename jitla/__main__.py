@@ -22,13 +22,13 @@ USAGE = """usage: python -m jitla demo [--rows N]
        python -m jitla cache info|clear
 
 demo        fit two classifiers to real flight data, plain and decorated, and compare
-calibrate   measure this machine and keep what plans are chosen by
-info        versions, processor, caches, threads, files, what was measured of this machine
-bench       time a few functions plain and decorated, in turn
-explain     call a function with the arrays of a file and show what became of it
-tune        search faster schedules for a function called with the arrays of a file, and keep them
-run         run a script with functions decorated, after it was run as it is, and compare
-cache       say what machine code is kept on disk, and where; remove it
+calibrate   measure the constants of this machine for the cost model, and save them
+info        show versions, processor, caches, memory, cache directory, constants of this machine
+bench       time a few functions, plain and decorated alternately
+explain     call a function with the arrays of a file and explain the call
+tune        search faster schedules for a function called with the arrays of a file, and save them
+run         run a script with functions decorated, after a plain run for comparison
+cache       show the place and size of the disk cache, or empty it
 """
 
 

@@ -16,8 +16,8 @@ import jitla
 from jitla.__main__ import main
 from jitla.cli import commands
 from jitla.cli.notebook import (
-    decorate,
-    functions,
+    decorate_functions,
+    top_level_functions,
 )
 from jitla.errors import ConfigError
 
@@ -81,10 +81,10 @@ def test_all_functions_of_a_script_and_its_status(folder):
 
 @pytest.mark.parametrize(("arguments", "told"), [
     (["script.py"], "nothing to decorate"), (["--jit", "nope", "--once", "script.py"], "no function nope"),
-    (["--jit", "kept:nope", "--once", "script.py"], "kept:nope is no function"),
-    (["--jit", "step", "script.py", "stop"], "ends with status 3 without jitla, too"),
+    (["--jit", "kept:nope", "--once", "script.py"], "kept:nope is not a function"),
+    (["--jit", "step", "script.py", "stop"], "exits with status 3 without jitla, too"),
     (["--jit-all", "nope.py"], "there is no file nope.py"),
-    (["--jit", ":", "--once", "script.py"], "no function"),
+    (["--jit", ":", "--once", "script.py"], "not a function"),
 ])
 def test_what_cannot_be_run_is_said(folder, arguments, told):
     done = run(folder, *arguments, status=1)
@@ -117,12 +117,12 @@ def test_files_that_cannot_be_read_or_written_are_named(folder, monkeypatch, cap
     assert main(["explain", "kept:twice", "--data", "one.npy"]) == 0
     assert "arctan multiply" in capsys.readouterr().out
     for file in ("missing.npz", "kept.py"):
-        with pytest.raises(ConfigError, match=f"no arrays can be read from {file}"):
+        with pytest.raises(ConfigError, match=f"cannot read arrays from {file}"):
             main(["explain", "kept:twice", "--data", file])
-    with pytest.raises(ConfigError, match="nothing can be written to none/plan.html"):
+    with pytest.raises(ConfigError, match="cannot write none/plan.html"):
         main(["explain", "kept:twice", "--data", "one.npy", "--html", "none/plan.html"])
     (folder / "spoilt.py").write_text("def f(:\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="spoilt:f is no function: "):
+    with pytest.raises(ConfigError, match="spoilt:f is not a function: "):
         main(["explain", "spoilt:f"])
 
 
@@ -130,7 +130,7 @@ def test_wrong_commands_are_named(capsys):
     assert main(["dance"]) == 2 and "there is no command dance" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["bench", "--rows", "-3"])
-    assert "'-3' is no number of rows" in capsys.readouterr().err
+    assert "'-3' is not a number of rows" in capsys.readouterr().err
 
 
 def test_a_function_is_explained_on_the_arrays_of_a_file(folder, monkeypatch, capsys):
@@ -144,7 +144,7 @@ def test_a_function_is_explained_on_the_arrays_of_a_file(folder, monkeypatch, ca
         assert "arctan multiply  | return np.arctan(x) * 3.25" in capsys.readouterr().out
     assert main(["explain", "kept:twice", "--data", "one.npz", "--html", "out.html"]) == 0
     assert (folder / "out.html").read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
-    with pytest.raises(ConfigError, match="kept is no function; write module:function"):
+    with pytest.raises(ConfigError, match="kept is not a function; write module:function"):
         commands.explain_command(["kept"])
 
 
@@ -158,10 +158,11 @@ def test_what_is_found_here(capsys):
 def test_decorators_go_below_others_and_not_twice():
     source = "@a\ndef f(): pass\n@jitla.jit\ndef g(): pass\n@jit(strict=True)\ndef h(): pass\nclass C:\n" \
              "    def m(self): pass\n"
-    tree = decorate(ast.parse(source), None, {"numerics": "strict"})
-    found = {name: [ast.unparse(d) for d in node.decorator_list] for name, node in functions(tree).items()}
+    tree = decorate_functions(ast.parse(source), None, {"numerics": "strict"})
+    found = {name: [ast.unparse(d) for d in node.decorator_list]
+             for name, node in top_level_functions(tree).items()}
     assert found.pop("C.m") == []
-    assert decorate(ast.parse(source), ["C.m"]).body[-1].body[0].decorator_list
+    assert decorate_functions(ast.parse(source), ["C.m"]).body[-1].body[0].decorator_list
     assert found == {"f": ["a", "__import__('jitla').jit(numerics='strict')"], "g": ["jitla.jit"],
                      "h": ["jit(strict=True)"]}
 
@@ -224,7 +225,7 @@ def test_errors_of_cells_are_shown_as_those_of_other_cells(shell, capsys):
     shell.run_cell("%%jitla\ndef f(x):\n    return x[9]\n\nf([])")
     told = capsys.readouterr().out
     assert told.count("list index out of range") == 1 and "notebook.py" not in told and "return" in told
-    for cell, word in (("%%jitla num_threads=1\nx = 1", "num_threads=1 is no option"),
+    for cell, word in (("%%jitla num_threads=1\nx = 1", "num_threads=1 is not an option"),
                        ("%%jitla numerics=odd\nx = 1", "is not possible"), ("%jitla dance", "%jitla dance")):
         shell.run_cell(cell)
         told = capsys.readouterr().out
@@ -234,7 +235,7 @@ def test_errors_of_cells_are_shown_as_those_of_other_cells(shell, capsys):
 
 @pytest.mark.parametrize("line", ["explain missing", "stats np", "dance", "explain f plan more"])
 def test_what_a_line_cannot_mean_is_said(shell, line):
-    with pytest.raises(ConfigError, match="no decorated function|there is no %jitla"):
+    with pytest.raises(ConfigError, match="not a decorated function|there is no %jitla"):
         shell.run_line_magic("jitla", line)
 
 

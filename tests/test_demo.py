@@ -75,9 +75,9 @@ def test_data_that_ends_early_is_noticed(problem):
 
 def test_difference_is_the_larger_of_weights_and_objective():
     plain = {"w": [1.0, -4.0], "objective": 10.0}
-    assert demo.difference(plain, plain) == 0.0
-    assert demo.difference(plain, {"w": [1.0, -4.4], "objective": 10.0}) == pytest.approx(0.1)
-    assert demo.difference(plain, {"w": [1.0, -4.0], "objective": 12.0}) == pytest.approx(0.2)
+    assert demo.largest_difference(plain, plain) == 0.0
+    assert demo.largest_difference(plain, {"w": [1.0, -4.4], "objective": 10.0}) == pytest.approx(0.1)
+    assert demo.largest_difference(plain, {"w": [1.0, -4.0], "objective": 12.0}) == pytest.approx(0.2)
 
 
 def test_peak_is_at_least_what_is_resident():

@@ -424,13 +424,13 @@ def test_a_warning_that_is_an_error_ends_no_program(tmp_path: Path) -> None:
 def test_the_command_line_tells_and_clears(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with jitla.options(cache_dir=tmp_path):
         assert main(["cache", "info"]) == 0
-        assert "kept: 0 pieces of machine code and plans, 0.0 MB of 268 MB" in capsys.readouterr().out
+        assert "cached: 0 files of machine code and plans, 0.0 MB of 268 MB" in capsys.readouterr().out
         DiskCache(str(tmp_path)).put("key", "maker", bytes(200_000))
         assert main(["cache", "info"]) == 0
         told = capsys.readouterr().out
-        assert f"{tmp_path}/objects\nkept: 1 pieces of machine code and plans, 0.2 MB" in told
+        assert f"{tmp_path}/objects\ncached: 1 files of machine code and plans, 0.2 MB" in told
         assert main(["cache", "clear"]) == 0 and kept(tmp_path) == []
-        assert "removed: 1 pieces of machine code and plans" in capsys.readouterr().out
+        assert "removed: 1 files of machine code and plans" in capsys.readouterr().out
         (tmp_path / "objects").chmod(0o777)
         assert main(["cache", "clear"]) == 1 and "can be written by others" in capsys.readouterr().out
     assert main(["cache"]) == 2 and main(["cache", "eat"]) == 2

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from jitla.cli.commands import Replay
+from jitla.cli.commands import ReplayableInput
 
 TEXT = b"".join(b"%d\n" % n for n in range(60_000))  # more than a pipe holds
 
@@ -48,23 +48,23 @@ def written(text):
 @pytest.mark.parametrize("first", [0, 10, len(TEXT)])
 def test_of_a_pipe_the_second_reads_all_whatever_the_first_took(first):
     with standard_input(written(TEXT)):
-        given = Replay()
-        with given.once():
+        given = ReplayableInput()
+        with given.replayed():
             assert not first or TEXT.startswith(os.read(0, first))
             if first == len(TEXT):
                 everything()
-        with given.once():
+        with given.replayed():
             assert everything() == TEXT
 
 
 def test_a_pipe_that_nobody_writes_to_stops_nobody():
     reading, writing = os.pipe()
     with standard_input(reading):
-        given = Replay()
-        with given.once():
+        given = ReplayableInput()
+        with given.replayed():
             pass
         os.write(writing, b"late")
-        with given.once():
+        with given.replayed():
             assert os.read(0, 4) == b"late"
     os.close(writing)
 
@@ -75,15 +75,15 @@ def test_a_file_is_wound_back_to_where_it_was(tmp_path):
     descriptor = os.open(file, os.O_RDONLY)
     os.lseek(descriptor, 4, os.SEEK_SET)
     with standard_input(descriptor):
-        given = Replay()
+        given = ReplayableInput()
         for _ in range(2):
-            with given.once():
+            with given.replayed():
                 assert everything() == TEXT
 
 
 def test_what_is_neither_is_left_as_it_is():
     with standard_input(os.open(os.devnull, os.O_RDONLY)):
-        given = Replay()
+        given = ReplayableInput()
         for _ in range(2):
-            with given.once():
+            with given.replayed():
                 assert os.read(0, 9) == b""

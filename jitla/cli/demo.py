@@ -1,4 +1,4 @@
-"""The demo: two classifiers on real flights, plain and decorated, compared."""
+"""The demo: two classifiers on real flight data, with and without jitla, compared."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from jitla.cli.demo_data import (
 )
 
 TITLES = {"l2svm": "L2SVM", "logistic": "logistic regression"}
-AGREEMENT = 1e-9
+MAX_DIFFERENCE = 1e-9
 Report = dict[str, Any]
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo, or one of its measurements."""
+    """Run the demo, or one of its measurements in a child process."""
     match arguments:
         case ["--worker", algorithm, mode]:
             return demo_worker.main(algorithm, mode)
@@ -49,11 +49,11 @@ def _run(rows: int | None) -> int:
           f"({flights.X.nbytes / 1e6:.0f} MB), {late:.1%} late by more than 15 minutes\n")
     plain = {name: _measure(name, "numpy", flights) for name in TITLES}
     fast = {name: _measure(name, "jitla", flights) for name in TITLES}
-    print(table(plain, fast, max(late, 1 - late)))
-    print(inner_loop(fast["l2svm"]))
-    worst = max(difference(plain[name], fast[name]) for name in TITLES)
-    if worst > AGREEMENT:
-        print(f"the results differ by {worst:.1e}, more than {AGREEMENT:.0e}", file=sys.stderr)
+    print(comparison_table(plain, fast, max(late, 1 - late)))
+    print(inner_loop_text(fast["l2svm"]))
+    worst = max(largest_difference(plain[name], fast[name]) for name in TITLES)
+    if worst > MAX_DIFFERENCE:
+        print(f"the results differ by {worst:.1e}, more than {MAX_DIFFERENCE:.0e}", file=sys.stderr)
         return 1
     return 0
 
@@ -66,11 +66,11 @@ def _load(rows: int | None) -> Flights:
 
 
 def _measure(algorithm: str, mode: str, flights: Flights) -> Report:
-    """Run one measurement in a new process, which gets the data through a pipe."""
+    """Run one measurement in a child process, which receives the data through a pipe."""
     progress = Progress(f"{TITLES[algorithm]}, {mode}")
     command = [sys.executable, "-m", "jitla", "demo", "--worker", algorithm, mode]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        output = _feed(process, flights, progress)
+        output = _send_and_wait(process, flights, progress)
     progress.done()
     if process.returncode:
         raise SystemExit(f"the measurement {' '.join(command[3:])} failed")
@@ -78,8 +78,8 @@ def _measure(algorithm: str, mode: str, flights: Flights) -> Report:
     return report
 
 
-def _feed(process: subprocess.Popen[bytes], flights: Flights, progress: Progress) -> bytes:
-    """Hand the data to the worker, wait, and return what it wrote."""
+def _send_and_wait(process: subprocess.Popen[bytes], flights: Flights, progress: Progress) -> bytes:
+    """Send the data to the child process, wait, and return its output."""
     assert process.stdin is not None
     with suppress(BrokenPipeError):
         demo_worker.send(process.stdin, flights.X, flights.y)
@@ -102,7 +102,7 @@ class Progress:
         self.tick()
 
     def tick(self) -> None:
-        """Show the seconds so far."""
+        """Show the elapsed seconds."""
         if self.live:
             seconds = time.perf_counter() - self.start
             print(f"\r{self.text} … {seconds:.0f} s", end="", file=sys.stderr, flush=True)
@@ -116,8 +116,8 @@ class Progress:
             print(f"{self.text}: {seconds:.0f} s", file=sys.stderr, flush=True)
 
 
-def difference(plain: Report, fast: Report) -> float:
-    """Largest difference of the weights, relative to the largest, and of the objective."""
+def largest_difference(plain: Report, fast: Report) -> float:
+    """Return the larger of the relative differences of the weights and of the objective."""
     w, v = np.array(plain["w"]), np.array(fast["w"])
     weights = float(np.abs(w - v).max() / np.abs(w).max())
     return max(weights, abs(1.0 - float(fast["objective"]) / float(plain["objective"])))
@@ -128,7 +128,7 @@ ROWS: tuple[Row, ...] = (
     ("accuracy, NumPy / jitla", lambda p, j: f"{p['accuracy']:.4f} / {j['accuracy']:.4f}"),
     ("objective", lambda p, j: f"{j['objective']:.6f}"),
     ("iterations, outer / inner", lambda p, j: f"{j['outer']} / {j['inner']}"),
-    ("largest relative difference", lambda p, j: f"{difference(p, j):.1e}"),
+    ("largest relative difference", lambda p, j: f"{largest_difference(p, j):.1e}"),
     ("whole fit: NumPy", lambda p, j: f"{j['fit_numpy']:.2f} s"),
     ("whole fit: jitla, first call", lambda p, j: f"{j['first']:.2f} s"),
     ("whole fit: jitla, steady", lambda p, j: f"{j['fit_jitla']:.2f} s"),
@@ -145,16 +145,16 @@ ROWS: tuple[Row, ...] = (
 )
 
 
-def table(plain: dict[str, Report], fast: dict[str, Report], base: float) -> str:
-    """The comparison as text, one column per algorithm."""
+def comparison_table(plain: dict[str, Report], fast: dict[str, Report], base: float) -> str:
+    """Return the comparison as text, one column per algorithm."""
     lines = [f"{'':40}" + "".join(f"{TITLES[name]:>22}" for name in TITLES)]
     lines += [
         f"{label:40}" + "".join(f"{cell(plain[name], fast[name]):>22}" for name in TITLES)
         for label, cell in ROWS
     ]
-    return "\n".join([*lines, f"(accuracy of always saying the commoner answer: {base:.4f})\n"])
+    return "\n".join([*lines, f"(accuracy of always predicting the more frequent class: {base:.4f})\n"])
 
 
-def inner_loop(report: Report) -> str:
-    """What became of L2SVM's inner loop."""
+def inner_loop_text(report: Report) -> str:
+    """Return the counters and the explanation of L2SVM's inner loop."""
     return f"L2SVM's inner loop\n{report['stats']}\n\n{report['explain']}"

@@ -1,4 +1,4 @@
-"""Two classifiers as anybody would write them in NumPy; the demo runs them plain and decorated."""
+"""Two linear classifiers in plain NumPy; the demo runs them with and without jitla."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Array = np.ndarray[Any, Any]
 
 
 class Fit(NamedTuple):
-    """A fitted linear model: weights, objective, and the iterations it took."""
+    """A fitted linear model: weights, objective, and the numbers of outer and inner iterations."""
 
     w: Array
     objective: float
@@ -19,7 +19,7 @@ class Fit(NamedTuple):
 
 
 def hinge_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[float, int]:
-    """Step along `Xd` that minimises the squared hinge loss: Newton's method on one variable."""
+    """Return the step along `Xd` that minimises the squared hinge loss, by Newton's method."""
     step = 0.0
     evaluations = 0
     searching = True
@@ -36,7 +36,7 @@ def hinge_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[
 
 
 def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
-    """Linear support vector machine, squared hinge and L2 penalty, by conjugate gradients."""
+    """Fit a linear support vector machine with squared hinge loss and L2 penalty by conjugate gradients."""
     w = np.zeros(X.shape[1])
     Xw = np.zeros(X.shape[0])
     g_old = X.T @ y
@@ -63,7 +63,7 @@ def l2svm(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int
 
 
 def logistic_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tuple[float, int]:
-    """Step along `Xd` that minimises the logistic loss: Newton's method on one variable."""
+    """Return the step along `Xd` that minimises the logistic loss, by Newton's method."""
     step = 0.0
     evaluations = 0
     searching = True
@@ -78,7 +78,7 @@ def logistic_search(Xw: Array, Xd: Array, y: Array, wd: float, dd: float) -> tup
 
 
 def logistic(X: Array, y: Array, lam: float = 1.0, tol: float = 1e-6, max_iter: int = 100) -> Fit:
-    """Logistic regression with L2 penalty, by conjugate gradients."""
+    """Fit a logistic regression with L2 penalty by conjugate gradients."""
     w = np.zeros(X.shape[1])
     Xw = np.zeros(X.shape[0])
     g_old = X.T @ (0.5 * y)

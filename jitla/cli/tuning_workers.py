@@ -70,7 +70,7 @@ class ScheduleBench:
         for result in self.results:
             result.view(np.uint8).fill(255) if result.flags.c_contiguous else result.fill(0)
         run()
-        if not all(map(self._same, self.results, self.expected)):
+        if not all(map(self._is_correct, self.results, self.expected)):
             yield "differs", "results are others"
             return
         yield ("ran",)
@@ -78,18 +78,18 @@ class ScheduleBench:
             timing = self.watch.time(run, rounds)
         yield "took", *timing
 
-    def _same(self, result: np.ndarray, expected: Any) -> bool:
+    def _is_correct(self, result: np.ndarray, expected: Any) -> bool:
         """Return whether results equal the untuned ones: bitwise, or nearly if sums may be reordered."""
         if self.exact:
             return bool(result.tobytes() == expected)
         if result.dtype.kind not in "fc":
             return bool((result == expected).all())
         tolerance = TOLERANCES.get(result.real.dtype.itemsize, 1e-9)
-        atol = tolerance * _size(expected)
+        atol = tolerance * _largest_finite(expected)
         return bool(np.allclose(result, expected, rtol=tolerance, atol=atol, equal_nan=True))
 
 
-def _size(x: np.ndarray) -> float:
+def _largest_finite(x: np.ndarray) -> float:
     """Return the maximum magnitude of finite elements."""
     finite = np.abs(x[np.isfinite(x)])
     return float(finite.max()) if finite.size else 0.0
@@ -109,13 +109,13 @@ def measure() -> None:
             values, rounds, limit = pickle.loads(receive(source))
         except EOFError:
             return
-        _end_after(limit + GRACE_SECONDS)
-        for answer in bench.measure_schedule(values, rounds):
-            send(sink, pickle.dumps(answer))
-        _end_after(0)
+        _set_exit_timer(limit + GRACE_SECONDS)
+        for message in bench.measure_schedule(values, rounds):
+            send(sink, pickle.dumps(message))
+        _set_exit_timer(0)
 
 
-def _end_after(seconds: float) -> None:
+def _set_exit_timer(seconds: float) -> None:
     """End this process after `seconds` even if its parent is gone; 0 cancels."""
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -132,11 +132,12 @@ def tune() -> None:
     space = choice.space() if config.numerics == "relaxed" else choice.space().exact()
     records = ENGINE.records(config, new=True)
 
-    def look() -> None:
+    def exit_if_orphaned() -> None:
         if os.getppid() != parent:  # the program has ended
             sys.exit()
 
-    with KernelSearch(choice.key, space, job, ENGINE.host(), SECONDS, PATIENCE, look, SHARE) as search:
+    with KernelSearch(
+            choice.key, space, job, ENGINE.host(), SECONDS, PATIENCE, exit_if_orphaned, SHARE) as search:
         search.run(Settings(trials=TRIALS), records)
     record = records.last(*choice.key, ENGINE.host())
     send(sink, record.line().encode() if record is not None else b"")
