@@ -58,13 +58,13 @@ class _LineLookup:
     def __init__(self, lines: Mapping[Any, Any], program: Any) -> None:
         self._lines = dict(lines)
         self._own = set(lines.values())
-        for stage in program.stages:  # what becomes of a result has the line of that result
+        for stage in program.stages:  # the rewritten form of a result has the line of the result
             for given, root in zip(program.given, stage.draft.roots, strict=True):
                 if given in lines:
                     self._lines.setdefault(root, lines[given])
         every = [*program.plan.outputs, *(root for stage in program.stages for root in stage.draft.roots)]
         self._reader = {i: hop for hop in reversed(topo(every)) for i in hop.inputs}
-        # What rewrites made has the line of what it stands for, in the function that came first.
+        # Hops made by rewrites have the line of the original hop in the first function of the program.
         self._lines_of_rewritten: dict[Any, set[Any]] = {}
         for hop, line in lines.items():
             for key in (hop.line, (hop.op.name, hop.line)):
@@ -94,19 +94,20 @@ class _LineLookup:
 
 
 def program_record(
-    program: Any, runs: int, first: Any, known: Mapping[Any, Any], own: Mapping[int, Any],
+    program: Any, runs: int, first: Any, lines_by_hop: Mapping[Any, Any], own: Mapping[int, Any],
     codes: bool = False,
 ) -> ProgramRecord:
     """Return the record of one program, which functions may share, as used by one function.
 
-    `first` is the function's first binding of it, `known` the lines of its hops, `own` all its current
+    `first` is the function's first binding of it, `lines_by_hop` the lines of its hops, `own` all its current
     bindings by id. Sizes are those of the last timed binding. With `codes` the record has LLVM IR and
     assembly.
     """
     timed = [lap for lap in list(program.clock.laps) if id(lap.binding and lap.binding()) in own]
     bound = timed[-1].binding() if timed else first
     hops = zip(topo(program.given), topo(traced(program, first)), strict=True)
-    lines = _LineLookup({hop: known[asked] for hop, asked in hops if known.get(asked)}, program)
+    lines = _LineLookup(
+        {hop: lines_by_hop[first_hop] for hop, first_hop in hops if lines_by_hop.get(first_hop)}, program)
     sized_program = sized(program, bound, lines.of)
     stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in sized_program.stages)
     sizes = {tuple(b.dims.items()) for b in own.values() if b.program is program and hasattr(b, "dims")}
@@ -276,8 +277,8 @@ def _step(step: Any, layouts: Mapping[int, Any], seconds: float) -> StepRecord:
 
 
 def _fired(name: str, count: int) -> FiredRule:
-    known = {rule.name: rule for rule in RULES + SUBSTITUTIONS}.get(name)
-    return FiredRule(name, count, known.doc, known.exactness) if known else FiredRule(name, count)
+    rule = {rule.name: rule for rule in RULES + SUBSTITUTIONS}.get(name)
+    return FiredRule(name, count, rule.doc, rule.exactness) if rule else FiredRule(name, count)
 
 
 #: Counter by the state of a scalar loop.
@@ -444,8 +445,8 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
 
 def _cut_records(sites: tuple[Site, ...]) -> tuple[CutRecord, ...]:
     """Return the places where long blocks were split, in the order of lines."""
-    found = sorted((line, cut) for site in sites for line, cut in list(site.cuts.items()))
-    return tuple(CutRecord(SourceLine.at(*line), count, operations) for line, (count, operations) in found)
+    cuts = sorted((line, cut) for site in sites for line, cut in list(site.cuts.items()))
+    return tuple(CutRecord(SourceLine.at(*line), count, operations) for line, (count, operations) in cuts)
 
 
 def clocks_of(sites: Iterable[Site]) -> list[Any]:

@@ -157,11 +157,11 @@ def _match_operator(app: App, hop: Hop, bound: Bindings, shared: IsShared) -> It
 def _match_attrs(app: App, hop: Hop, bound: Bindings) -> Bindings | None:
     """Return `bound` extended by the attribute variables of `app`; None if an attribute differs."""
     bindings = dict(bound)
-    given = dict(hop.attrs)
+    hop_attrs = dict(hop.attrs)
     for name, expected in app.attrs:
-        if name not in given:
+        if name not in hop_attrs:
             return None
-        value = given[name]
+        value = hop_attrs[name]
         if isinstance(expected, AttrVar):
             expected = bindings.setdefault(expected.name, value)
         if type(expected) is not type(value) or expected != value:
@@ -297,7 +297,7 @@ class RuleSet:
         names = [r.name for r in self.rules]
         twice = sorted(n for n, count in Counter(names).items() if count > 1)
         if twice:
-            raise InternalError(f"rules: the names {twice} are given twice")
+            raise InternalError(f"rules: the names {twice} are used twice")
         self._joint = tuple(r for r in self.rules if r.joint is not None)
 
     @cached_property
