@@ -1,5 +1,4 @@
-# Everything runs in .venv, which the first target that needs it creates and fills.
-# A machine with Python, pip and make is enough.
+# All targets run in .venv, which is created and filled on first use. Only Python, pip and make are needed.
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,7 +25,7 @@ LEVELS ?= x86-64-v2 x86-64-v3 x86-64-v4
 THREADS ?= 1 2 7
 CHECKED ?= tests/architecture tests/hops tests/rewrites tests/rules tests/fusion tests/instrument tests/loopir tests/tuner
 LEVELS_TESTS ?= tests/behaviour tests/recompile tests/plans
-# These say themselves on how many threads each call runs.
+# These set the number of threads themselves.
 LEVELS_ONCE ?= tests/semantics tests/fuzz
 MATRIX_ARGS ?=
 
@@ -61,9 +60,9 @@ test: $(VENV)/.test
 check: $(VENV)/.test
 	$(PY) -m pytest -q $(PYTEST_ARGS) $(CHECKED)
 
-# Tests of results once more, with code for every level of x86-64, and on other numbers of threads. A level that
-# this processor does not have is named and passed by: tests/behaviour/test_levels.py makes code for it. Nor is
-# that file run: it sets levels and threads itself. The slow test is about memory.
+# Tests of results with code for every level of x86-64 and several numbers of threads. Levels that this processor
+# lacks are named and skipped: tests/behaviour/test_levels.py, which is excluded here because it sets levels and
+# threads itself, generates code for them. The slow test is about memory.
 levels: $(VENV)/.test
 	@bad=0; for level in $(LEVELS); do \
 	  missing=$$($(PY) -c "from jitla.codegen import *; print(*lacking(level_target('$$level')))"); \
@@ -74,26 +73,26 @@ levels: $(VENV)/.test
 	      $(LEVELS_TESTS) $$once || bad=1; once=; \
 	  done; done; exit $$bad
 
-# A part of the tests on every Python that is installed, with the oldest and the newest NumPy for it.
+# A part of the tests on every installed Python, with its oldest and newest supported NumPy.
 matrix:
 	$(PYTHON) -m tests.matrix $(MATRIX_ARGS)
 
 demo: $(VENV)/.demo
 	$(PY) -m jitla demo
 
-# Random loop nests under random schedules: legal, relaxed, and planted ones that have to be refused; some minutes.
+# Random loop nests under random schedules: legal, relaxed, and illegal ones that must be refused; some minutes.
 nests: $(VENV)/.test
 	$(PY) -m tests.loopir $(NESTS_ARGS)
 
 fuzz: $(VENV)/.test
 	$(PY) -m tests.fuzz $(FUZZ_ARGS)
 
-# Random programs of functions and classes that call each other in many ways, plain against decorated.
+# Random programs of functions and classes that call each other, plain against decorated.
 fuzz-calls: $(VENV)/.test
 	$(PY) -m tests.call_fuzz $(CALL_FUZZ_ARGS)
 
-# Rewrites without the compiler, some twenty minutes: every rule over many dtypes and shapes; searches and orders
-# of products against trying everything; how long searches take; random DAGs and subsets of rules at every level.
+# Rewrites without the compiler, about twenty minutes: every rule over many dtypes and shapes; searches and matrix
+# chains against exhaustive enumeration; search times; random DAGs and subsets of rules at every level.
 rules: $(VENV)/.test
 	$(PY) -m tests.rewrites.metas
 	$(PY) -m tests.rewrites.exhaustive
@@ -101,28 +100,28 @@ rules: $(VENV)/.test
 	@set -e; for level in strict numpy relaxed; do \
 	  $(PY) -W ignore -m tests.rewrites --numerics $$level $(RULES_ARGS); done
 
-# Random programs for the accelerator against a plain interpreter, in every order of its units, layers and NumPy
-# programs against NumPy: some minutes.
+# Random programs for the accelerator against a plain interpreter, in every order of its units; layers and NumPy
+# programs against NumPy; some minutes.
 accel: $(VENV)/.test
 	$(PY) -m tests.accel.programs $(ACCEL_ARGS)
 	$(PY) -m tests.accel.layers 0:2000
 	$(PY) -m tests.accel.shapes 0:2000
 
-# The search of plans against trying everything, on some thousand DAGs: about half an hour.
+# The plan search against exhaustive enumeration, on some thousand DAGs: about half an hour.
 exactness: $(VENV)/.test
 	$(PY) -m tests.fusion.every
 	$(PY) -m tests.fusion.exhaustive $(EXACTNESS_ARGS)
 
-# Faults put in on purpose (disks, compilers, forks, interrupts): some minutes. FAULTS_ARGS: words of their names.
+# Injected faults (disks, compilers, forks, interrupts): some minutes. FAULTS_ARGS: words of their names.
 faults: $(VENV)/.test
 	$(PY) -m tests.faults $(FAULTS_ARGS)
 
-# One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of the MODE that have been run.
+# One shard takes some minutes; SUITE_ARGS=--merge adds up all shards of MODE that were run.
 numpy-suite: MODE ?= decorate
 numpy-suite: $(VENV)/.test
 	$(PY) -m tests.numpy_suite --mode $(MODE) --shard $(SHARD) $(SUITE_ARGS)
 
-# SciPy's or scikit-learn's own tests, the library decorated; MODE=sync or default. A shard takes hours in
+# SciPy's or scikit-learn's own tests with the library decorated; MODE=sync or default. A shard takes hours in
 # mode sync: SUITE_ARGS="--every 20" runs one item in 20.
 library-suites: MODE ?= sync
 library-suites: $(VENV)/.test
@@ -137,12 +136,12 @@ $(PEERS)/.done: pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet $(PEERS_INDEX) -e '.[peers]'
 	@touch $@
 
-# Against numexpr, Numba, JAX, torch.compile and Halide, in an environment of their own (docs/reports/kernels.md).
+# Against numexpr, Numba, JAX, torch.compile and Halide, in a separate environment (docs/reports/kernels.md).
 kernels: $(PEERS)/.done
 	$(PEERS)/bin/python -m bench.kernels $(KERNELS_ARGS)
 
-# Whole algorithms on every system that is installed, then the page (docs/reports/benchmarks.md): hours. Runs that are in
-# algorithms.jsonl are not repeated; ALGORITHMS_ARGS="--rows 1e5 --systems numpy,jitla,jax" makes a part of them.
+# Whole algorithms on every installed system, then the page (docs/reports/benchmarks.md): hours. Runs that are in
+# algorithms.jsonl are not repeated; ALGORITHMS_ARGS="--rows 1e5 --systems numpy,jitla,jax" runs a part.
 bench-algorithms: $(PEERS)/.done
 	$(PEERS)/bin/python -m bench.algorithms --real $(ALGORITHMS_ARGS)
 	$(PEERS)/bin/python -m bench.algorithms.report algorithms.jsonl
@@ -154,17 +153,17 @@ $(VENV)/.docs: $(PY) pyproject.toml
 	$(PY) -m pip install --quiet -e '.[docs]'
 	@touch $@
 
-# The pages as a site in docs/_build/html; the notebooks of the gallery are executed for it. No warning passes.
+# The documentation in docs/_build/html, with executed notebooks; warnings are errors.
 docs: $(VENV)/.docs
 	$(PY) -m tools.supported_table
 	$(PY) -m tools.gallery
 	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
-# The five-minute guide followed to the letter, in an environment made from nothing.
 # Expressions of sparse matrices, plain and traced, a minute or two.
 scipy_sheet: $(VENV)/.test
 	$(PY) -m tests.scipy_sheet
 
+# The five-minute guide in a new environment, step by step.
 newcomer: $(VENV)/.test
 	$(PY) -m tests.newcomer
 

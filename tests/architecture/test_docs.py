@@ -75,6 +75,11 @@ def test_the_architecture_page_names_every_package():
     assert packages <= set(SOURCE_PATH.findall(page))
 
 
+def test_user_pages_have_no_columns_of_tests():
+    for page in (ROOT / "docs").glob("*.md"):
+        assert not re.search(r"\bheld by\b|`test_\w+`", page.read_text(encoding="utf-8"), re.IGNORECASE), page.name
+
+
 def test_no_page_names_a_machine():
     docs = ROOT / "docs"
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *docs.glob("*.md"), *DEVELOPER_PAGES,
