@@ -219,7 +219,7 @@ class Engine:
         # Of all rules it is known beforehand: no call waits until rewrites are loaded.
         found: Mapping[str, Collection[Any]] = (
             self.rules(config.without_rules).at(config.numerics).matched_numbers
-            if config.without_rules else self.room("tracing").ASKED[config.numerics])
+            if config.without_rules else self.room("tracing").LITERAL_VALUES[config.numerics])
         return found
 
     def _native(self, cpu: str = "") -> Any:

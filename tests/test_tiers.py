@@ -128,7 +128,7 @@ def test_programs_are_asked_for_when_they_would_have_saved_what_they_cost(
     monkeypatch.setattr(replay.Replay, "run", run)
     job = SimpleNamespace(
         ask=lambda *given: asked.append(given), before=asked.append, saw=lambda *given: None)
-    standby = replay.Standby(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, job)
+    standby = replay.InterimReplay(replay.Request((), {}, (), frozenset(), (), ((), ())), 1e-2, least, job)
     while not asked:
         standby.run([])
     assert clock[0] == pytest.approx(runs * 1e-3, abs=1.1e-3)
@@ -151,7 +151,7 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
     monkeypatch.setattr(replay, "process_time", lambda: worked * clock[0])
     monkeypatch.setattr(tiers.Crowd, "seconds", 0.0)
     monkeypatch.setattr(tiers.Crowd, "worked", 0.0)
-    monkeypatch.setattr(replay.Patience, "seconds", 0.0)
+    monkeypatch.setattr(replay.InterimSeconds, "replaying", 0.0)
     run = replay.Replay.run
 
     def slowly(standby: Any, leaves: list[Any]) -> tuple[Any, ...]:
@@ -163,7 +163,7 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
     stats = steps.stats()
     assert (stats.kernel_runs > 0) is waits is (not nobody)
     assert [r.tier for r in jitla.recompilations(steps)] == ["none", "now"][:1 + waits]
-    assert (replay.Patience.making > 0.0) or not waits
+    assert (replay.InterimSeconds.waiting > 0.0) or not waits
 
 
 def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
@@ -172,7 +172,7 @@ def test_no_program_is_thought_to_take_no_time(nobody: list[Any]) -> None:
         f = jitla.jit(lambda x: np.exp(x) * 2.5, compile="auto")
         f(np.ones(n))
         (site,) = f.__jitla_state__.all_sites()
-        (standby,) = site.standbys
+        (standby,) = site.interim_replays
         found.append(standby.least)
     small, large = found
     assert foresight.TRACED + foresight.OPERATION_TRACED < small < large < 2.1 * small
@@ -227,8 +227,8 @@ def test_functions_with_loops_over_whole_arrays_have_no_twin_at_first(nobody: li
 
 def test_short_calls_are_plain_while_programs_are_made(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onset, "LONG", 1e9)
-    monkeypatch.setattr(onset, "UNSEEN", 0.0)
+    monkeypatch.setattr(onset, "LONG_CALL_SECONDS", 1e9)
+    monkeypatch.setattr(onset, "UNTIMED_SECONDS", 0.0)
     monkeypatch.setattr(foresight, "LOADING", 0.0)
     monkeypatch.setattr(foresight, "BLOCK", 1e6)
     f, x = jitla.jit(lambda x: x * 8.5 + 1.0, compile="auto"), np.ones(300_000)
@@ -256,8 +256,8 @@ def test_jobs_of_programs_with_brief_operations_rest_most(
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
         f(np.ones(300_000), seconds)
         (site,) = f.__jitla_state__.all_sites()
-        (standby,) = site.standbys
-        standby.quickest = seconds
+        (standby,) = site.interim_replays
+        standby.best_seconds = seconds
         standby.ask(False)
     assert shares == [tiers.LEAST, tiers.MOST]
     g = jitla.jit(lambda x: x * 8.75 + 3.0, compile="background")
@@ -292,14 +292,15 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
     monkeypatch.setattr(payoff, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(payoff, "run_traced", call(1e-3))
     monkeypatch.setattr(payoff, "run_untraced", call(plain))
-    site = SimpleNamespace(standbys={"a block"}, learning=0, by_numpy=lambda: 0.0, awaited=0)
-    made = cold.Payoff("file", 1, lambda: (onset.Rising, payoff.Kind))
+    site = SimpleNamespace(
+        interim_replays={"a block"}, annotated_calls=0, numpy_seconds=lambda: 0.0, awaited=0)
+    made = cold.Payoff("file", 1, lambda: (onset.WarmUp, payoff.TimedClass))
     many = np.ones(1 << cold.FEW)
     times = 0
     kind = made.of((many,), {})._grow(0.0)
     for _ in range(100):
         kind.weigh(site, len, len, (), {})
-        if type(made.of((many,), {})) is onset.Rising:
+        if type(made.of((many,), {})) is onset.WarmUp:
             times, kind = times + 1, made.of((many,), {})._grow(0.0)
     assert times == (cold.RETURNS if plain < 1e-3 else 0)
     assert kind.bypassed is (plain < 1e-3)

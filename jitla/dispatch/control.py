@@ -211,10 +211,10 @@ def _is_plain(function: Any) -> bool:
 def finish(state: State) -> None:
     """Wait until blocks that NumPy runs have their programs."""
     sites = state.all_sites()
-    if any(site.standbys for site in sites) and state.allows():
+    if any(site.interim_replays for site in sites) and state.allows():
         with ENGINE.room("dispatch.tiering").hurrying():
             for site in sites:
-                site.hurry(again=False)
+                site.request_programs(again=False)
         ENGINE.behind.wait(PATIENCE)
 
 

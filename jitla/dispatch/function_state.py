@@ -60,7 +60,7 @@ _UNKNOWN: Any = object()
 
 def _ways() -> tuple[Any, Any]:
     tracing = ENGINE.room("tracing")
-    return tracing.Rising, tracing.Kind
+    return tracing.WarmUp, tracing.TimedClass
 
 
 def _arrived(function: Any, changes: dict[str, Any], file: str) -> State:
@@ -200,7 +200,7 @@ class State:
 
     def has_waiting_blocks(self) -> bool:
         """Say whether blocks of traced calls wait for their programs."""
-        return any(site is not None and site.standbys for site in self.sites.values())
+        return any(site is not None and site.interim_replays for site in self.sites.values())
 
     def before_tracing(self) -> Any:
         """Return the function where its loops over elements count, if nothing has needed the tracer yet.
@@ -350,7 +350,7 @@ class State:
     def journal(self) -> Any:
         """What was planned and compiled for the function, whatever the options were."""
         if self._journal is None:
-            self._journal = ENGINE.room("tracing").Journal()
+            self._journal = ENGINE.room("tracing").RecompilationLog()
         return self._journal
 
     @property
@@ -425,7 +425,7 @@ class State:
             ENGINE.asked(own))
         tiers = ENGINE.room("dispatch.tiering")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
-        site.told, site.allowed, site.journal = tiers.tell, self.allows, self.journal
+        site.on_record, site.allowed, site.journal = tiers.tell, self.allows, self.journal
         site.unroll_limit = ENGINE.unrolled(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:

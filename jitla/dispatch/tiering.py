@@ -152,28 +152,28 @@ class Tiers:
         found = self._present(key, sizes, layouts, make, note) or self._near(key, sizes, layouts, make, note)
         if found is not None:
             return found
-        request, alike = make(), self._alike_of((key, magnitude(layouts)))
-        if alike.kept is None:
-            alike.kept = self._config.compile == "auto" and ENGINE.has_plan(self._config, request)
-        kept = alike.kept
+        request, program_state = make(), self._alike_of((key, magnitude(layouts)))
+        if program_state.on_disk is None:
+            program_state.on_disk = self._config.compile == "auto" and ENGINE.has_plan(self._config, request)
+        kept = program_state.on_disk
         cost = expected(request, True) if kept else Tiers.ratio * expected(request)
         if self._config.compile == "auto" and self._pays_at_once(request, cost, kept):
             return self._now(key, sizes, layouts, lambda: request, note)
         job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
-        standby = ENGINE.room("tracing").Standby(request, due, least(request), job, alike)
-        self._site.standbys.add(standby)
+        standby = ENGINE.room("tracing").InterimReplay(request, due, least(request), job, program_state)
+        self._site.interim_replays.add(standby)
         note("none", Made(), None)
         return standby
 
     def _alike_of(self, served: Any) -> Any:
         """Return what is known of blocks that wait for one program."""
         found = self._alike.get(served)
-        if found is None or found.there:
+        if found is None or found.available:
             if len(self._alike) >= CLASSES:
                 self._alike.clear()
-            found = self._alike[served] = ENGINE.room("tracing").Alike()
+            found = self._alike[served] = ENGINE.room("tracing").ProgramState()
         return found
 
     def _present(
@@ -219,9 +219,9 @@ class Tiers:
             with making() as made:
                 better, reason = job.bound()
         except Exception as error:
-            self._site.failed(error)
+            self._site.note_failure(error)
             return
-        self._site.renew(bound, better)
+        self._site.replace_program(bound, better)
         job.note("behind", made, reason)
 
     def _now(
@@ -255,7 +255,7 @@ class Tiers:
 
     def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
         """Say whether so many times the time was spent without the compiler that loading it takes."""
-        seconds: float = ENGINE.room("tracing").Patience.seconds
+        seconds: float = ENGINE.room("tracing").InterimSeconds.replaying
         return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
     def is_crowded(self) -> bool:
@@ -274,13 +274,13 @@ class Tiers:
         try:
             self.behind(job, standby, "now")
         finally:
-            standby.alike.asked = standby.made is not None
-            ENGINE.room("tracing").Patience.making += perf_counter() - start
+            standby.program_state.requested = standby.made is not None
+            ENGINE.room("tracing").InterimSeconds.waiting += perf_counter() - start
 
     def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
         if not current().recompile or standby.made is not None:
-            standby.alike.asked = False
+            standby.program_state.requested = False
             return
         start = thread_time() + loading()
         try:
@@ -288,18 +288,18 @@ class Tiers:
                 bound, reason = job.bound()
         except LACKING as error:  # perhaps not for ever
             standby.postpone()
-            self._site.failed(error)
+            self._site.note_failure(error)
             return
         except RecursionError:  # whoever waits for it has gone so deep: it is asked for again
-            standby.alike.asked = False
+            standby.program_state.requested = False
             return
         except Exception as error:
-            ENGINE.room("tracing").abandon(self._site, standby.alike)
-            self._site.failed(error)
+            ENGINE.room("tracing").abandon_program(self._site, standby.program_state)
+            self._site.note_failure(error)
             return
         if not job.kept:
             learn(job.request, thread_time() - start)
-        self._site.swap(standby, bound)
+        self._site.replace_interim(standby, bound)
         job.note(tier, made, reason)
 
 
@@ -331,18 +331,18 @@ class _Job:
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""
         tiers = self.tiers
-        if not standby.asked and tiers._allowed() and tiers.at_once(self.kept):
-            standby.alike.asked = True
+        if not standby.requested and tiers._allowed() and tiers.at_once(self.kept):
+            standby.program_state.requested = True
             tiers.meanwhile(self, standby)
 
     def ask(self, standby: Any, again: bool) -> None:
         """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
-        if standby.asked:
+        if standby.requested:
             ENGINE.behind.ensure_thread()
         elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
         elif self.tiers.is_time(kept=self.kept):
-            standby.alike.asked = True
+            standby.program_state.requested = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
             ENGINE.behind.submit(lambda: self.tiers.behind(self, standby), soon, share)

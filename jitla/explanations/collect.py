@@ -333,7 +333,7 @@ def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
         total["calls"] += _calls(site)
         total["bypassed"] += site.payoff.calls if site.payoff else 0
         total["plans"] += len(site.exact)
-        total["waiting"] += len(site.standbys)
+        total["waiting"] += len(site.interim_replays)
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)
@@ -430,7 +430,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     for site in sites:
         runs.update(site.runs())
     lines = {p: found for site in sites for p, found in list(site.lines.items())}
-    own = {id(bound): bound for site in sites for bound in site.bounds()}
+    own = {id(bound): bound for site in sites for bound in site.bound_programs()}
     programs = tuple(
         program_record(p, n, *lines.get(p, (None, {})), own, codes) for p, n in runs.items()
         if hasattr(p, "plan"))
@@ -438,7 +438,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note,
         immediate_runs_of(sites), hoisted_values_of(sites), scalar_loops_of(sites),
-        sum(len(s.standbys) for s in sites), _compilations(sites),
+        sum(len(s.interim_replays) for s in sites), _compilations(sites),
         tuple(dict.fromkeys([*failed, *(text for s in sites for text in s.failures)])), assumed, _call(watch),
         given, code is not None and loops_back(code), _cut_records(sites))
 

@@ -1,49 +1,55 @@
-"""Tracing: lazy arrays record the operations of a call on a tape, which is cut into blocks that are compiled.
+"""Tracing: lazy arrays record the operations of a call on a tape, whose blocks are compiled and run.
 
-`hooks` and `callees` are called by instrumented code; `session` is one traced call; `lazy` and `recorder`
-record operations on the `tape`; `force` ends a block and delivers its values; `site` has the compiled blocks
-of a function.
+Entry points are `run_traced`, `run_generator` and `run_loops`. Instrumented code calls `hooks` and
+`callees`; the `session` has the state of one traced call, whose proxies (`lazy`) and `recorder` append
+entries to the `tape`. `force` closes a block and delivers its values; a `site` has the compiled blocks of
+one function. `fallback` runs blocks by NumPy while programs are compiled, and `profile` decides which calls
+are traced at all.
+
+The package is below `dispatch`, which wraps user functions and supplies the compiler, and above `hops` and
+`instrument`.
 """
 
 from jitla.tracing.fallback import (
-    Alike,
-    Patience,
+    InterimReplay,
+    InterimSeconds,
+    ProgramState,
     Replay,
     Request,
-    Standby,
-    abandon,
+    abandon_program,
 )
 from jitla.tracing.fp_warnings import calm
 from jitla.tracing.frames import call_here, user_traceback
 from jitla.tracing.guards import (
-    ASKED,
+    LITERAL_VALUES,
     NEW,
     Guard,
-    Journal,
     Recompilation,
+    RecompilationLog,
 )
+from jitla.tracing.hidden_modules import HIDDEN_MODULES
 from jitla.tracing.hoisting import Keeper
 from jitla.tracing.hooks import (
     HOOKS,
     INSTRUMENTED,
 )
-from jitla.tracing.profile import Kind, Rising
+from jitla.tracing.profile import TimedClass, WarmUp
 from jitla.tracing.session import (
     install_native_methods,
     run_generator,
     run_loops,
     run_traced,
 )
-from jitla.tracing.site import Fallback, Site
+from jitla.tracing.site import FallbackRecord, Site
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.sparse.zero_skipping import skipping_pays
 from jitla.tracing.tape import LAYOUT_CACHE
 from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.uncounted import UNCOUNTED
 
 __all__ = [
-    "ASKED", "Alike", "Fallback", "Guard", "HOOKS", "Journal", "Keeper", "Kind", "LAYOUT_CACHE", "LOCAL",
-    "NEW", "Patience", "Recompilation", "Replay", "Request", "Rising", "Site", "Sparsified", "Standby",
-    "INSTRUMENTED", "UNCOUNTED", "abandon", "call_here", "calm", "install_native_methods", "run_generator",
+    "FallbackRecord", "Guard", "HIDDEN_MODULES", "HOOKS", "INSTRUMENTED", "InterimReplay",
+    "InterimSeconds", "Keeper", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
+    "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
+    "WarmUp", "abandon_program", "call_here", "calm", "install_native_methods", "run_generator",
     "run_loops", "run_traced", "skipping_pays", "user_traceback",
 ]

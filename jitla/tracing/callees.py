@@ -47,7 +47,7 @@ from jitla.tracing.frames import (
     USER,
     bridge,
     call_at,
-    kind_of,
+    frame_kind,
     mark,
     place_of,
     user_frame,
@@ -331,7 +331,7 @@ class InstrumentedTable:
 
         Signal handlers, ``__del__`` and callbacks are not: they may run during an operation.
         """
-        while frame is not None and kind_of(frame.f_code) in (INTERNAL, BRIDGE):
+        while frame is not None and frame_kind(frame.f_code) in (INTERNAL, BRIDGE):
             frame = frame.f_back
         return frame is not None and self._runs.get(frame.f_code) is not None
 

@@ -1,4 +1,8 @@
-"""Blocks run by NumPy while their programs are pending, and traced calls that are given up."""
+"""The NumPy fallback: blocks that NumPy runs while programs are compiled, and calls that continue untraced.
+
+`Replay` runs a block by NumPy; `InterimReplay` does so until the program exists, and requests that once it
+pays. `TracingBudget` limits the time that tracing may cost in one call.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +43,10 @@ from jitla.tracing.tape import (
     split_entry,
 )
 
-__all__ = ["abandon", "serve"]
+__all__ = ["abandon_program", "retire_waiting"]
 
 
-DEEP = 12  # expressions in each other
+MAX_NESTING = 12  # levels of expressions within one line of a generated function
 
 _INFIX = {
     np.add: "+", np.subtract: "-", np.multiply: "*", np.divide: "/", np.floor_divide: "//",
@@ -54,8 +58,8 @@ _PREFIX = {np.negative: "-", np.positive: "+", np.invert: "~"}
 Run = Callable[[Sequence[Any]], list[Any]]
 
 
-def script(entries: tuple[Entry, ...], roots: tuple[int, ...]) -> Run:
-    """Return what computes the values of `roots` from leaves and, behind them, scalars."""
+def replay_function(entries: tuple[Entry, ...], roots: tuple[int, ...]) -> Run:
+    """Return a generated function that computes the values of `roots` from the list of leaves and scalars."""
     writer = _Writer(entries, roots)
     scope: dict[str, Any] = writer.scope
     exec(_compiled(writer.source()), scope)
@@ -69,7 +73,11 @@ def _compiled(source: str) -> CodeType:
 
 
 class _Writer:
-    """The text of one block; `scope` holds what it names."""
+    """Generates the Python source of one block; `scope` has the objects that it refers to.
+
+    A value that is read once becomes part of its reader's expression, so that NumPy can reuse its memory;
+    others become variables, which are deleted after the last use.
+    """
 
     def __init__(self, entries: tuple[Entry, ...], roots: tuple[int, ...]) -> None:
         self.entries, self.roots = entries, roots
@@ -79,37 +87,38 @@ class _Writer:
         for i in self.wanted:
             if entries[i][0] > SCALAR:
                 self.reads.update(r for r in split_entry(entries[i])[0] if r >= 0)
-        self.left = Counter(self.reads)
-        # Entries that are no scalars, as far as known: operators and ufuncs do not make the same of scalars.
+        self.remaining = Counter(self.reads)
+        # Entries known to be arrays: on scalars, operators and ufuncs give different results.
         self.arrays: set[int] = set()
-        # Of each entry: how it is read, how deep that is, and which variables it reads, once for each time.
-        self.texts: dict[int, tuple[str, int, tuple[int, ...]]] = {}
+        # Of each entry: its expression, the nesting depth of that, and the variables in it, once for each
+        # use.
+        self.expressions: dict[int, tuple[str, int, tuple[int, ...]]] = {}
         self.lines: list[str] = []
 
     def source(self) -> str:
-        """Return the text of the function `run`."""
+        """Return the source of the function `run`."""
         leaf, scalar = 0, sum(e[0] == LEAF for e in self.entries)
         wanted = set(self.wanted)
         for i, entry in enumerate(self.entries):
             if entry[0] == LEAF:
-                self.texts[i] = f"L[{leaf}]", 0, ()
+                self.expressions[i] = f"L[{leaf}]", 0, ()
                 leaf += 1
                 if METAS[LAYOUTS[entry[1]].meta].shape:
                     self.arrays.add(i)
             elif entry[0] == SCALAR:
-                self.texts[i] = f"L[{scalar}]", 0, ()
+                self.expressions[i] = f"L[{scalar}]", 0, ()
                 scalar += 1
             else:
                 refs = split_entry(entry)[0]
                 if i in wanted:
                     self._operation(i, scalar)
                 scalar += sum(r < 0 for r in refs)
-        results = ", ".join(self.texts[r][0] for r in self.roots)
+        results = ", ".join(self.expressions[r][0] for r in self.roots)
         body = "".join(f"    {line}\n" for line in (*self.lines, f"return [{results}]"))
         return f"def run(L):\n{body}"
 
     def _operation(self, i: int, scalar: int) -> None:
-        """Write down entry `i`, whose scalars begin at slot `scalar`."""
+        """Emit entry `i`, whose scalars begin at slot `scalar`."""
         refs, attrs = split_entry(self.entries[i])
         args: list[str] = []
         depth = 0
@@ -119,95 +128,99 @@ class _Writer:
                 args.append(f"L[{scalar}]")
                 scalar += 1
                 continue
-            text, deep, uses = self.texts[r]
+            text, nesting, uses = self.expressions[r]
             args.append(text)
-            depth = max(depth, deep)
+            depth = max(depth, nesting)
             used += uses
         text = self._call(i, OPS[self.entries[i][0]], args, dict(attrs))
-        if self.reads[i] == 1 and i not in self.roots and depth < DEEP:
-            self.texts[i] = f"({text})", depth + 1, used
+        if self.reads[i] == 1 and i not in self.roots and depth < MAX_NESTING:
+            self.expressions[i] = f"({text})", depth + 1, used
             return
         self.lines.append(f"v{i} = {text}")
-        self.left.subtract(used)
-        done = [f"v{u}" for u in dict.fromkeys(used) if not self.left[u]]
+        self.remaining.subtract(used)
+        done = [f"v{u}" for u in dict.fromkeys(used) if not self.remaining[u]]
         if done:
             self.lines.append(f"del {', '.join(done)}")
-        self.texts[i] = f"v{i}", 0, (i,)
+        self.expressions[i] = f"v{i}", 0, (i,)
 
     def _call(self, i: int, name: str, args: list[str], attrs: dict[str, Any]) -> str:
         """Return the expression of operator `name`."""
         op = lookup(name)
-        found = op.numpy[0] if op.numpy else None
-        cells = name == "cast" or isinstance(found, np.ufunc) and found.signature is None
-        if cells and any(r in self.arrays for r in split_entry(self.entries[i])[0]):
+        function = op.numpy[0] if op.numpy else None
+        is_elementwise = name == "cast" or isinstance(function, np.ufunc) and function.signature is None
+        if is_elementwise and any(r in self.arrays for r in split_entry(self.entries[i])[0]):
             self.arrays.add(i)
         if not attrs and i in self.arrays:
-            if found in _INFIX and len(args) == 2:
-                return f"{args[0]} {_INFIX[found]} {args[1]}"
-            if found in _PREFIX and len(args) == 1:
-                return f"{_PREFIX[found]}{args[0]}"
-        given = ""
+            if function in _INFIX and len(args) == 2:
+                return f"{args[0]} {_INFIX[function]} {args[1]}"
+            if function in _PREFIX and len(args) == 1:
+                return f"{_PREFIX[function]}{args[0]}"
+        options = ""
         if attrs:
             self.scope[f"k{i}"] = attrs
-            given = f", **k{i}"
+            options = f", **k{i}"
         if name in METHODS:
-            rest = ", ".join(args[1:])
-            return f"{args[0]}.{name}({(rest + given).removeprefix(', ')})"
+            arguments = ", ".join(args[1:])
+            return f"{args[0]}.{name}({(arguments + options).removeprefix(', ')})"
         if "within" in attrs:
             self.scope[f"f{i}"] = cast_as_ufunc
         elif name == "cast":
-            return f"{args[0]}.astype({(', '.join(args[1:]) + given).removeprefix(', ')})"
-        elif cells and i not in self.arrays:
+            return f"{args[0]}.astype({(', '.join(args[1:]) + options).removeprefix(', ')})"
+        elif is_elementwise and i not in self.arrays:
             self.scope[f"f{i}"] = _of_scalars(op)
         else:
-            self.scope[f"f{i}"] = found if isinstance(found, np.ufunc) or name == "dot" else op.ref
-        return f"f{i}({', '.join(args)}{given})"
+            self.scope[f"f{i}"] = function if isinstance(function, np.ufunc) or name == "dot" else op.ref
+        return f"f{i}({', '.join(args)}{options})"
 
 
 def _of_scalars(op: OpSpec) -> Callable[..., Any]:
-    """Return what computes `op` where all operands may be scalars."""
+    """Return a function that computes `op` where all operands may be scalars."""
     return lambda *operands, **attrs: implementation_of(op, operands)(*operands, **attrs)
 
 
-# Part of its time that a block's program is thought to save at least: what is foreseen is rough.
-LITTLE = 0.05
-# Seconds from which on it is looked how many processors a run keeps busy: looking takes microseconds.
-LONG = 1e-4
+# Share of NumPy's time that a program is assumed to save at least, since predictions are rough.
+MIN_SAVED_SHARE = 0.05
+# Runs of at least this many seconds are checked for how many processors they use; the check takes
+# microseconds.
+MIN_MEASURED_SECONDS = 1e-4
 
 
 class Request(NamedTuple):
-    """What a compiler is asked to make: hops of the values to compute and how they meet memory."""
+    """A request to the compiler: hops of the values to compute, layouts of leaves, outputs and aliases."""
 
     roots: tuple[Hop, ...]
     layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
     outs: tuple[int | None, ...]
     aliases: frozenset[tuple[int, int, int]]
-    # The user's (file, line) of each root, as far as known: hops may be shared with other functions.
+    # The user's (file, line) of each root, if recorded; the lines of hops may be those of other functions.
     lines: tuple[tuple[str, int] | None, ...] = ()
-    # The same as entries of the tape, and which of them are the roots, if there are such.
+    # The block as entries of the tape, and the indices of the roots, if it was recorded on a tape.
     tape: tuple[tuple[Any, ...], tuple[int, ...]] | None = None
 
 
 class Replay:
-    """A block run op by op with NumPy: what is left when no program can be made or one fails."""
+    """A block run operation by operation with NumPy, when no program can be made or one has failed.
+
+    It has the interface of a bound program.
+    """
 
     kernels = calls = written = 0
     effects: Any = None
-    # Whether there would be a program if one might be made.
+    # Whether it has no program only because compilation was not allowed or not possible at the time.
     frozen = False
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.count = 0
-        self._compute = Evaluation(request.roots) if request.tape is None else script(*request.tape)
+        self._compute = Evaluation(request.roots) if request.tape is None else replay_function(*request.tape)
 
     @property
     def program(self) -> Any:
-        """What counts as the program of this block."""
+        """The object under which the runs of this block are counted."""
         return self
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
-        """Return the values of the roots; they are memory of their own, or the leaf stored into."""
+        """Return the values of the roots, in new memory or, of a store, in the target leaf."""
         self.count += 1
         request = self.request
         results: list[Any] = []
@@ -233,91 +246,95 @@ class Replay:
         return tuple(results)
 
     def text(self) -> str:
-        """Say what this is."""
+        """Return a description for `explain`."""
         return "== replay\nrun op by op with NumPy"
 
 
 def is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
-    """Say whether an array is one of `others`, or shares memory with one of them.
+    """Return whether an array, just computed by NumPy, is one of `others` or may share memory with one.
 
-    What NumPy has just made and is no view does not.
+    An array that is no view shares none.
     """
     if value.base is None:
         return any([value is a for a in others])
     return any(np.may_share_memory(value, a) for a in others if isinstance(a, np.ndarray))
 
 
-class Stopped:
-    """What ran before programs were there, or was run by those forgotten, as a program that is counted."""
+class RetiredRuns:
+    """A pseudo program that counts runs: of interim replays, or of programs that were dropped from memory."""
 
     kernels = calls = written = 0
 
 
-MEANWHILE, FORGOTTEN = Stopped(), Stopped()
+INTERIM_RUNS, FORGOTTEN_RUNS = RetiredRuns(), RetiredRuns()
 
 
-class Patience:
-    """Seconds that calls have taken in this process while programs were missing.
+class InterimSeconds:
+    """Seconds of calls in this process while programs were missing.
 
-    `making` counts those in which calls waited for programs of blocks that NumPy had run before.
+    `replaying`: NumPy ran blocks or plain functions; `waiting`: calls waited for programs of such blocks.
     """
 
-    seconds = making = 0.0
+    replaying = waiting = 0.0
 
 
-class Alike:
-    """Blocks that one program serves, whatever their sizes: seconds that NumPy took for them so far.
+class ProgramState:
+    """The state of a program that several blocks of different sizes wait for.
 
-    Whether an earlier process has `kept` it (None: not looked yet), whether it was asked for, is there, or
-    will never be.
+    `numpy_seconds` is the time that NumPy took for all of them; `on_disk`: an earlier process has compiled
+    the program (None: not known yet); it is `requested`, `available`, or `abandoned` because it cannot be
+    compiled.
     """
 
-    __slots__ = ("kept", "spent", "asked", "there", "given_up")
+    __slots__ = ("on_disk", "numpy_seconds", "requested", "available", "abandoned")
 
-    def __init__(self, spent: float = 0.0) -> None:
-        self.kept: bool | None = None
-        self.spent = spent
-        self.asked = self.there = self.given_up = False
+    def __init__(self, numpy_seconds: float = 0.0) -> None:
+        self.on_disk: bool | None = None
+        self.numpy_seconds = numpy_seconds
+        self.requested = self.available = self.abandoned = False
 
 
-class Standby(Replay):
-    """A block that NumPy runs until its program is there: `made`, which is asked for when that pays.
+class InterimReplay(Replay):
+    """A block that NumPy runs until its program, `made`, is compiled, which is requested once that pays.
 
-    ``job.ask(standby, again)`` asks for it, once it would have saved `cost` seconds if a run took `least`
-    of them, ``job.before(standby)`` before the next run. ``job.saw(seconds, worked)`` is told what a run
-    took, and all processors for it, unless it is short. What others `alike` took counts.
+    That is when it would have saved `cost` seconds by now, if a run of it takes `least` seconds; blocks
+    with the same `program_state` count together. Then ``job.ask(replay, again)`` requests it, and
+    ``job.before(replay)`` is called before the next run. ``job.saw(seconds, worked)`` gets the seconds of
+    each long run, and those of all processors.
     """
 
     def __init__(
-        self, request: Request, cost: float, least: float, job: Any, alike: Alike | None = None,
+        self, request: Request, cost: float, least: float, job: Any,
+        program_state: ProgramState | None = None,
     ) -> None:
         super().__init__(request)
         self._cost, self.least = cost, least
-        self.quickest = inf  # seconds of a run
+        self.best_seconds = inf  # seconds of a run
         self.made: Any = None
-        self.alike = alike or Alike()
+        self.program_state = program_state or ProgramState()
         self._job = job
-        self.spent = 0.0  # seconds, until the program was there
+        self.spent = 0.0  # seconds of all runs by NumPy
 
     @property
-    def asked(self) -> bool:
-        """Whether somebody makes the program, or is about to."""
-        return self.alike.asked
+    def requested(self) -> bool:
+        """Whether the program has been requested."""
+        return self.program_state.requested
 
     @property
     def program(self) -> Any:
-        """The program, once it is there."""
+        """The program, once it is available; until then this object."""
         return self if self.made is None else self.made.program
 
     @property
     def due(self) -> float:
-        """Seconds after which the program is asked for."""
-        return self._cost / max(1.0 - self.least / self.quickest, LITTLE)
+        """Seconds of runs by NumPy after which the program is requested."""
+        return self._cost / max(1.0 - self.least / self.best_seconds, MIN_SAVED_SHARE)
 
     @property
     def pace(self) -> float:
-        """Seconds that an operation takes; without end if none was done yet."""
-        return self.quickest / max(len(self.request.tape[0] if self.request.tape else self.request.roots), 1)
+        """Seconds per operation; inf before the first run."""
+        operations = self.request.tape[0] if self.request.tape else self.request.roots
+        return self.best_seconds / max(len(operations), 1)
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
@@ -326,7 +343,7 @@ class Standby(Replay):
         if self.made is not None:
             values: tuple[Any, ...] = self.made.run(leaves)
             return values
-        long = self.quickest > LONG
+        long = self.best_seconds > MIN_MEASURED_SECONDS
         worked = process_time() if long else 0.0
         start = perf_counter()
         try:
@@ -335,140 +352,150 @@ class Standby(Replay):
             taken = perf_counter() - start
             if long:
                 self._job.saw(taken, process_time() - worked)
-            self.quickest = min(self.quickest, taken)
+            self.best_seconds = min(self.best_seconds, taken)
             self.spent += taken
-            self.alike.spent += taken
-            Patience.seconds += taken
+            self.program_state.numpy_seconds += taken
+            InterimSeconds.replaying += taken
             if self._is_due():
                 self.ask(True)
 
     def _is_due(self) -> bool:
-        return self.alike.spent >= self.due and not self.alike.given_up
+        return self.program_state.numpy_seconds >= self.due and not self.program_state.abandoned
 
     def postpone(self) -> None:
-        """Let the program be asked for again when NumPy has taken as long once more as it has by now."""
-        self._cost = max(self._cost, 2.0 * self.alike.spent)
-        self.alike.asked = False
+        """Withdraw the request until NumPy has taken twice the time that it has taken by now."""
+        self._cost = max(self._cost, 2.0 * self.program_state.numpy_seconds)
+        self.program_state.requested = False
 
     def ask(self, again: bool) -> None:
-        """Ask for the program; `again`: the block is thought to run once more before it is there."""
+        """Request the program; `again`: the block is expected to run again before that is available."""
         self._job.ask(self, again)
 
 
-def serve(site: Any, served: Any) -> None:
-    """Let blocks that waited for the program that `served` has got be met anew: it only has to be bound."""
-    alike = served.alike
-    alike.there = True
-    site.standbys.discard(served)
-    others = _waiting(site, alike)
+def retire_waiting(site: Any, replay: Any) -> None:
+    """Retire the blocks that wait for the program that `replay` has got; on their next run they bind it."""
+    program_state = replay.program_state
+    program_state.available = True
+    site.interim_replays.discard(replay)
+    others = _waiting(site, program_state)
     if not others:
         return
-    found = {key: closed.bound for key, closed in site.exact.items() if closed.bound in others}
-    site.retire(list(found))
+    bounds = {key: closed.bound for key, closed in site.exact.items() if closed.bound in others}
+    site.retire(list(bounds))
     for each in others:
-        if each in found.values():
-            site.standbys.discard(each)
+        if each in bounds.values():
+            site.interim_replays.discard(each)
             site.lines.pop(each, None)
-            site.past[MEANWHILE] = site.past.get(MEANWHILE, 0) + site.past.pop(each, 0)
-        else:  # the rest of a block of which values are kept: it asks for itself
-            each.alike = Alike(alike.spent)
+            runs = site.retired_runs
+            runs[INTERIM_RUNS] = runs.get(INTERIM_RUNS, 0) + runs.pop(each, 0)
+        else:  # the remainder of a block with hoisted values: it requests its own program
+            each.program_state = ProgramState(program_state.numpy_seconds)
 
 
-def abandon(site: Any, alike: Alike) -> None:
-    """Let NumPy run for ever what waits for a program that cannot be made."""
-    alike.given_up = True
+def abandon_program(site: Any, program_state: ProgramState) -> None:
+    """Give up a program that cannot be compiled: NumPy runs its blocks for good."""
+    program_state.abandoned = True
     with site.lock:
-        site.standbys -= _waiting(site, alike)
+        site.interim_replays -= _waiting(site, program_state)
 
 
-def _waiting(site: Any, alike: Alike) -> set[Any]:
-    return {each for each in list(site.standbys) if each.alike is alike}
+def _waiting(site: Any, program_state: ProgramState) -> set[Any]:
+    return {each for each in list(site.interim_replays) if each.program_state is program_state}
 
 
-# A traced call may take so many times the seconds of a plain one, and so many seconds more.
-DEARER, OVER = 1.1, 0.03
-# Where that is not known, it is looked every so many seconds whether tracing takes more than NumPy does for
-# the blocks, of whose time programs would save less than this part.
-LOOK, RETREAT_LITTLE = 0.01, 0.5
-# A place may meet so many new blocks in one call. If it meets more, of other sizes each time, it is looked
-# whether the call takes longer than NumPy once making them took such a part of all seconds, and so many; then
-# from now to now, all seconds having grown by a part.
-NEW, PART, LEAST, GROWN = 8, 0.2, 0.005, 0.25
-# So many times the seconds of NumPy, which are only foreseen, may this thread have worked meanwhile; it is
-# looked for at least so many seconds.
-VAIN, WHILE = 1.5, 0.02
-_MENDED = frozenset({list, dict, set})
-# Whether what is written into `f_locals` reaches the locals by itself (PEP 667).
+# A traced call may take this multiple of the seconds of a plain one, plus these seconds.
+MAX_COST_RATIO, MAX_EXTRA_SECONDS = 1.1, 0.03
+# If the plain call was not timed: interval of the checks whether tracing takes more time than NumPy takes
+# for the blocks, and the share of that which programs have to save.
+CHECK_INTERVAL_SECONDS, MIN_SAVED_RATIO = 0.01, 0.5
+# New blocks of one place per call that are free of charge. Beyond that, once building them takes this share
+# of the call, and this many seconds, the call is compared with NumPy; and again each time that it has grown
+# by a share.
+MAX_NEW_BLOCKS, NEW_BLOCK_SHARE, MIN_NEW_BLOCK_SECONDS, RECHECK_GROWTH = 8, 0.2, 0.005, 0.25
+# The call is given up if this thread has worked this multiple of NumPy's estimated seconds since the last
+# comparison, which is at least so many seconds ago.
+MAX_WORK_RATIO, MIN_RECHECK_SECONDS = 1.5, 0.02
+_CONTAINERS = frozenset({list, dict, set})
+# Whether writes to `f_locals` change the local variables (PEP 667).
 _WRITES_THROUGH = sys.version_info >= (3, 13)
 
 
-class Allowance:
-    """What tracing may cost in one call: at `until` it is to be looked at."""
+class TracingBudget:
+    """The limit on the time that tracing may cost in one call.
 
-    __slots__ = ("traced", "until", "_begun", "_known", "_making", "_new", "_usual", "_much", "_next",
-                 "_numpy")
+    At time `check_at`, `is_exhausted` is to be called. A block that is built again and again for new sizes
+    is checked earlier.
+    """
+
+    __slots__ = ("traced_seconds", "check_at", "_start", "_is_timed", "_waiting", "_new_blocks",
+                 "_regular_check", "_is_rebuilding", "_next_comparison", "_last_comparison")
 
     def __init__(self, plain: float) -> None:
-        """Begin a call whose plain function takes `plain` seconds; 0: that is not known."""
-        self._begun = perf_counter()
-        self.traced = 0.0  # seconds until the call went on plain
-        self._known = plain > 0.0
-        self._making = Patience.making
-        self.until = self._usual = self._begun + (DEARER * plain + OVER if plain else LOOK)
-        # When it is to be looked what meeting new blocks costs, as soon as it costs much; when that was done
-        # last, and the seconds that NumPy would have taken by then.
-        self._much, self._next, self._numpy = False, 0.0, (0.0, 0.0)
-        self._new: dict[tuple[int, ...], tuple[int, float]] = {}  # by path: how many, and seconds
+        """Begin a call whose plain function takes `plain` seconds; 0: not known."""
+        self._start = perf_counter()
+        self.traced_seconds = 0.0  # seconds until the call continued untraced
+        self._is_timed = plain > 0.0
+        self._waiting = InterimSeconds.waiting
+        self.check_at = self._regular_check = self._start + (
+            MAX_COST_RATIO * plain + MAX_EXTRA_SECONDS if plain else CHECK_INTERVAL_SECONDS)
+        # Whether new blocks cost much; earliest time of the next comparison; at the last one, seconds of
+        # this thread and estimated seconds of NumPy.
+        self._is_rebuilding, self._next_comparison, self._last_comparison = False, 0.0, (0.0, 0.0)
+        self._new_blocks: dict[tuple[int, ...], tuple[int, float]] = {}  # by path: how many, and seconds
 
-    def meet(self, path: tuple[int, ...], seconds: float) -> None:
-        """Take note of a new block at `path`, which took so long to make."""
-        count, spent = self._new.get(path, (0, 0.0))
-        self._new[path] = count + 1, spent + seconds
-        if count >= NEW and spent + seconds > max(LEAST, PART * (perf_counter() - self._begun)):
-            self.until, self._much = min(self.until, self._next), True
+    def add_new_block(self, path: tuple[int, ...], seconds: float) -> None:
+        """Charge the seconds that building a new block at `path` took."""
+        count, spent = self._new_blocks.get(path, (0, 0.0))
+        self._new_blocks[path] = count + 1, spent + seconds
+        if count >= MAX_NEW_BLOCKS and spent + seconds > max(
+                MIN_NEW_BLOCK_SECONDS, NEW_BLOCK_SHARE * (perf_counter() - self._start)):
+            self.check_at, self._is_rebuilding = min(self.check_at, self._next_comparison), True
 
-    def ends(self, site: Any) -> bool:
-        """Say at `until` whether the call goes on plain; what it waited for programs does not count."""
-        waited, self._making = Patience.making - self._making, Patience.making
+    def is_exhausted(self, site: Any) -> bool:
+        """Return, at `check_at`, whether the call is to continue untraced; waits for programs are free."""
+        waited, self._waiting = InterimSeconds.waiting - self._waiting, InterimSeconds.waiting
         if waited > 0.0:
-            self._begun, self._usual = self._begun + waited, self._usual + waited
-            self.until, self._much, self._next = self._usual, False, 0.0
+            self._start, self._regular_check = self._start + waited, self._regular_check + waited
+            self.check_at, self._is_rebuilding, self._next_comparison = self._regular_check, False, 0.0
             return False
         now = perf_counter()
-        over = self._much and now >= self._next and self._meets_in_vain(site, now)
-        if not over and now >= self._usual:
-            over = self._known or self._costs(site, now)
-        if over:
-            self.traced = now - self._begun
-        return over
+        is_over = self._is_rebuilding and now >= self._next_comparison \
+            and self._is_rebuilding_in_vain(site, now)
+        if not is_over and now >= self._regular_check:
+            is_over = self._is_timed or self._is_losing(site, now)
+        if is_over:
+            self.traced_seconds = now - self._start
+        return is_over
 
-    def _meets_in_vain(self, site: Any, now: float) -> bool:
-        """Say whether tracing took longer than NumPy is foreseen to, since this was asked last."""
-        first, (before, numpy) = not self._next, self._numpy
-        self._numpy = worked, by_numpy = thread_time(), site.by_numpy()
-        self.until, self._much, self._next = self._usual, False, now + max(WHILE, GROWN * (now - self._begun))
-        return not first and worked - before > VAIN * (by_numpy - numpy)
+    def _is_rebuilding_in_vain(self, site: Any, now: float) -> bool:
+        """Return whether tracing took longer than NumPy's estimate since the last comparison."""
+        first, (before, numpy) = not self._next_comparison, self._last_comparison
+        self._last_comparison = worked, by_numpy = thread_time(), site.numpy_seconds()
+        self.check_at, self._is_rebuilding = self._regular_check, False
+        self._next_comparison = now + max(MIN_RECHECK_SECONDS, RECHECK_GROWTH * (now - self._start))
+        return not first and worked - before > MAX_WORK_RATIO * (by_numpy - numpy)
 
-    def _costs(self, site: Any, now: float) -> bool:
-        """Say whether tracing takes more than it may give, by what was met so far."""
-        self.until = self._usual = now + LOOK
-        waiting = list(site.standbys)
-        if not waiting or any(bound not in site.standbys for bound in site.bounds()):
-            return False  # programs are there: they may make up for what was spent
+    def _is_losing(self, site: Any, now: float) -> bool:
+        """Return whether tracing costs more than programs may save, judged by the blocks so far."""
+        self.check_at = self._regular_check = now + CHECK_INTERVAL_SECONDS
+        waiting = list(site.interim_replays)
+        if not waiting or any(bound not in site.interim_replays for bound in site.bound_programs()):
+            return False  # programs are running: they may make up for the time spent
         numpy = sum([each.spent for each in waiting])
         others = sum([record.seconds for record in list(site.fallbacks.values())])
-        saves = sum([max(each.quickest - each.least, 0.0) * each.count for each in waiting if each.count])
-        undisturbed = sum([each.quickest * each.count for each in waiting if each.count])
-        return now - self._begun > DEARER * (numpy + others) + LOOK and saves < RETREAT_LITTLE * undisturbed
+        saves = sum([max(each.best_seconds - each.least, 0.0) * each.count for each in waiting if each.count])
+        replayed = sum([each.best_seconds * each.count for each in waiting if each.count])
+        most = MAX_COST_RATIO * (numpy + others) + CHECK_INTERVAL_SECONDS
+        return now - self._start > most and saves < MIN_SAVED_RATIO * replayed
 
 
-def put_back(session: Any, frames: list[FrameType]) -> None:
-    """Put ndarrays and scalars where locals of `frames` are proxies of `session` in memory."""
+def restore_values(session: Any, frames: list[FrameType]) -> None:
+    """Replace proxies of `session` whose values are in memory in the local variables of `frames`."""
     for frame in frames:
         names = frame.f_locals
-        for held in list(names.values()):
-            if type(held) in _MENDED:
-                session.plain(held)
+        for value in list(names.values()):
+            if type(value) in _CONTAINERS:
+                session.plain(value)
         values = {
             name: v._v for name, v in names.items()
             if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}
@@ -479,13 +506,13 @@ def put_back(session: Any, frames: list[FrameType]) -> None:
 
 
 def settle_locals(session: Any, frame: FrameType, seen: frozenset[int]) -> None:
-    """Put what proxies stand for where the local variables of a suspended `frame` hold some."""
+    """Replace proxies in the local variables of a suspended `frame` by their values."""
     names = frame.f_locals
     values = {}
-    for name, held in list(names.items()):
-        made = session.plain(held, seen)
-        if made is not held:
-            values[name] = made
+    for name, current in list(names.items()):
+        value = session.plain(current, seen)
+        if value is not current:
+            values[name] = value
     if values:
         _write_locals(frame, names, values)
     elif not _WRITES_THROUGH:
@@ -497,8 +524,8 @@ def _write_locals(frame: FrameType, names: Any, values: dict[str, Any]) -> None:
     if _WRITES_THROUGH:
         names.update(values)
         return
-    # It is a copy, of which all that is there is written back: only what is another shall be. Nor may it
-    # keep arrays longer than the user does.
+    # `names` is a copy that is written back as a whole: it is reduced to the changed variables. Afterwards
+    # it is emptied, so that it does not extend the life of arrays.
     names.clear()
     names.update(values)
     ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))

@@ -21,9 +21,9 @@ from jitla.errors import InternalError
 from jitla.hops import NUMPY_CALL_SECONDS, FlagsRaised
 from jitla.instrument import live_locals
 from jitla.tracing import frames
-from jitla.tracing.fallback import Allowance, Standby
+from jitla.tracing.fallback import InterimReplay, TracingBudget
 from jitla.tracing.fp_warnings import Past, calm, heeded, performed
-from jitla.tracing.frames import Place, Places, here
+from jitla.tracing.frames import Place, Places, user_place
 from jitla.tracing.guards import is_same
 from jitla.tracing.hoisting import Watch, watch, work_of
 from jitla.tracing.interpreter import interpret
@@ -125,7 +125,7 @@ class ClosedBlock:
     def stop_watching(self, site: Any) -> None:
         """Stop hoisting: run the whole block from now on."""
         if self.watch is not None:
-            site.count_past(self.watch.main)
+            site.count_retired(self.watch.main)
             self.watch = None
 
 
@@ -237,7 +237,7 @@ class BlockCloser:
     hoisted: dict[Any, Any]
     immediate: bool
     ended: bool
-    allowance: Allowance | None
+    budget: TracingBudget | None
     hole: object
     hits: int
     running: TapeParts | None
@@ -314,7 +314,7 @@ class BlockCloser:
         parts = self.close(n, None, path)
         value = proxy._v
         if value is None:
-            self.site.failed(InternalError("a block was closed without the requested value"))
+            self.site.note_failure(InternalError("a block was closed without the requested value"))
             assert parts is not None
             value = self._set_value(proxy, interpret(parts[OPS], n, parts[LEAVES], parts[SCALARS]))
         return value
@@ -478,8 +478,8 @@ class BlockCloser:
         if self.raised_flags is not None:
             raised_flags, self.raised_flags = self.raised_flags, None
             self._give_warnings(closed, Tape(*parts), store, raised_flags)
-        allowance = self.allowance
-        if allowance is not None and perf_counter() > allowance.until and allowance.ends(site):
+        budget = self.budget
+        if budget is not None and perf_counter() > budget.check_at and budget.is_exhausted(site):
             self.continue_untraced()
         return parts
 
@@ -610,11 +610,11 @@ class BlockCloser:
                     site.note_lines()  # the same tape may come from other lines
             signs = effects.to_observe(raised_flags.flags)
             if signs:
-                closed.bound = site.observing(closed.bound, block, closed.roots, store, signs)
+                closed.bound = site.observing_program(closed.bound, block, closed.roots, store, signs)
         except (Warning, ArithmeticError):
             raise  # by the user's filters and handlers of warnings
         except Exception as error:
-            site.failed(error)
+            site.note_failure(error)
         finally:
             LOCAL.session = session
 
@@ -624,7 +624,7 @@ class BlockCloser:
         Code that interrupts this leaves the entries that it finds on the tape. It may have computed the
         value, but has not called handlers.
         """
-        ops, leaves, scalars, place = self.ops[: n + 1], self.leaves, self.scalars, here()
+        ops, leaves, scalars, place = self.ops[: n + 1], self.leaves, self.scalars, user_place()
         node._n = -1
         if frames.path() is not None:
             self.forget()
@@ -686,12 +686,13 @@ class BlockCloser:
         `drops_literals`: the block is known, but a scalar that is a literal of its program has another value.
         """
         if drops_literals:
-            self.site.loosen(key)
+            self.site.drop_literals(key)
             return self._build(tape, key, store, consumed)
         start = perf_counter()
         closed = self._build(tape, key, store, consumed)
-        if self.allowance is not None and not (type(closed.bound) is Standby and closed.bound.alike.kept):
-            self.allowance.meet(key[2], perf_counter() - start)
+        if self.budget is not None and not (
+                type(closed.bound) is InterimReplay and closed.bound.program_state.on_disk):
+            self.budget.add_new_block(key[2], perf_counter() - start)
         return closed
 
     def continue_untraced(self) -> None:
@@ -701,7 +702,7 @@ class BlockCloser:
     def _build(self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int]) -> ClosedBlock:
         """Classify the values of the block, and bind a program of its class to sizes and layouts."""
         codes = tape.ops.codes if type(tape.ops) is AnnotatedTape else {}
-        block = self.site.placed(tape.block(), key[2], codes)
+        block = self.site.with_origins(tape.block(), key[2], codes)
         roots, views, rematerialisable = self._classify_values(tape, key, block, store, consumed)
         if store is not None:
             roots = [store.index, *(r for r in roots if r != store.index)]
@@ -709,7 +710,7 @@ class BlockCloser:
         closed = ClosedBlock(bound, tuple(roots), tuple(views), tuple(rematerialisable), block.fixed)
         closed.entries, closed.metas = block.entries, block.metas
         closed.watch = watch(self.site) if roots else None
-        self.site.keep(key, closed)
+        self.site.remember_block(key, closed)
         return closed
 
     def _classify_values(

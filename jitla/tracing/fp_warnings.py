@@ -31,7 +31,7 @@ from jitla.hops import (
     stop_recording,
     take_flags,
 )
-from jitla.tracing.frames import Place, Places, call_at, here
+from jitla.tracing.frames import Place, Places, call_at, user_place
 from jitla.tracing.tape import (
     LEAF,
     OP_ID,
@@ -377,7 +377,7 @@ class Effects:
         return bool(told)
 
     def _place(self, i: int, past: dict[int, Past]) -> Place:
-        return (past[i].place if i in past else self.places.get(i)) or here()
+        return (past[i].place if i in past else self.places.get(i)) or user_place()
 
     def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
         """Return the computed entries that can raise flags, each with these flags."""

@@ -1,4 +1,8 @@
-"""Frames of users on the stack, their lines, and who else may run at the same time."""
+"""Frames of user code on the stack, their lines, and other threads that may run at the same time.
+
+Each code object has a kind: user code, jitla's own, jitla's where a session begins, or jitla's that calls
+user code within the session (bridge). `path` identifies the point in user code where a block ends.
+"""
 
 from __future__ import annotations
 
@@ -27,25 +31,26 @@ from jitla.introspection.frames import (
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]
 _getframe = sys._getframe
-# Frames of users, of jitla, of jitla where a session begins, and of jitla where it calls users' code that
-# goes on in the session: where code of users was called by other frames of jitla, it interrupts them.
+# Kinds of frames: user code, jitla's, jitla's where a session begins, jitla's that call user code within
+# the session. User code that is called by an internal frame has interrupted it.
 USER, INTERNAL, ROOT, BRIDGE = 0, 1, 2, 3
-# Instructions that may go on in two ways; loops are none of them.
+# Prefixes of conditional instructions, except those of loops.
 _BRANCHES = ("POP_JUMP", "JUMP_IF", "MATCH_", "CHECK_EXC")
-_STRAIGHT: dict[int, bool] = {}
+_BRANCH_FREE: dict[int, bool] = {}
 _OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_", "UNARY_")
-# NumPy's protocols, and which of their locals holds the callable.
+# NumPy's protocol methods, and the local variable of each that refers to the callable.
 _PROTOCOLS = {"__array_function__": "func", "__array_ufunc__": "ufunc"}
-# By id: hashing a code object is slow. What is known of one goes when it does: its id may get a new owner.
+# Tables by id, since hashing a code object is slow. Entries are removed with the code object, as ids are
+# reused.
 _KINDS: dict[int, int] = {}
 _CODES: dict[int, ref[CodeType]] = {}
 _BYTES: dict[int, bytes] = {}
-# Where the instructions of each line begin, and which line that is.
+# Offsets of the first instructions of lines, and the line numbers.
 _LINES: dict[int, tuple[list[int], list[int | None]]] = {}
 
 
 def mark(code: CodeType, kind: int) -> int:
-    """Remember what kind of frame `code` runs in, as long as there is `code`."""
+    """Set the kind of the frames of `code`, for the life of the code object; return it."""
     key = id(code)
     if key not in _CODES:
         _CODES[key] = ref(code, lambda _: _forget(key))
@@ -53,8 +58,8 @@ def mark(code: CodeType, kind: int) -> int:
     return kind
 
 
-def conceal(function: FunctionType) -> None:
-    """Let frames of a function of jitla's not be counted; they stay of the kind that they are."""
+def hide_function(function: FunctionType) -> None:
+    """Hide the frames of a function of jitla from code that counts frames; their kind stays the same."""
     code = function.__code__
     kind = _KINDS.get(id(code))
     hide(function)
@@ -63,19 +68,19 @@ def conceal(function: FunctionType) -> None:
 
 
 def _forget(key: int) -> None:
-    for table in (_CODES, _KINDS, _STRAIGHT, _BYTES, _LINES):
+    for table in (_CODES, _KINDS, _BRANCH_FREE, _BYTES, _LINES):
         table.pop(key, None)
 
 
 def codes_of(path: tuple[int, ...]) -> Iterator[CodeType]:
-    """Yield the code objects that a path names, but for those that are gone."""
+    """Yield the code objects of a path that still exist."""
     for key in path[::2]:
         code = _CODES[key]() if key in _CODES else None
         if code is not None:
             yield code
 
 
-def kind_of(code: CodeType) -> int:
+def frame_kind(code: CodeType) -> int:
     """Return the kind of frames of `code`: jitla's own files are internal unless marked."""
     known = _KINDS.get(id(code))
     if known is not None:
@@ -87,33 +92,33 @@ def kind_of(code: CodeType) -> int:
 
 
 def bridge(function: F) -> F:
-    """Mark `function` as one that calls code of users which goes on in the session; return it."""
+    """Mark `function` as one that calls user code within the session; return it."""
     mark(function.__code__, BRIDGE)
     return function
 
 
 def path() -> tuple[int, ...] | None:
-    """Return where the stack stands: (code, instruction) of each user frame, innermost first.
+    """Return (id of code, instruction offset) of each user frame of the session, flat, innermost first.
 
-    None: code of users has interrupted an operation of the session, as signal handlers and finalizers do. The
-    function that asks, and who called it, are jitla's own.
+    None: user code has interrupted an operation of the session, as signal handlers and finalizers do. The two
+    innermost frames, the caller and its caller, are jitla's own and skipped.
     """
-    found: list[int] = []
+    result: list[int] = []
     frame: FrameType | None = _getframe(3)
     while frame is not None:
         key = id(code := frame.f_code)
         try:
             kind = _KINDS[key]
         except KeyError:
-            kind = kind_of(code)
+            kind = frame_kind(code)
         if kind == USER:
-            found += key, frame.f_lasti
+            result += key, frame.f_lasti
         elif kind == ROOT:
             break
-        elif kind == INTERNAL and found:
+        elif kind == INTERNAL and result:
             return None
         frame = frame.f_back
-    return tuple(found)
+    return tuple(result)
 
 
 def user_frames() -> list[FrameType]:
@@ -122,10 +127,10 @@ def user_frames() -> list[FrameType]:
     frame: FrameType | None = _getframe(2)
     while frame is not None:
         code = frame.f_code
-        kind = kind_of(code)
+        kind = frame_kind(code)
         if kind == ROOT:
             break
-        # The locals of a class body are its namespace, not a copy: it is left alone.
+        # The locals of a class body are its namespace itself, not a copy, and must not be cleared.
         if kind == USER and code.co_flags & CO_OPTIMIZED:
             frames.append(frame)
         frame = frame.f_back
@@ -138,7 +143,7 @@ def user_frame() -> FrameType:
     while frame.f_back is not None:
         code = frame.f_code
         kind = _KINDS.get(id(code))
-        if (kind_of(code) if kind is None else kind) == USER:
+        if (frame_kind(code) if kind is None else kind) == USER:
             break
         frame = frame.f_back
     return frame
@@ -151,14 +156,14 @@ def user_line() -> tuple[str, int]:
 
 
 def line_of(frame: FrameType) -> int:
-    """Return the line `frame` is at; Python itself counts from the first one each time."""
+    """Return the current line of `frame`; `f_lineno` would decode the line table from the start each time."""
     code = frame.f_code
-    known = _LINES.get(id(code))
-    if known is None:
-        mark(code, kind_of(code))
+    table = _LINES.get(id(code))
+    if table is None:
+        mark(code, frame_kind(code))
         spans = list(code.co_lines())
-        known = _LINES[id(code)] = [start for start, _, _ in spans], [line for _, _, line in spans]
-    starts, lines = known
+        table = _LINES[id(code)] = [start for start, _, _ in spans], [line for _, _, line in spans]
+    starts, lines = table
     line = lines[bisect_right(starts, frame.f_lasti) - 1]
     return frame.f_lineno if line is None else line
 
@@ -170,7 +175,7 @@ def origin() -> tuple[FrameType, Any]:
     while frame.f_back is not None:
         code = frame.f_code
         kind = _KINDS.get(id(code))
-        if (kind_of(code) if kind is None else kind) == USER:
+        if (frame_kind(code) if kind is None else kind) == USER:
             break
         if code.co_name in _PROTOCOLS:
             called = frame.f_locals[_PROTOCOLS[code.co_name]]
@@ -179,62 +184,62 @@ def origin() -> tuple[FrameType, Any]:
         elif code.co_name == "inplace":
             called = None
         frame = frame.f_back
-    # Scalars of NumPy leave their operators to ufuncs.
+    # Operators of NumPy's scalars call ufuncs.
     operator = type(called) is ufunc and _is_operator(frame.f_code, frame.f_lasti)
     return frame, None if operator else called
 
 
-def _is_operator(code: CodeType, at: int) -> bool:
-    """Say whether an instruction is an operator; Python makes the bytes anew each time they are read."""
-    known = _BYTES.get(id(code))
-    if known is None:
-        mark(code, kind_of(code))
-        known = _BYTES[id(code)] = code.co_code
-    return opname[known[at]].startswith(_OPERATORS)
+def _is_operator(code: CodeType, offset: int) -> bool:
+    """Return whether the instruction at `offset` is an operator; caches `co_code`, which is a copy."""
+    instructions = _BYTES.get(id(code))
+    if instructions is None:
+        mark(code, frame_kind(code))
+        instructions = _BYTES[id(code)] = code.co_code
+    return opname[instructions[offset]].startswith(_OPERATORS)
 
 
-def is_straight() -> bool:
-    """Say whether no code of the user's on the stack, the session's call included, has a branch."""
+def is_straight_line() -> bool:
+    """Return whether the user frames of the session run code without branches."""
     frame: FrameType | None = _getframe(1)
     while frame is not None:
         code = frame.f_code
-        kind = kind_of(code)
+        kind = frame_kind(code)
         if kind == ROOT:
             break
-        if kind == USER and not _has_no_branch(code):
+        if kind == USER and not _is_branch_free(code):
             return False
         frame = frame.f_back
     return True
 
 
-def _has_no_branch(code: CodeType) -> bool:
-    known = _STRAIGHT.get(id(code))
-    if known is None:
+def _is_branch_free(code: CodeType) -> bool:
+    is_free = _BRANCH_FREE.get(id(code))
+    if is_free is None:
         mark(code, USER)
-        # Of each kind of instruction once: dis takes a time with the square of the jumps to list them.
+        # Distinct opcodes only: dis takes quadratic time in the number of jumps.
         names = [opname[op] for op in set(code.co_code[::2])]
-        known = _STRAIGHT[id(code)] = not any(name.startswith(_BRANCHES) for name in names)
-    return known
+        is_free = _BRANCH_FREE[id(code)] = not any(name.startswith(_BRANCHES) for name in names)
+    return is_free
 
 
 def user_traceback(traceback: TracebackType | None) -> TracebackType | None:
     """Return `traceback` without the frames of jitla, so that the user's line is innermost."""
-    while traceback is not None and kind_of(traceback.tb_frame.f_code) != USER:
+    while traceback is not None and frame_kind(traceback.tb_frame.f_code) != USER:
         traceback = traceback.tb_next
-    kept: list[TracebackType] = []
-    rest = traceback
-    while rest is not None and kind_of(rest.tb_frame.f_code) == USER:
-        rest = rest.tb_next
-    if rest is None:  # as it is where the plain function was called
+    user_entries: list[TracebackType] = []
+    end = traceback
+    while end is not None and frame_kind(end.tb_frame.f_code) == USER:
+        end = end.tb_next
+    if end is None:  # all remaining frames are the user's, as after a call of the plain function
         return traceback
     while traceback is not None:
-        if kind_of(traceback.tb_frame.f_code) == USER:
-            kept.append(traceback)
+        if frame_kind(traceback.tb_frame.f_code) == USER:
+            user_entries.append(traceback)
         traceback = traceback.tb_next
-    made: TracebackType | None = None
-    for entry in reversed(kept):
-        made = TracebackType(made, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
-    return made
+    result: TracebackType | None = None
+    for entry in reversed(user_entries):
+        result = TracebackType(result, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    return result
 
 
 _CALL = compile("lambda f, a, k: f(*a, **k)", "<place>", "eval").co_consts[0]
@@ -242,9 +247,9 @@ _codes: dict[tuple[str, int], CodeType] = {}
 
 
 class Place(NamedTuple):
-    """A line of a module, by the namespace that its warnings are counted in, and what it called.
+    """A line of user code, with the globals of its module, where `warnings` keeps its registry.
 
-    `called` is the NumPy callable that the line names; None: an operator or a method.
+    `called` is the NumPy callable that the line calls; None: an operator or a method.
     """
 
     file: str
@@ -254,7 +259,7 @@ class Place(NamedTuple):
 
 
 class Places(dict[int, Place]):
-    """Where the entries of a tape come from; `straight` if the same tape always comes from there."""
+    """The places of the entries of a tape; `straight`: from straight-line code, which has one per tape."""
 
     __slots__ = ("straight",)
 
@@ -263,19 +268,19 @@ class Places(dict[int, Place]):
         self.straight = straight
 
 
-def here() -> Place:
-    """Return the line of the innermost user frame, and the NumPy callable by which it came here."""
+def user_place() -> Place:
+    """Return the place of the innermost user frame, including the NumPy callable that it called."""
     return place_of(*origin())
 
 
 def place_of(frame: FrameType, called: Any = None) -> Place:
-    """Return the line `frame` is at."""
-    found = frame.f_code.co_filename, line_of(frame), frame.f_globals, called
-    return tuple.__new__(Place, found)  # one is made for every operation of a first call
+    """Return the place of `frame`."""
+    fields = frame.f_code.co_filename, line_of(frame), frame.f_globals, called
+    return tuple.__new__(Place, fields)  # faster than Place(...), once for every operation of a first call
 
 
 def call_at(place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call `function` from a frame that stands at `place`."""
+    """Call `function` from a frame with the file, line and globals of `place`."""
     file, line, names, _ = place
     code = _codes.get((file, line))
     if code is None:
@@ -285,38 +290,38 @@ def call_at(place: Place, function: Callable[..., Any], args: Any, kwargs: Any) 
 
 
 def call_here(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call `function` as if from the user's line."""
-    return call_at(here(), function, args, kwargs)
+    """Call `function` from a frame with the user's file and line."""
+    return call_at(user_place(), function, args, kwargs)
 
 
-#: Libraries whose own threads have no arrays of users: this one, those of notebooks, and of progress bars.
-_HARMLESS = frozenset({"jitla", "ipykernel", "IPython", "zmq", "tqdm"})
-_QUIET: frozenset[Any] = frozenset({None, Handlers.SIG_DFL, Handlers.SIG_IGN, default_int_handler})
+#: Libraries whose threads do not access arrays of users: this one, those of notebooks, and of progress bars.
+_HARMLESS_LIBRARIES = frozenset({"jitla", "ipykernel", "IPython", "zmq", "tqdm"})
+_DEFAULT_HANDLERS: frozenset[Any] = frozenset({None, Handlers.SIG_DFL, Handlers.SIG_IGN, default_int_handler})
 _SIGNALS = tuple(map(int, valid_signals()))
 
 
-def threads() -> int:
-    """Return how many threads of Python run besides the main one; it takes next to no time."""
+def thread_count() -> int:
+    """Return the number of Python threads besides the main one; very cheap."""
     return _count()
 
 
 def is_alone() -> bool:
-    """Say whether no code can write into arrays but what this thread calls."""
+    """Return whether only code called by this thread can write into arrays: no threads, no handlers."""
     if sys.gettrace() is not None or sys.getprofile() is not None or _is_debugged():
         return False
-    if any(getsignal(number) not in _QUIET for number in _SIGNALS):
+    if any(getsignal(number) not in _DEFAULT_HANDLERS for number in _SIGNALS):
         return False
-    count, mine = _count(), threading.current_thread()
+    count, current = _count(), threading.current_thread()
     if not count:
         return True
-    others = [t for t in threading.enumerate() if t is not mine]
-    return len(others) == count and all(map(_is_harmless, others))
+    others = [t for t in threading.enumerate() if t is not current]
+    return len(others) == count and all(map(_is_known_library, others))
 
 
-def _is_harmless(thread: Thread) -> bool:
+def _is_known_library(thread: Thread) -> bool:
     kind = type(thread)
     owner = getattr(thread, "_target", None) if kind is Thread else kind
-    return str(getattr(owner, "__module__", "")).partition(".")[0] in _HARMLESS
+    return str(getattr(owner, "__module__", "")).partition(".")[0] in _HARMLESS_LIBRARIES
 
 
 def _is_debugged() -> bool:

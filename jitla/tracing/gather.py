@@ -70,7 +70,7 @@ def few_of(session: Session, index: LazyArray) -> np.ndarray:
 
 def _looked_up(session: Session, memory: np.ndarray) -> Bounds:
     """Compute and record the bounds of an array."""
-    found = session.site.at_once("bounds", memory.size, memory.reshape(-1))
+    found = session.site.run_index_loop("bounds", memory.size, memory.reshape(-1))
     least, greatest = (int(memory.min()), int(memory.max())) if found is None else found
     key, remembered = id(memory), session.memory_facts
     made = Bounds(ref(memory, lambda _: remembered.pop(key, None)), least, greatest)

@@ -18,9 +18,9 @@ from jitla.classes import dataclass
 from jitla.hops import FlagsRaised, Hop, Shape, numpy_seconds, replace_by_leaves
 from jitla.tracing.fallback import Request
 from jitla.tracing.fp_warnings import audible
-from jitla.tracing.frames import is_alone, threads
+from jitla.tracing.frames import is_alone, thread_count
 from jitla.tracing.guards import is_same
-from jitla.tracing.site import Site, stores, unnoted
+from jitla.tracing.site import Site, ignore_compilation, store_targets
 from jitla.tracing.tape import (
     LAYOUTS,
     METAS,
@@ -91,7 +91,7 @@ def divided(
     site: Site, block: Block, roots: tuple[int, ...], store: Any, same: Collection[int],
 ) -> dict[Hop, Use]:
     """Return the hops of `block` worth hoisting if the leaves and scalars in slots `same` are invariant."""
-    request = site.request(block, roots, *stores(roots, store))
+    request = site.request(block, roots, *store_targets(roots, store))
     hops = hops_of(block)
     found: tuple[Hop, ...] = site.keeper.choose(request, same, tuple(hops))
     return {hop: _use(site, block, hops.index(hop)) for hop in found}
@@ -109,7 +109,7 @@ def _use(site: Site, block: Block, index: int) -> Use:
 def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Mapping[Hop, Any]) -> Any:
     """Compile and bind the remainder of `block`, which takes the values `kept` after leaves and scalars."""
     with site.lock:
-        outs, aliases = stores(roots, store)
+        outs, aliases = store_targets(roots, store)
         request = site.request(block, roots, outs, aliases)
         first = len(block.leaves) + len(block.scalars)
         known = [LAYOUTS[layout_id(v)] if v.shape else None for v in kept.values()]
@@ -120,7 +120,7 @@ def rest(site: Site, block: Block, roots: tuple[int, ...], store: Any, kept: Map
         hops = hops_of(block)
         parts = tuple((hops.index(h), x and x.group) for h, x in zip(kept, known, strict=True))
         key, sizes = class_key(block, roots, outs, aliases, "given", parts)
-        made = site.compile(key, sizes, request.layouts, lambda: request, unnoted)
+        made = site.compile(key, sizes, request.layouts, lambda: request, ignore_compilation)
         site.lines.setdefault(made.program, (made, {}))
         return made
 
@@ -212,7 +212,7 @@ class Watch:
         """
         halves = self.halves
         if halves is None:
-            if not session.site.settled(closed.bound):
+            if not session.site.is_settled(closed.bound):
                 return None
             if self.due < 0:
                 self._consider(session, tape, closed, store)
@@ -222,15 +222,15 @@ class Watch:
             if halves is None:
                 return None
         others = halves[1]
-        if others in session.site.standbys:
+        if others in session.site.interim_replays:
             others.ask(True)
-            if others.asked:  # until it is compiled, the whole block is faster
+            if others.requested:  # until it is compiled, the whole block is faster
                 return None
         leaves, scalars = tape.leaves, tape.scalars
         values: list[Any] = []
         for use in halves[0]:
             held = session.hoisted.get(use.part)
-            if held is None or held.threads != threads() or not held.holds(leaves, scalars, use):
+            if held is None or held.threads != thread_count() or not held.holds(leaves, scalars, use):
                 held = self._make(session, tape, use, closed)
                 if held is None:
                     return None
@@ -269,7 +269,7 @@ class Watch:
         try:
             self.halves = self._divided(session, tape, closed, store, same)
         except Exception as error:
-            session.site.failed(error)
+            session.site.note_failure(error)
             closed.stop_watching(session.site)
             return None
         return self.halves
@@ -314,7 +314,7 @@ class Watch:
         hoisted.pop(part, None)
         if part.made >= ENOUGH and part.used < TWICE * part.made:
             self.varying |= set(use.leaves)
-            site.count_past(self.main)
+            site.count_retired(self.main)
             self.halves = None
             return None
         if not is_alone():
@@ -327,12 +327,12 @@ class Watch:
             closed.stop_watching(site)  # it may warn, and has to do so in every run
             return None
         except Exception as error:
-            site.failed(error)
+            site.note_failure(error)
             closed.stop_watching(site)
             return None
         if not _make_room(hoisted, part.nbytes, site.keeper.room):
             return None
-        hoisted[part] = held = Held(value, leaves, list(map(data_address, leaves)), scalars, threads())
+        hoisted[part] = held = Held(value, leaves, list(map(data_address, leaves)), scalars, thread_count())
         site.most_kept = max(site.most_kept, _kept_bytes(hoisted))
         return held
 

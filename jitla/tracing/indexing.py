@@ -173,7 +173,7 @@ class Indexing(Together):
         """Return ``array[key]``: a view where NumPy returns one, a recorded gather, or elements read now."""
         if array._v is None or self.site.unroll_limit:  # unrolled loops record the views they read
             index = _static_index(key)
-            if index is not None and not self.site.many_plans:
+            if index is not None and not self.site.has_many_classes:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
         value = self.value(array)
         if type(key) in _ADVANCED or (type(key) is tuple or type(key) is slice) and not _known(key):
@@ -189,7 +189,7 @@ class Indexing(Together):
             if picked is not None:
                 return picked
             name = "compress" if key.dtype == _BOOL else "take"
-            made = self.site.at_once(name, key.size, value, key)
+            made = self.site.run_index_loop(name, key.size, value, key)
             if made is not None:
                 return self.wrap(made)
         part = value[key]

@@ -1,4 +1,4 @@
-"""Computes single entries of a tape by NumPy, without changing the tape."""
+"""Interprets single entries of a tape by NumPy, without changing the tape."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import start_recording, stop_recording
-from jitla.tracing.fallback import is_shared, script
+from jitla.tracing.fallback import is_shared, replay_function
 from jitla.tracing.tape import (
     LEAF,
     Entry,
@@ -17,17 +17,17 @@ from jitla.tracing.tape import (
 def interpret(
     entries: list[Entry] | tuple[Entry, ...], index: int, leaves: list[np.ndarray], scalars: list[Any],
 ) -> Any:
-    """Return the value of entry `index`, in memory of its own; floating-point warnings are not given.
+    """Return the value of entry `index` in new memory, without floating-point warnings.
 
-    The lists may grow at the end while this runs.
+    Other code may append to the lists while this runs.
     """
-    known = tuple(entries[: index + 1])
-    read = leaves[: sum(entry[0] == LEAF for entry in known)]
+    prefix = tuple(entries[: index + 1])
+    inputs = leaves[: sum(entry[0] == LEAF for entry in prefix)]
     before = start_recording()
     try:
-        value = script(known, (index,))([*read, *scalars])[0]
+        value = replay_function(prefix, (index,))([*inputs, *scalars])[0]
     finally:
         stop_recording(before)
-    if isinstance(value, np.ndarray) and is_shared(value, tuple(read)):
+    if isinstance(value, np.ndarray) and is_shared(value, tuple(inputs)):
         value = value.copy("K")
     return value

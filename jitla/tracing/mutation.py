@@ -208,7 +208,7 @@ class Picking(Memory):
         known = self.positions.get((id(key), length))
         if known is not None:
             return known[1]
-        made = self.site.at_once("positions", key.size, key, length)
+        made = self.site.run_index_loop("positions", key.size, key, length)
         if made is None or made.size < FEW:
             return made
         found = lazy_array(self, made)

@@ -457,7 +457,7 @@ class NumpyDispatch(Recorder):
         if not wild:  # else the wrappers of users' objects need the session
             LOCAL.session = None  # NumPy may call handlers of errors, or its arguments
         try:
-            result = self.site.fallback(func, plain, options)
+            result = self.site.call_by_numpy(func, plain, options)
         finally:
             LOCAL.session = session
         if out is None:
@@ -548,7 +548,7 @@ class NumpyDispatch(Recorder):
         for target in (*values[1:], options.get("out")):
             if isinstance(target, np.ndarray):  # it may be the output
                 self.before_write(target)
-        result = self.site.fallback(getattr(memory, name), values, options)
+        result = self.site.call_by_numpy(getattr(memory, name), values, options)
         result = self.result(
             result, (proxy, *args, kwargs.get("out")), (memory, *values, options.get("out")))
         if name in _MUTATING_METHODS and proxy._l != layout_id(memory):

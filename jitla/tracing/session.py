@@ -21,7 +21,7 @@ from jitla.introspection.recursion import call_with_room
 from jitla.profiling.call_classes import RUNNING
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
-from jitla.tracing.fallback import Allowance, put_back, settle_locals
+from jitla.tracing.fallback import TracingBudget, restore_values, settle_locals
 from jitla.tracing.force import EXIT_PATH, LIST_REFS, Store, TapeParts
 from jitla.tracing.fp_warnings import Past, calm
 from jitla.tracing.frames import (
@@ -45,7 +45,7 @@ from jitla.tracing.lazy import (
 from jitla.tracing.numba_ufuncs import is_numba, title_of
 from jitla.tracing.numpy_api.functions import clear_reductions
 from jitla.tracing.recorder import NumpyDispatch, clear_inference_caches
-from jitla.tracing.site import LINES_IN_LOOPS, Site
+from jitla.tracing.site import ANNOTATE_WHOLE_CALLS, Site
 from jitla.tracing.sparse.lazy_sparse import has_large_sparse
 from jitla.tracing.tape import (
     LAYOUT_CACHE,
@@ -86,7 +86,7 @@ class Session(NumpyDispatch):
     __slots__ = ("site", "ops", "nodes", "leaves", "scalars", "entered", "rematerialisable", "stored",
                  "lines", "hole", "hits", "foreigners", "slots", "views", "past", "immediate",
                  "release_count", "ended", "positions", "tables", "extremes", "hoisted", "memory_facts",
-                 "last_iteration", "updates", "allowance", "running", "running_store", "raised_flags",
+                 "last_iteration", "updates", "budget", "running", "running_store", "raised_flags",
                  "__weakref__")
 
     def __init__(self, site: Site) -> None:
@@ -118,7 +118,7 @@ class Session(NumpyDispatch):
         self.slots: dict[tuple, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {}
         self.release_count = MIN_RELEASE_COUNT
         self.ended = False  # the call has ended, or continues untraced: nothing becomes lazy any more
-        self.allowance: Allowance | None = None
+        self.budget: TracingBudget | None = None
         # The tape that is being run, its store, and the floating-point flags that its run raised.
         self.running: TapeParts | None = None
         self.running_store: Store | None = None
@@ -132,11 +132,11 @@ class Session(NumpyDispatch):
         self.ended = False
         site = self.site
         if site.generation != LAYOUT_CACHE.generation:
-            site.outdate(LAYOUT_CACHE.generation)
+            site.start_generation(LAYOUT_CACHE.generation)
         if site.frozen:
-            site.thaw()
-        if site.learning > 0:
-            self.hits = 0 if site.learning < LINES_IN_LOOPS else -LINES_IN_LOOPS
+            site.retry_frozen()
+        if site.annotated_calls > 0:
+            self.hits = 0 if site.annotated_calls < ANNOTATE_WHOLE_CALLS else -ANNOTATE_WHOLE_CALLS
             self.lines = {}
             self.ops = AnnotatedTape(self.lines)
         elif self.lines is not None:
@@ -236,14 +236,14 @@ class Session(NumpyDispatch):
 
     def continue_untraced(self) -> None:
         """Continue the call without tracing: replace all proxies that user code holds by their values."""
-        self.allowance = None
+        self.budget = None
         self.ended = True
         self.fill_slots()
-        put_back(self, user_frames())
+        restore_values(self, user_frames())
 
     def settle_suspended(self, inner: Any) -> None:
         """Replace the proxies in the frame of `inner`, a suspended generator that continues untraced."""
-        self.allowance = None
+        self.budget = None
         self.ended = True
         self.fill_slots()
         frame = getattr(inner, SUSPENDED[type(inner)])
@@ -258,7 +258,7 @@ class Session(NumpyDispatch):
             try:
                 self.fill_slots()
             except Exception as failure:
-                self.site.failed(failure)
+                self.site.note_failure(failure)
                 failures += 1
                 LOCAL.session = None  # from now on NumPy computes values one by one
                 if failures > 1:
@@ -268,7 +268,7 @@ class Session(NumpyDispatch):
         try:
             self.materialise_exception(error)
         except Exception as failure:
-            self.site.failed(failure)
+            self.site.note_failure(failure)
         self.foreigners.clear()
         self.memory_facts.clear()
         self.hoisted.clear()
@@ -305,9 +305,9 @@ class Session(NumpyDispatch):
         frame = user_frame()
         call: Callable[..., Any] | None = None
         if has_large_sparse(function, plain):
-            call = partial(self.site.counted, place_of(frame))
+            call = partial(self.site.call_counted, place_of(frame))
         elif is_numba(function):
-            call = partial(self.site.compiled, title_of(function), place_of(frame))
+            call = partial(self.site.call_compiled, title_of(function), place_of(frame))
         LOCAL.session = None
         try:
             if call is None:
@@ -345,8 +345,8 @@ class Session(NumpyDispatch):
         self.ended = True
         site = self.site
         site.calls += 1
-        if site.learning > 0:
-            site.learning -= 1
+        if site.annotated_calls > 0:
+            site.annotated_calls -= 1
         # Proxies and session refer to each other: without this the garbage collector would have to free
         # arrays.
         self.foreigners.clear()
@@ -394,11 +394,11 @@ _IDLE_REFERENCES = _count_idle_references()
 
 
 def run_traced(
-    site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, allowance: Allowance | None = None,
+    site: Site, function: Callable[..., Any], args: tuple, kwargs: dict, budget: TracingBudget | None = None,
 ) -> Any:
     """Call an instrumented function, or one that needs no instrumentation, in a new session.
 
-    With an `allowance` the call continues untraced once tracing has cost more than that.
+    With an `budget` the call continues untraced once tracing has cost more than that.
     """
     if LOCAL.shallow or not calm():
         return run_untraced(site, function, args, kwargs)
@@ -412,7 +412,7 @@ def run_traced(
         if outer is not None:  # called within another traced call, by code that is not instrumented
             args, kwargs = outer.plain(args), outer.plain(kwargs)
         session.begin()
-        session.allowance = allowance
+        session.budget = budget
         LOCAL.session = session
         if kwargs:
             kwargs = {k: session.argument(v) for k, v in kwargs.items()}
@@ -540,7 +540,7 @@ def run_generator(
     finally:
         if times is not None:
             times.note_traced(count, seconds)
-            site.hurry(True)
+            site.request_programs(True)
 
 
 mark(run_traced.__code__, ROOT)

@@ -1,4 +1,8 @@
-"""Compiled blocks and counters of one function under one configuration."""
+"""Sites: compiled blocks and counters of one function under one configuration.
+
+A block is looked up in two levels: as an exact block, by entries, layouts and reference counts; and by its
+class, which is independent of sizes and has a program that is bound to sizes and layouts.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +28,15 @@ from jitla.process.loading import (
     LACKING,
     Retry,
 )
-from jitla.tracing.fallback import FORGOTTEN, MEANWHILE, Replay, Request, serve
+from jitla.tracing.fallback import FORGOTTEN_RUNS, INTERIM_RUNS, Replay, Request, retire_waiting
 from jitla.tracing.fp_warnings import Effects, Sign
 from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame
-from jitla.tracing.guards import Asked, Journal, ending, is_same, literals_of
+from jitla.tracing.guards import LiteralValues, RecompilationLog, is_same, last_line_of, literals_of
 from jitla.tracing.tape import LAYOUTS, LEAF, Block, class_key, hops_of
 
 
-class Fallback:
-    """Calls of one NumPy function at one place that were not traced, and why."""
+class FallbackRecord:
+    """Counts the calls of one NumPy function at one place that were not traced; has the reason."""
 
     __slots__ = ("count", "seconds", "reason")
 
@@ -43,8 +47,8 @@ class Fallback:
         self.reason = "not in this form, or not of these dtypes" if known else "not in the op table"
 
 
-class Loop:
-    """What was done at one place when it was met: runs of a loop of its own, and NumPy's instead."""
+class LoopRecord:
+    """Counts the runs of compiled index loops at one place, and those that NumPy performed instead."""
 
     __slots__ = ("count", "by_numpy", "seconds", "nbytes", "title")
 
@@ -54,41 +58,43 @@ class Loop:
         self.title = ""
 
     def ran(self, title: str, seconds: float, values: tuple[Any, ...]) -> None:
-        """Count a run that read and made `values`."""
+        """Count a run that read and wrote `values`."""
         self.title = title
         self.count += 1
         self.seconds += seconds
         self.nbytes += sum(x.nbytes for x in values if isinstance(x, np.ndarray))
 
 
-def refusal(place: Any, func: Any) -> str:
-    """Say at which line of the user's `func` is not traced, why, and what to do."""
+def strict_error_text(place: Any, func: Any) -> str:
+    """Return the message of the error that strict mode raises for a call of `func` that is not traced."""
     line = linecache.getline(place.file, place.line).strip()
-    return (f"{place.file}:{place.line}: {name_of(func)} is not traced by jitla ({Fallback(func).reason})\n"
+    name, reason = qualified_name(func), FallbackRecord(func).reason
+    return (f"{place.file}:{place.line}: {name} is not traced by jitla ({reason})\n"
             f"    {line}\n"
             "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
 
 
-def name_of(func: Any) -> str:
-    """Return what a function is called."""
+def qualified_name(func: Any) -> str:
+    """Return the qualified name of a function, or its repr."""
     return str(getattr(func, "__qualname__", None) or getattr(func, "_name_of__", repr(func)))
 
 
-# Above so many classes of plans a site stops keying on slice bounds of pending values.
-MANY_PLANS = 64
-# What is remembered of sizes is bounded in number and in bytes: of an exact block, an operation takes 1 KB.
+# Number of classes above which a site stops keying on slice bounds of pending values.
+MANY_CLASSES = 64
+# Exact blocks are bounded in number and in bytes: an operation takes about 1 KB.
 MAX_EXACT = 4096
 MAX_EXACT_ENTRIES = 1 << 15
 MAX_CLASSES = 1024
-MOST_LINES = 4096  # at which blocks were cut
-LEARNING = 2  # calls that note lines, from the one on that meets a new class of plans
-LINES_ALWAYS, LINES_IN_LOOPS = 1 << 62, 1 << 61  # from the latter on, calls note lines up to their end
-LEAST_AT_ONCE = 1 << 13  # indices: for fewer, NumPy is as fast as a loop that has to be launched
-WORTH_A_LOOP = 1 << 20  # indices that NumPy needs a few milliseconds for, as the compiler for a loop
+MAX_CUT_LINES = 4096  # lines at which long blocks were closed
+ANNOTATED_CALLS = 2  # calls that record the lines of operations, from one with a new class of blocks on
+# Values of `Site.annotated_calls`; from the latter on, a call records lines up to its end.
+ANNOTATE_ALWAYS, ANNOTATE_WHOLE_CALLS = 1 << 62, 1 << 61
+MIN_LOOP_INDICES = 1 << 13  # for fewer indices NumPy is as fast as the launch of a compiled loop
+MIN_COMPILED_INDICES = 1 << 20  # NumPy takes as long for these as the compiler for a loop: milliseconds
 
 
 class Compile(Protocol):
-    """Makes the runnable program of a block, given its size-free key, its sizes and how to get its hops."""
+    """Compiles a block, given its size-independent key, sizes, layouts and a factory of the request."""
 
     def __call__(
         self, key: tuple, sizes: tuple[int, ...],
@@ -98,96 +104,100 @@ class Compile(Protocol):
 
 
 class Site:
-    """The memory of one decorated function; shared by its threads."""
+    """The call site state of one decorated function under one configuration; shared by threads."""
 
     def __init__(
         self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
-        keeper: Any = None, asked: Asked | None = None,
+        keeper: Any = None, literal_values: LiteralValues | None = None,
     ) -> None:
         self.name, self.strict = name, strict
-        self.unroll_limit = 0  # operations up to which turns of loops stay together
-        self.bitwise = False  # products have to be NumPy's
+        self.unroll_limit = 0  # operations up to which iterations of a loop are recorded in one block
+        self.bitwise = False  # whether matrix products must equal NumPy's bit for bit
         self.exact: dict[tuple, Any] = {}
-        # Entries of those; whether so many classes were met that older ones were forgotten.
-        self._entries, self._many = 0, False
-        # By path, wanted entry, store and number of entries: key and value of the exact block met last.
+        # Number of entries of those; whether there were so many classes that some have been dropped.
+        self._entries, self._had_many_classes = 0, False
+        # By path, wanted entry, store and number of entries: key and value of the last exact block.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
         self.pinned: dict[tuple, set[int]] = {}
-        self.failed_unrolls, self.fused_updates = dict[tuple, int](), set[tuple]()  # turns; changes in place
-        self.fallbacks: dict[tuple[str, str, int], Fallback] = {}
-        self.loops: dict[tuple[str, str, int], Loop] = {}  # by what was done, file and line
-        # By file and line: how often a block was cut there because it had become long, and its operations.
+        # By path: loop iterations left open whose values the next one did not read. Places of updates that
+        # stay lazy.
+        self.failed_unrolls, self.fused_updates = dict[tuple, int](), set[tuple]()
+        self.fallbacks: dict[tuple[str, str, int], FallbackRecord] = {}
+        self.loops: dict[tuple[str, str, int], LoopRecord] = {}  # by operation, file and line
+        # By file and line: number of long blocks that were closed there, and their most operations.
         self.cuts: dict[tuple[str, int], tuple[int, int]] = {}
-        self.past: dict[Any, int] = {}
+        self.retired_runs: dict[Any, int] = {}
         self.failures, self.classes = list[str](), set[tuple]()
-        # By program, which functions share: what it was first bound to here, the line of each hop of that.
+        # By program, which functions share: its first bound program here, and the line of each hop of that.
         self.lines: dict[Any, tuple[Any, dict[Hop, Any]]] = {}
-        # By class: where the entries come from, as it was noted last.
+        # By class: the places of the entries, as last recorded.
         self.places: dict[tuple, Places] = {}
-        # By path and operations, whatever they are done to: the same.
+        # The same by path and operations, independent of operands.
         self.tapes: dict[tuple, Places] = {}
-        # By the same: scalars that are literals, by number; none where one had several values.
+        # By the same: values of scalars that are literals, by number; none if one had several values.
         self.literals: dict[tuple, dict[int, Any]] = {}
-        self.codes: dict[int, CodeType] = {}  # what paths name by its id, which stays its own so
-        # By operator: values of literals that plans know.
-        self.asked = asked or {}
-        self.calls, self.learning = 0, LEARNING
-        # Where sparse matrices that were merged have entries together.
+        self.codes: dict[int, CodeType] = {}  # code objects in paths, by id: references keep the ids valid
+        # By operator: values of literals that rewrites match.
+        self.literal_values = literal_values or {}
+        self.calls, self.annotated_calls = 0, ANNOTATED_CALLS
+        # Memo of the patterns of merged sparse matrices.
         self.unions: Any = None
-        self.scattered = 0  # elements that indices, masks or labels were read for
-        # What calls are compared with, by whoever asked for it.
+        self.scattered = 0  # elements accessed by indices, masks or labels
+        # The checks of verify mode.
         self.checks: Any = None
-        # Which calls are left to the plain function; None: none ever.
+        # Decides which calls are bypassed to the plain function; None: none are.
         self.payoff: Any = None
-        # What is called as long as loops over elements are what the function does; None: it has none.
+        # The version of the function with compiled loops over elements; None: it has none.
         self.looping: Any = None
-        self.journal = Journal()  # what was planned and compiled, and why
-        # Whether anything may be planned and compiled now; exact blocks that were left to NumPy because not.
+        self.journal = RecompilationLog()
+        # Whether planning and compiling is allowed now; keys of exact blocks that NumPy runs because it was
+        # not.
         self.allowed: Callable[[], bool] = _always
         self.frozen: list[tuple] = []
-        self.retry = Retry()  # after which what the process lacked for them may be there
-        # Blocks that NumPy runs until their programs are there.
-        self.standbys: set[Any] = set()
-        # Who is told of every record of the journal; the number of the options in force.
-        self.told: Callable[[str, Any], None] = _untold
+        self.retry = Retry()  # when to retry after the process lacked resources
+        # Blocks that NumPy runs until their programs are available.
+        self.interim_replays: set[Any] = set()
+        # Called with every record of the journal; the number of the options in force.
+        self.on_record: Callable[[str, Any], None] = _ignore_record
         self.epoch = self.generation = 0
-        # Sessions that have ended and can serve again: no proxy of theirs is left.
+        # Ended sessions that can be reused, as no proxy refers to them.
         self.idle: list[Any] = []
-        self.keeper = keeper  # decides which values are kept from run to run of a block; None: none are
-        # By entries: values that may be kept; the most bytes that a call has kept; calls until one is made.
+        self.keeper = keeper  # decides which values of blocks are hoisted; None: none are
+        # By entries: values that may be hoisted; most hoisted bytes of a call; calls until a value is
+        # computed.
         self.parts: dict[tuple, Any] = {}
         self.most_kept = self.awaited = 0
         self.compile = compile_block
         self._indexed = indexed
-        self.lock = relock()  # a handler of a signal may call what is being compiled
+        self.lock = relock()  # reentrant: a signal handler may call the function that is being compiled
 
     @property
-    def many_plans(self) -> bool:
-        """Whether this site has seen so many classes that values of attributes look like data."""
-        return self._many or len(self.classes) > MANY_PLANS
+    def has_many_classes(self) -> bool:
+        """Whether there were so many classes that values of attributes are likely to be data."""
+        return self._had_many_classes or len(self.classes) > MANY_CLASSES
 
     def pin(self, key: tuple, index: int) -> None:
-        """Remember that entry `index` of a block was asked for after all: it is live from now on."""
+        """Mark entry `index` of a block as live from now on, after it had to be rematerialised."""
         self.pinned.setdefault((key[2], len(key[0])), set()).add(index)
         self.retire([key])
 
     def program(self, block: Block, roots: tuple[int, ...], store: Any, path: Any = ()) -> Any:
-        """Return the bound program of `block`, met at `path`; the class level is tried before compiling."""
+        """Return the bound program of `block`, recorded at `path`; compile it if its class is new."""
         with self.lock:
-            outs, aliases = stores(roots, store)
+            outs, aliases = store_targets(roots, store)
             key, sizes = class_key(block, roots, outs, aliases)
             make = partial(self.request, block, roots, outs, aliases)
             if key not in self.classes:
-                self.learning = LEARNING
-                self._meet(key)
-            guard = self.journal.why(path, block, (roots, outs, aliases), key, self.epoch)
-            line, count = ending(block, roots)
+                self.annotated_calls = ANNOTATED_CALLS
+                self._add_class(key)
+            guard = self.journal.violated_guard(path, block, (roots, outs, aliases), key, self.epoch)
+            line, count = last_line_of(block, roots)
 
             def note(tier: str, what: Made, reason: Reason | None) -> None:
                 record = self.journal.add(guard, tier, what, reason, line, count)
-                self.told(self.name, record)
+                self.on_record(self.name, record)
 
-            made = self._made(key, sizes, block, make, note)
+            made = self._compile_or_replay(key, sizes, block, make, note)
             if made.program not in self.lines:
                 self.lines[made.program] = made, lines_of(block)
             if block.places:
@@ -195,48 +205,48 @@ class Site:
             made.effects = Effects(self.places.get(key, block.places))
             return made
 
-    def _meet(self, key: tuple) -> None:
-        """Remember a class of blocks; programs are not kept for ever because they were run once."""
+    def _add_class(self, key: tuple) -> None:
+        """Add a class of blocks; above the maximum number, drop all earlier ones with their programs."""
         if len(self.classes) >= MAX_CLASSES:
             self.retire(list(self.exact))
-            self.past = {FORGOTTEN: sum(self.past.values())}
+            self.retired_runs = {FORGOTTEN_RUNS: sum(self.retired_runs.values())}
             for memory in (self.classes, self.places, self.lines):
                 memory.clear()
-            self._many = True
+            self._had_many_classes = True
         self.classes.add(key)
 
-    def _made(
+    def _compile_or_replay(
         self, key: tuple, sizes: tuple[int, ...], block: Block, make: Callable[[], Request],
         note: Callable[[str, Made, Reason | None], None],
     ) -> Any:
-        """Return what was compiled for a block; where that failed or may not be, what NumPy does."""
+        """Compile a block; where that fails or is not allowed, return a replay by NumPy."""
         try:
             return self.compile(key, sizes, _layouts(block), make, note)
         except MemoryLimitWarning:
             raise  # the user's filters make it an exception
         except Exception as error:
             made = Replay(make())
-            made.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # perhaps not for ever
+            made.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # may succeed later
             if not isinstance(error, (NothingNew, RecursionError)):
-                self.failed(error)
+                self.note_failure(error)
                 self.retry.fail(error)
             return made
 
-    def swap(self, standby: Any, made: Any) -> None:
-        """Run `made` from now on where `standby` did it so far."""
+    def replace_interim(self, standby: Any, made: Any) -> None:
+        """Replace an interim replay by its program `made`."""
         with self.lock:
             standby.made = made
             for each in list(self.exact.values()):
                 if each.bound is standby:
-                    each.set_numpy_seconds(standby.quickest)
-            self.past[MEANWHILE] = self.past.get(MEANWHILE, 0) + standby.count
+                    each.set_numpy_seconds(standby.best_seconds)
+            self.retired_runs[INTERIM_RUNS] = self.retired_runs.get(INTERIM_RUNS, 0) + standby.count
             self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])
-            serve(self, standby)
+            retire_waiting(self, standby)
 
-    def renew(self, bound: Any, better: Any) -> None:
-        """Run `better` from now on where `bound` did it so far, which was made for another magnitude."""
+    def replace_program(self, bound: Any, better: Any) -> None:
+        """Replace a program by `better`, which was compiled for another magnitude of sizes."""
         with self.lock:
-            self.count_past(bound)
+            self.count_retired(bound)
             self._replace(bound, better, self.lines.get(bound.program, (None, {}))[1])
 
     def _replace(self, before: Any, made: Any, lines: dict[Hop, Any]) -> None:
@@ -247,54 +257,54 @@ class Site:
                 holder.bound = made
         for watch in [closed.watch for closed in list(self.exact.values()) if closed.watch is not None]:
             watch.replace(before, made)
-        self.learning = max(self.learning, 1)  # the next call is not like the ones before
+        self.annotated_calls = max(self.annotated_calls, 1)  # the next call is not comparable to earlier ones
 
-    def settled(self, bound: Any) -> bool:
-        """Say whether a block runs its program, and others may be made of it."""
-        return bound not in self.standbys and not bound.frozen and self.allowed()
+    def is_settled(self, bound: Any) -> bool:
+        """Return whether a block runs its final program, and variants of it may be compiled."""
+        return bound not in self.interim_replays and not bound.frozen and self.allowed()
 
-    def hurry(self, again: bool) -> None:
-        """Ask for the programs of all blocks that NumPy runs; `again`: the next call is traced."""
-        for standby in list(self.standbys):
+    def request_programs(self, again: bool) -> None:
+        """Request the programs of all blocks that NumPy runs; `again`: the next call is traced."""
+        for standby in list(self.interim_replays):
             standby.ask(again)
 
-    def thaw(self) -> None:
-        """Forget what was left to NumPy because nothing was to, or could, be compiled, if that is over."""
+    def retry_frozen(self) -> None:
+        """Retire the blocks that NumPy runs because compilation was not allowed or possible, if it is now."""
         if self.allowed() and self.retry.is_due():
             self.retire(self.frozen)
             self.frozen = []
 
-    def placed(self, block: Block, path: Any, codes: Mapping[int, CodeType]) -> Block:
-        """Return `block` with its places and literals: not noted, they are as before.
+    def with_origins(self, block: Block, path: Any, codes: Mapping[int, CodeType]) -> Block:
+        """Return `block` with its places and literals; if not recorded, those of the same operations before.
 
-        Before is where the same operations were met. `codes` are those of the entries, if they were noted.
+        `codes` are the code objects of the entries, if they were recorded.
         """
-        tape = _tape(path, block.entries)
+        tape = _tape_key(path, block.entries)
         self.codes.update((id(code), code) for code in codes_of(path))
         if block.places:
             self.tapes[tape] = block.places
             if codes and tape not in self.literals:
-                self.literals[tape] = literals_of(block, codes, self.asked)
+                self.literals[tape] = literals_of(block, codes, self.literal_values)
         elif tape in self.tapes:
             places = self.tapes[tape]
             block = block._replace(places=places, lines={i: place[:2] for i, place in places.items()})
         fixed = self.literals.get(tape)
-        # The same operations may have other operands now, and fewer scalars: `x > s.limit`.
+        # The same operations may have other operands now, and fewer scalars, as in `x > s.limit`.
         if fixed and max(fixed) < len(block.scalars) and all(
                 is_same(block.scalars[number], value) for number, value in fixed.items()):
             return block._replace(fixed=fixed)
         return block
 
-    def loosen(self, key: tuple) -> None:
-        """Take no scalar of an exact block for a literal any more."""
-        self.literals[_tape(key[2], key[0])] = {}
+    def drop_literals(self, key: tuple) -> None:
+        """Treat no scalar of an exact block as a literal any more."""
+        self.literals[_tape_key(key[2], key[0])] = {}
         self.retire([key])
 
-    def observing(
+    def observing_program(
         self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
     ) -> Any:
-        """Return the bound program that does what `bound` does, and shows `signs`, too."""
-        outs, aliases = stores(roots, store)
+        """Return a bound program like `bound` that also returns the values that show `signs`."""
+        outs, aliases = store_targets(roots, store)
         asked = tuple((sign.entry, sign.flags) for sign in signs)
         key, sizes = class_key(block, roots, outs, aliases, "observed", asked)
         request = self.request(block, roots, outs, aliases)
@@ -303,14 +313,14 @@ class Site:
         request = request._replace(
             roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
         try:
-            made = self.compile(key, sizes, request.layouts, lambda: request, unnoted)
+            made = self.compile(key, sizes, request.layouts, lambda: request, ignore_compilation)
         except NothingNew:
             return bound
         except Exception as error:
-            self.failed(error)
+            self.note_failure(error)
             return bound
         self.lines.setdefault(made.program, (made, lines_of(block)))
-        self.count_past(bound)
+        self.count_retired(bound)
         made.effects = bound.effects
         made.effects.observe(signs)
         return made
@@ -319,39 +329,39 @@ class Site:
         self, block: Block, roots: tuple[int, ...], outs: tuple[int | None, ...],
         aliases: frozenset[tuple[int, int, int]],
     ) -> Request:
-        """Return what a compiler is asked to make of `block`."""
+        """Return the request to the compiler for `block`."""
         hops = hops_of(block)
         lines = tuple(block.lines.get(i) for i in roots)
         return Request(
             tuple(hops[i] for i in roots), _layouts(block), outs, aliases, lines, (block.entries, roots))
 
-    def count_past(self, bound: Any) -> None:
-        """Remember how often a bound program has run that is given up."""
+    def count_retired(self, bound: Any) -> None:
+        """Add the runs of a bound program that is dropped to the counts of its program."""
         if bound is not None:
-            self.past[bound.program] = self.past.get(bound.program, 0) + bound.count
+            self.retired_runs[bound.program] = self.retired_runs.get(bound.program, 0) + bound.count
 
     def note_cut(self, line: tuple[str, int], operations: int) -> None:
-        """Remember that a block of so many operations was ended at a line because it had become long."""
-        if line in self.cuts or len(self.cuts) < MOST_LINES:
+        """Count a block of this many operations that was closed at a line because it was long."""
+        if line in self.cuts or len(self.cuts) < MAX_CUT_LINES:
             count, most = self.cuts.get(line, (0, 0))
             self.cuts[line] = count + 1, max(most, operations)
 
     def note_lines(self) -> None:
-        """Let every call note the user's line of each operation."""
-        self.learning = LINES_ALWAYS
+        """Let every call record the user's line of each operation."""
+        self.annotated_calls = ANNOTATE_ALWAYS
 
     @contextmanager
     def noting_lines(self) -> Iterator[None]:
-        """Let a call in the ``with`` block do the same, however often it does what is known."""
-        self.learning = max(self.learning, LINES_IN_LOOPS)
+        """Let calls in the ``with`` block record lines up to their end, even for known blocks."""
+        self.annotated_calls = max(self.annotated_calls, ANNOTATE_WHOLE_CALLS)
         try:
             yield
         finally:
-            if self.learning <= LINES_IN_LOOPS:
-                self.learning = LEARNING
+            if self.annotated_calls <= ANNOTATE_WHOLE_CALLS:
+                self.annotated_calls = ANNOTATED_CALLS
 
-    def keep(self, key: tuple, closed: Any) -> None:
-        """Remember how an exact block is run; when there are too many, the older half is forgotten."""
+    def remember_block(self, key: tuple, closed: Any) -> None:
+        """Add an exact block; if there are too many, retire the older half."""
         with self.lock:
             if len(self.exact) >= MAX_EXACT or self._entries >= MAX_EXACT_ENTRIES:
                 self.retire(list(self.exact)[:(len(self.exact) + 1) // 2])
@@ -362,19 +372,19 @@ class Site:
         if closed.bound is not None and closed.bound.frozen:
             self.frozen.append(key)
 
-    def outdate(self, generation: int) -> None:
-        """Forget exact blocks because the ids in their keys have been given up."""
+    def start_generation(self, generation: int) -> None:
+        """Retire all exact blocks because the ids in their keys are invalid."""
         self.retire(list(self.exact))
         self._forget_parts()
         self.generation = generation
 
     def _forget_parts(self) -> None:
         for part in list(self.parts.values()):
-            self.count_past(part.bound)
+            self.count_retired(part.bound)
         self.parts.clear()
 
     def retire(self, keys: list[tuple]) -> None:
-        """Forget exact blocks, but not what they have done."""
+        """Drop exact blocks, but keep the counts of their runs."""
         self.likely.clear()
         if len(self.tapes) >= MAX_EXACT:
             self.tapes.clear()
@@ -384,85 +394,84 @@ class Site:
                 closed = self.exact.pop(key, None)
                 if closed is not None:
                     self._entries -= len(key[0])
-                    self.count_past(closed.bound)
+                    self.count_retired(closed.bound)
                     closed.stop_watching(self)
 
     def runs(self) -> dict[Any, int]:
-        """Return how often each program has run."""
-        found = dict(self.past)
-        for bound in self.bounds():
+        """Return the number of runs of each program."""
+        found = dict(self.retired_runs)
+        for bound in self.bound_programs():
             found[bound.program] = found.get(bound.program, 0) + bound.count
         return found
 
-    def bounds(self) -> list[Any]:
-        """Return what runs blocks now."""
+    def bound_programs(self) -> list[Any]:
+        """Return the bound programs that run blocks now."""
         every = list(self.exact.values())
         found = [x.bound for x in (*every, *list(self.parts.values()))]
         found += [closed.watch.main for closed in every if closed.watch is not None]
         return [bound for bound in found if bound is not None]
 
-    def by_numpy(self) -> float:
-        """Return the seconds that NumPy and SciPy would have taken for what has run so far, roughly."""
+    def numpy_seconds(self) -> float:
+        """Return the estimated seconds that NumPy and SciPy would have taken for all runs so far."""
         blocks = sum(each.numpy_seconds * each.runs for each in list(self.exact.values()))
         records: list[Any] = [*self.fallbacks.values(), *self.loops.values()]
         return float(blocks + sum(record.seconds for record in records))
 
     def replay(self, block: Block, roots: tuple[int, ...], store: Any, error: Exception) -> Replay:
-        """Return what runs `block` after its program failed with `error`."""
-        self.failed(error)
-        return Replay(self.request(block, roots, *stores(roots, store)))
+        """Return a replay of `block` after its program failed with `error`."""
+        self.note_failure(error)
+        return Replay(self.request(block, roots, *store_targets(roots, store)))
 
-    def at_once(self, name: str, size: int, *args: Any) -> Any:
-        """Do what `size` indices, masks or labels say with a loop that is no part of a plan.
+    def run_index_loop(self, name: str, size: int, *args: Any) -> Any:
+        """Perform an operation on `size` indices, masks or labels by a compiled loop outside of any plan.
 
-        None if there is no such loop, or it is not worth its compilation: NumPy then has to do it,
-        errors included.
+        None if there is no such loop, or it does not pay off: NumPy then has to do it, including errors.
         """
-        if size < LEAST_AT_ONCE or self._indexed is None:
+        if size < MIN_LOOP_INDICES or self._indexed is None:
             return None
         self.scattered += size
         start, made = perf_counter(), None
-        if self.scattered >= WORTH_A_LOOP:
+        if self.scattered >= MIN_COMPILED_INDICES:
             try:
                 made = getattr(self._indexed(), name)(*args)
             except NothingNew:
                 made = None
             except Exception as error:
-                self.failed(error)
-        self._looped(name, size, args, made, perf_counter() - start)
+                self.note_failure(error)
+        self._count_loop(name, size, args, made, perf_counter() - start)
         return made
 
-    def _looped(self, name: str, size: int, args: tuple, made: Any, seconds: float) -> None:
-        """Count what a loop has done under the user's line, or that NumPy has to."""
+    def _count_loop(self, name: str, size: int, args: tuple, made: Any, seconds: float) -> None:
+        """Count the run of an index loop under the user's line, or that NumPy has to do it."""
         place = place_of(user_frame())
-        record = self.loops.setdefault((name, place.file, place.line), Loop())
+        record = self.loops.setdefault((name, place.file, place.line), LoopRecord())
         if made is None or made is False:
             record.by_numpy += 1
             return
         parts = *args, *(made if type(made) is tuple else (made,))
         record.ran(f"{name} {size} {args[0].dtype}", seconds, parts)
 
-    def compiled(self, title: str, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-        """Call at `place` what the user has compiled, and count it."""
+    def call_compiled(self, title: str, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Call a function that the user has compiled, at `place`, and count it."""
         start = perf_counter()
         result = call_at(place, func, args, kwargs)
-        record = self.loops.setdefault((name_of(func), place.file, place.line), Loop())
+        record = self.loops.setdefault((qualified_name(func), place.file, place.line), LoopRecord())
         record.ran(title, perf_counter() - start, (*args, result))
         return result
 
-    def fallback(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        """Run `func` with NumPy and count it under the user's line."""
+    def call_by_numpy(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Call `func`, of NumPy, and count it under the user's line; an error in strict mode."""
         place = place_of(user_frame())
         if self.strict and any(isinstance(a, np.ndarray) for a in (*args, *kwargs.values())):
-            raise UnsupportedError(refusal(place, func))
-        return self.counted(place, func, args, kwargs)
+            raise UnsupportedError(strict_error_text(place, func))
+        return self.call_counted(place, func, args, kwargs)
 
-    def counted(self, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
-        """Run `func` at `place` and count it."""
-        name, file, line = name_of(func), place.file, place.line
+    def call_counted(self, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
+        """Call `func` at `place` and count it as a fallback."""
+        name, file, line = qualified_name(func), place.file, place.line
         record = self.fallbacks.get((name, file, line))
         if record is None:
-            record = self.fallbacks.setdefault((name, file, line), Fallback(func))
+            record = self.fallbacks.setdefault((name, file, line), FallbackRecord(func))
         start = perf_counter()
         try:
             result = call_at(place, func, args, kwargs)
@@ -477,59 +486,59 @@ class Site:
             call_at(place, warnings.warn, (text, FallbackWarning), {})
         return result
 
-    def failed(self, error: Exception) -> None:
-        """Note that a program failed and NumPy computed the block; the first time in the log, too."""
+    def note_failure(self, error: Exception) -> None:
+        """Record that a program failed and NumPy computed the block; the first time as a logged warning."""
         if isinstance(error, RecursionError):
-            return  # only the stack was too short
+            return  # the stack was too short, which is no fault of the program
         if len(self.failures) < 100:
             self.failures.append(f"{type(error).__name__}: {error}")
         text = "%s: a program failed and NumPy ran instead: %s"
         log.log(DEBUG if self.failures[1:] else WARNING, text, self.name, repr(error))
 
     def clear(self) -> None:
-        """Forget everything learnt."""
+        """Drop all blocks and counts."""
         for memory in (self.exact, self.likely, self.pinned, self.fallbacks, self.loops, self.classes,
-                       self.cuts, self.past, self.places, self.tapes, self.literals, self.lines, self.parts,
-                       self.codes, self.failed_unrolls, self.fused_updates):
+                       self.cuts, self.retired_runs, self.places, self.tapes, self.literals, self.lines,
+                       self.parts, self.codes, self.failed_unrolls, self.fused_updates):
             memory.clear()
         self.failures.clear()
         self.unions = None
         self.journal.clear()
         self.frozen = []
-        self._entries, self._many = 0, False
-        self.standbys.clear()
+        self._entries, self._had_many_classes = 0, False
+        self.interim_replays.clear()
         if self.payoff is not None:
             self.payoff.clear()
-        self.calls, self.learning = 0, LEARNING
+        self.calls, self.annotated_calls = 0, ANNOTATED_CALLS
 
 
 def _always() -> bool:
     return True
 
 
-def _untold(name: str, record: Any) -> None:
-    """Tell nobody."""
+def _ignore_record(name: str, record: Any) -> None:
+    """Do nothing."""
 
 
-def unnoted(tier: str, made: Made, reason: Reason | None) -> None:
+def ignore_compilation(tier: str, made: Made, reason: Reason | None) -> None:
     """Take note of nothing: it belongs to what was noted."""
 
 
-def _tape(path: Any, entries: tuple[tuple, ...]) -> tuple:
-    """Return what operations done at one place are known by, whatever they are done to."""
+def _tape_key(path: Any, entries: tuple[tuple, ...]) -> tuple:
+    """Return the key of the operations at one place, independent of their operands."""
     return path, tuple([entry[0] for entry in entries])
 
 
 def lines_of(block: Block) -> dict[Hop, Any]:
-    """Return the user's line of each hop of a block, as far as lines were noted."""
+    """Return the user's line of each hop of a block, if recorded."""
     hops = hops_of(block)
     return {hops[i]: line for i, line in block.lines.items()}
 
 
-def stores(
+def store_targets(
     roots: tuple[int, ...], store: Any
 ) -> tuple[tuple[int | None, ...], frozenset[tuple[int, int, int]]]:
-    """Return into which leaf each root is written, which leaves that overlaps, and how far they reach."""
+    """Return the leaf that each root is written into, and aliases as (target, overlapping leaf, reach)."""
     if store is None:
         return (None,) * len(roots), frozenset()
     outs = tuple(store.slot if i == store.index else None for i in roots)

@@ -585,5 +585,5 @@ class AnnotatedTape(list[tuple]):
         self.codes[n] = frame.f_code
         places[n] = place = place_of(frame, called)
         if places.straight:
-            places.straight = frames.is_straight()
+            places.straight = frames.is_straight_line()
         self.lines[n] = place[:2]

@@ -1,4 +1,4 @@
-"""The state of tracing in each thread: the session under way."""
+"""The state of tracing in each thread: the current session."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from jitla.process.resources import is_shallow
 
 
 class ThreadState(threading.local):
-    """What the current thread is doing."""
+    """The state of the current thread."""
 
-    #: The session whose function is running; None outside of traced code.
+    #: The session of the innermost traced call; None outside of traced code.
     session: Any = None
-    #: Whether a call is under way that is timed as the plain function.
+    #: Whether a plain call is running that is timed.
     timing: bool = False
 
     def __init__(self) -> None:
-        #: Whether the thread's stack is so small that nothing is traced in it.
+        #: Whether the thread's stack is too small for tracing.
         self.shallow = is_shallow()
 
 

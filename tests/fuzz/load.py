@@ -123,13 +123,13 @@ def retreat_somewhere() -> None:
         dice = Random(1)
 
         @property
-        def until(self) -> float:
+        def check_at(self) -> float:
             return 0.0 if self.dice.random() < 0.3 else inf
 
-        def meet(self, path: tuple[int, ...], seconds: float) -> None:
+        def add_new_block(self, path: tuple[int, ...], seconds: float) -> None:
             """Let new blocks cost nothing."""
 
-        def ends(self, site: Any) -> bool:
+        def is_exhausted(self, site: Any) -> bool:
             """Let the call go on plain where that was drawn."""
             return True
 
@@ -164,7 +164,7 @@ def index_at_once() -> None:
     from jitla.tracing.numpy_api import functions as scatters
 
     gathers.LEAST = 1
-    site.LEAST_AT_ONCE = site.WORTH_A_LOOP = 0
+    site.MIN_LOOP_INDICES = site.MIN_COMPILED_INDICES = 0
     picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
 
 
@@ -191,8 +191,9 @@ def take_turns() -> None:
     from jitla.tracing import profile as payoff
 
     cold.FEW, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler
-    payoff.TRACED = payoff.PLAIN = payoff.PATIENCE = payoff.REST = payoff.MOST = 1
-    payoff.LEAST, payoff.PAYOFF_LONG, payoff.UNEVEN = -1e9, 1e9, 1e9
+    payoff.TRACED_SAMPLES = payoff.PLAIN_SAMPLES = payoff.MAX_UNTIMED_CALLS = 1
+    payoff.RECHECK_CALLS = payoff.MAX_RECHECK_CALLS = 1
+    payoff.MIN_SAVED_SECONDS, payoff.MIN_LONG_SECONDS, payoff.SLOW_TOTAL_RATIO = -1e9, 1e9, 1e9
 
 
 def compile_as(mode: str) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from jitla.tracing.callees import (
-    Creator,
-    Foreign,
+    CreationCall,
+    ForeignCall,
 )
 from jitla.tracing.lazy import LazyArray
 
@@ -27,19 +27,19 @@ _RANDOM = (np.random.Generator, np.random.RandomState)
 
 def start_pending() -> None:
     """From now on new arrays in twins begin as pending values."""
-    Creator.__call__ = _creating(Creator.__call__)  # type: ignore[method-assign]
-    Foreign.__call__ = _drawing(Foreign.__call__)  # type: ignore[method-assign]
+    CreationCall.__call__ = _creating(CreationCall.__call__)  # type: ignore[method-assign]
+    ForeignCall.__call__ = _drawing(ForeignCall.__call__)  # type: ignore[method-assign]
 
 
 def _creating(call: Callable[..., Any]) -> Callable[..., Any]:
-    def creator(self: Creator, *args: Any, **kwargs: Any) -> Any:
+    def creator(self: CreationCall, *args: Any, **kwargs: Any) -> Any:
         return begun(self.session, call(self, *args, **kwargs))
 
     return creator
 
 
 def _drawing(call: Callable[..., Any]) -> Callable[..., Any]:
-    def foreign(self: Foreign, *args: Any, **kwargs: Any) -> Any:
+    def foreign(self: ForeignCall, *args: Any, **kwargs: Any) -> Any:
         made = call(self, *args, **kwargs)
         owner = getattr(self.function, "__self__", None)
         return begun(self.session, made) if isinstance(owner, _RANDOM) else made

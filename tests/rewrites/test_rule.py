@@ -8,7 +8,7 @@ import pytest
 from jitla.errors import InternalError
 from jitla.hops import Meta, leaf, make
 from jitla.rewrites import RULES, Num, Rule, RuleSet, Var, ops, simplify
-from jitla.tracing import ASKED
+from jitla.tracing import LITERAL_VALUES
 
 X, Y = Var("X"), Var("Y")
 x = leaf(0, Meta((3, 4), np.dtype("f8")))
@@ -29,7 +29,7 @@ def test_a_bad_rule_is_refused(arguments, message):
 
 @pytest.mark.parametrize("numerics", ["strict", "numpy", "relaxed"])
 def test_what_tracing_notes_is_what_rules_ask_for(numerics):
-    assert ASKED[numerics] == RULES.at(numerics).matched_numbers
+    assert LITERAL_VALUES[numerics] == RULES.at(numerics).matched_numbers
 
 
 def test_names_are_unique():

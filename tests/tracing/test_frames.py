@@ -9,7 +9,7 @@ import pytest
 
 import jitla
 from jitla.tracing.frames import (
-    kind_of,
+    frame_kind,
     user_line,
 )
 
@@ -51,4 +51,4 @@ def test_user_line_is_here() -> None:
 
 
 def test_own_files_are_internal() -> None:
-    assert kind_of(kind_of.__code__) == 1 and kind_of(helper.__code__) == 0
+    assert frame_kind(frame_kind.__code__) == 1 and frame_kind(helper.__code__) == 0

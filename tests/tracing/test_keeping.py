@@ -403,13 +403,13 @@ def test_same_as_plain(name: str) -> None:
 
 def test_a_block_is_run_whole_until_the_rest_of_it_is_compiled() -> None:
     asked: list[bool] = []
-    others = SimpleNamespace(ask=asked.append, asked=True, run=lambda values: ("made", *values))
+    others = SimpleNamespace(ask=asked.append, requested=True, run=lambda values: ("made", *values))
     watched = keeping.Watch(0)
     watched.halves = (), others
-    session = SimpleNamespace(site=SimpleNamespace(standbys=[]))
+    session = SimpleNamespace(site=SimpleNamespace(interim_replays=[]))
     tape = SimpleNamespace(leaves=[1], scalars=[2])
     assert watched.run(session, tape, None, None) == ("made", 1, 2)
-    session.site.standbys.append(others)
+    session.site.interim_replays.append(others)
     assert watched.run(session, tape, None, None) is None and asked == [True]
-    others.asked = False  # nobody compiles it behind the program: whoever runs it will
+    others.requested = False  # nobody compiles it behind the program: whoever runs it will
     assert watched.run(session, tape, None, None) == ("made", 1, 2)

@@ -12,7 +12,7 @@ import pytest
 
 import jitla
 from jitla.runtime import watch_arrays
-from jitla.tracing import Kind
+from jitla.tracing import TimedClass
 from jitla.tracing.lazy import clear_operator_caches
 from jitla.tracing.sparse import (
     zero_skipping as forms,
@@ -195,10 +195,10 @@ def test_matrices_of_scipy_are_loaded_first(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_calls_wait_for_what_makes_them_faster() -> None:
-    site: Any = SimpleNamespace(awaited=7, standbys=set(), learning=0)
-    kind = Kind(20)
-    kind.leave(site, 2e-3, 1e-3)
+    site: Any = SimpleNamespace(awaited=7, interim_replays=set(), annotated_calls=0)
+    kind = TimedClass(20)
+    kind.choose_plain(site, 2e-3, 1e-3)
     assert not kind.bypassed and kind.left == 7 and not site.awaited
     site.awaited = 7  # once
-    kind.leave(site, 2e-3, 1e-3)
+    kind.choose_plain(site, 2e-3, 1e-3)
     assert kind.bypassed

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jitla.tracing import profile as onset
-from jitla.tracing.fallback import Allowance
-from jitla.tracing.profile import Kind
+from jitla.tracing.fallback import TracingBudget
+from jitla.tracing.profile import TimedClass
 
 
 class Block:
@@ -35,8 +35,8 @@ def test_long_calls_are_traced_while_that_does_not_take_much_longer(
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_traced", call("t", traced))
     monkeypatch.setattr(onset, "run_untraced", call("p", plain))
-    kind = onset.Rising(10, pytest.fail)
-    site = SimpleNamespace(standbys=[Block()], hurry=pytest.fail)
+    kind = onset.WarmUp(10, pytest.fail)
+    site = SimpleNamespace(interim_replays=[Block()], request_programs=pytest.fail)
     for _ in range(7):
         kind.weigh(site, len, len, (), {})
     assert "".join(done) == wanted
@@ -46,20 +46,20 @@ def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.Monkey
     clock = [0.0]
 
     def run_untraced(*given: Any) -> None:
-        clock[0] += onset.UNSEEN / 10.5
+        clock[0] += onset.UNTIMED_SECONDS / 10.5
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_untraced", run_untraced)
     monkeypatch.setattr(onset, "run_traced", run_untraced)
-    site = SimpleNamespace(standbys=[Block()], hurry=lambda again: None, calls=0)
-    kind = onset.Rising(10, pytest.fail)
+    site = SimpleNamespace(interim_replays=[Block()], request_programs=lambda again: None, calls=0)
+    kind = onset.WarmUp(10, pytest.fail)
     kind.weigh(site, len, len, (), {})
     assert kind.bypassed and kind.skip == kind.granted == 10
     kind.skip -= 7  # calls that went by
     kind.bypass(site, len, (), {})
     assert (kind.calls, site.calls, kind.skip) == (8, 7, 10)  # `run_untraced` counts its own
-    assert kind._spent == pytest.approx(9 * onset.UNSEEN / 10.5)
-    site.standbys.clear()
+    assert kind._spent == pytest.approx(9 * onset.UNTIMED_SECONDS / 10.5)
+    site.interim_replays.clear()
     kind.bypass(site, len, (), {})
     assert not kind.bypassed and not kind.skip
 
@@ -75,10 +75,11 @@ def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_traced", traced)
-    site, found = SimpleNamespace(standbys={block}, hurry=pytest.fail, calls=0, awaited=0), Kind(10)
-    kind = onset.Rising(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
+    site = SimpleNamespace(interim_replays={block}, request_programs=pytest.fail, calls=0, awaited=0)
+    found = TimedClass(10)
+    kind = onset.WarmUp(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
     kind.weigh(site, len, len, (), {})
-    assert found.bypassed is left and (block in site.standbys) is not left
+    assert found.bypassed is left and (block in site.interim_replays) is not left
     assert found.best == ((2e-2, 1e-2) if left else (0.0, 0.0))
     assert kind.bypassed is not left
 
@@ -91,15 +92,16 @@ def test_time_that_no_program_saves_asks_for_none(
 
     def run_untraced(*given: Any) -> None:
         clock[0] += 1e-2
-        if isinstance(given[-1], Allowance):
-            given[-1].traced = ended
+        if isinstance(given[-1], TracingBudget):
+            given[-1].traced_seconds = ended
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_untraced", run_untraced)
     monkeypatch.setattr(onset, "run_traced", run_untraced)
     blocks = Block(due=0.05, spent=1e-3)  # a tenth of a call
-    site = SimpleNamespace(standbys=[blocks], hurry=lambda again: hurried.append(round(clock[0], 6)))
-    kind = onset.Rising(10, pytest.fail)
+    site = SimpleNamespace(
+        interim_replays=[blocks], request_programs=lambda again: hurried.append(round(clock[0], 6)))
+    kind = onset.WarmUp(10, pytest.fail)
     for _ in range(50):
         kind.weigh(site, len, len, (), {})
     assert hurried[0] == pytest.approx(asked, abs=0.02)

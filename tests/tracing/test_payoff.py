@@ -32,27 +32,27 @@ from jitla.profiling.loop_detector import runs_once
 from jitla.tracing import profile as payoff
 from jitla.tracing.force import ClosedBlock
 from jitla.tracing.profile import (
-    HOPELESS,
-    PATIENCE,
-    REST,
-    ROW,
-    TRIED,
-    TURNS,
-    UNSURE,
-    Kind,
+    MAX_SLOWDOWN,
+    MAX_TRIAL_SHARE,
+    MAX_UNTIMED_CALLS,
+    RECHECK_CALLS,
+    RETRY_CALLS,
+    ROUNDS,
+    SLOW_WINDOW_CALLS,
+    TimedClass,
 )
 from jitla.tracing.site import (
-    LEARNING,
+    ANNOTATED_CALLS,
     Site,
 )
 from jitla.tracing.thread_state import LOCAL
 from tests.tracing.sameness import same
 
 X = np.arange(10.0)
-TRACED, PLAIN = TURNS[-1]  # of short calls
-LEARNT = PATIENCE + TRACED  # calls after which the plain function is tried, at the latest
-LOOKS = 2 * (TRACED + PLAIN)  # calls of both looks after which short calls go the other way
-SETTLED = LEARNT + PLAIN  # and after which it is known which way is faster
+TRACED_SAMPLES, PLAIN_SAMPLES = ROUNDS[-1]  # of short calls
+LEARNT = MAX_UNTIMED_CALLS + TRACED_SAMPLES  # calls after which the plain function is tried, at the latest
+LOOKS = 2 * (TRACED_SAMPLES + PLAIN_SAMPLES)  # calls of both looks after which short calls go the other way
+SETTLED = LEARNT + PLAIN_SAMPLES  # and after which it is known which way is faster
 
 
 class Clock:
@@ -87,8 +87,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run_traced", traced)
-    monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: Kind(bits))
-    monkeypatch.setattr(payoff, "PAYOFF_GRANT", 0)
+    monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: TimedClass(bits))
+    monkeypatch.setattr(payoff, "UNTIMED_PLAIN_CALLS", 0)
     monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
 
@@ -114,7 +114,7 @@ def ways(clock: Clock, function: Callable[..., Any], count: int, *args: Any) -> 
 
 def test_calls_that_are_slower_traced_are_left_to_the_plain_function(clock: Clock) -> None:
     f = ticking(clock)
-    assert ways(clock, f, LEARNING + TURNS[0][0], X) == {"traced"}
+    assert ways(clock, f, ANNOTATED_CALLS + ROUNDS[0][0], X) == {"traced"}
     ways(clock, f, SETTLED, X)
     assert ways(clock, f, 100, X) == {"plain"}
     assert (f(X) == X * 2.0).all() and type(f(X)) is np.ndarray
@@ -125,9 +125,9 @@ def test_calls_that_are_faster_traced_stay_traced(clock: Clock) -> None:
     clock.plain = 1e-5
     f = ticking(clock)
     ways(clock, f, SETTLED, X)
-    assert clock.ways.count("plain") == PLAIN
-    assert ways(clock, f, REST - SETTLED, X) == {"traced"}
-    assert f.stats().bypassed == PLAIN
+    assert clock.ways.count("plain") == PLAIN_SAMPLES
+    assert ways(clock, f, RECHECK_CALLS - SETTLED, X) == {"traced"}
+    assert f.stats().bypassed == PLAIN_SAMPLES
 
 
 def test_two_calls_that_take_far_longer_plain_are_enough(clock: Clock) -> None:
@@ -146,7 +146,7 @@ def foreseen(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         all_calls[0] += seconds[0]
         return all_calls[0]
 
-    monkeypatch.setattr(Site, "by_numpy", by_numpy)
+    monkeypatch.setattr(Site, "numpy_seconds", by_numpy)
     return seconds
 
 
@@ -155,15 +155,15 @@ def test_long_calls_are_tried_if_numpy_is_foreseen_to_be_about_as_fast(
 ) -> None:
     clock.traced, clock.plain, foreseen[0] = 1.0, 0.5, 0.6
     f = ticking(clock)
-    ways(clock, f, SETTLED + LEARNING, X)
+    ways(clock, f, SETTLED + ANNOTATED_CALLS, X)
     assert ways(clock, f, 100, X) == {"plain"}
 
 
 def test_long_calls_are_never_tried_if_numpy_is_foreseen_to_be_far_slower(
     clock: Clock, foreseen: list[float]
 ) -> None:
-    clock.traced, clock.plain, foreseen[0] = 1.0, 0.5, 1.01 * HOPELESS
-    assert ways(clock, ticking(clock), 3 * REST, X) == {"traced"}
+    clock.traced, clock.plain, foreseen[0] = 1.0, 0.5, 1.01 * MAX_SLOWDOWN
+    assert ways(clock, ticking(clock), 3 * RECHECK_CALLS, X) == {"traced"}
 
 
 def test_values_that_numpy_would_have_no_room_for_are_never_tried(clock: Clock) -> None:
@@ -188,9 +188,9 @@ def test_tries_of_long_calls_take_a_small_part_of_all(
     f = ticking(clock)
     ways(clock, f, 2000, X)
     tried = clock.ways.count("plain")
-    assert 0 < tried and tried * (plain - 1.0) <= TRIED * clock.now
+    assert 0 < tried and tried * (plain - 1.0) <= MAX_TRIAL_SHARE * clock.now
     first = clock.ways.index("plain")
-    assert plain > 2 or plain - 1.0 <= 2 * TRIED * max(first, 2.5)
+    assert plain > 2 or plain - 1.0 <= 2 * MAX_TRIAL_SHARE * max(first, 2.5)
 
 
 def test_a_slow_moment_decides_about_few_long_calls(clock: Clock, foreseen: list[float]) -> None:
@@ -202,11 +202,11 @@ def test_a_slow_moment_decides_about_few_long_calls(clock: Clock, foreseen: list
     before = len(clock.ways)
     while clock.ways[-10:] != ["plain"] * 10:
         f(X)
-    assert len(clock.ways) - before < REST // 2  # what the slow try has lost is made up for first
+    assert len(clock.ways) - before < RECHECK_CALLS // 2  # what the slow try has lost is made up for first
     clock.plain = 100.0
-    ways(clock, f, payoff.SOME, X)
+    ways(clock, f, payoff.MIN_SLOW_CALLS, X)
     clock.plain = 0.5
-    ways(clock, f, payoff.SOME + 2 * (TRACED + PLAIN), X)
+    ways(clock, f, payoff.MIN_SLOW_CALLS + 2 * (TRACED_SAMPLES + PLAIN_SAMPLES), X)
     assert ways(clock, f, 20, X) == {"plain"}
 
 
@@ -293,11 +293,11 @@ def test_calls_that_meet_new_blocks_wait_for_their_programs_if_they_take_longer(
         clock.now += traced
 
     monkeypatch.setattr(payoff, "run_traced", run)
-    kind = Kind(4, 0.0, (lambda: waited.append("waits")) if returns else None)
+    kind = TimedClass(4, 0.0, (lambda: waited.append("waits")) if returns else None)
     kind.best, kind.left = (1e-6, 2e-6), 100
-    site = SimpleNamespace(standbys=set())
+    site = SimpleNamespace(interim_replays=set())
     kind.weigh(site, len, len, (), {})
-    site.standbys.add("a block")
+    site.interim_replays.add("a block")
     kind.weigh(site, len, len, (), {})
     assert (kind.left, waited) == (98, [])
     kind.weigh(site, len, len, (), {})
@@ -310,7 +310,7 @@ def test_calls_of_another_kind_are_looked_at_for_themselves(clock: Clock) -> Non
     ways(clock, f, SETTLED, X)
     assert ways(clock, f, 5, np.arange(15.0)) == {"plain"}  # as many elements, but for a factor below 2
     for other in ((np.arange(100.0),), (X, 3), (X, "word"), (X, [X]), (X, None)):
-        assert ways(clock, f, LEARNING, *other) == {"traced"}
+        assert ways(clock, f, ANNOTATED_CALLS, *other) == {"traced"}
         ways(clock, f, SETTLED, *other)
         assert ways(clock, f, 5, *other) == {"plain"}
     assert ways(clock, f, 5, X, 2) == {"plain"}  # a number of as many bits
@@ -330,11 +330,11 @@ def test_both_ways_are_timed_again_after_a_while(clock: Clock) -> None:
     clock.traced = 1e-6
     while clock.ways[-1] == "plain":
         f(X)
-    assert len(clock.ways) in range(REST, REST + SETTLED + 2)
+    assert len(clock.ways) in range(RECHECK_CALLS, RECHECK_CALLS + SETTLED + 2)
     ways(clock, f, LOOKS, X)
-    assert ways(clock, f, 2 * REST - 1, X) == {"traced"}
+    assert ways(clock, f, 2 * RECHECK_CALLS - 1, X) == {"traced"}
     clock.traced = 1e-5
-    ways(clock, f, LOOKS + REST, X)
+    ways(clock, f, LOOKS + RECHECK_CALLS, X)
     assert ways(clock, f, 100, X) == {"plain"}
 
 
@@ -344,15 +344,15 @@ def test_a_slow_moment_does_not_turn_short_calls_round(clock: Clock) -> None:
     while clock.ways[-1] == "plain":
         f(X)
     clock.plain = 1.5e-5  # another program has the processor
-    ways(clock, f, TRACED + PLAIN - 1, X)
+    ways(clock, f, TRACED_SAMPLES + PLAIN_SAMPLES - 1, X)
     clock.plain = 2e-6
-    ways(clock, f, TRACED + PLAIN, X)
+    ways(clock, f, TRACED_SAMPLES + PLAIN_SAMPLES, X)
     assert ways(clock, f, 100, X) == {"plain"}
 
 
 def test_both_ways_are_timed_by_turns(clock: Clock) -> None:
     f = ticking(clock)
-    ways(clock, f, LEARNING + TURNS[0][0], X)
+    ways(clock, f, ANNOTATED_CALLS + ROUNDS[0][0], X)
     ways(clock, f, SETTLED, X)
     first = clock.ways.index("plain")
     assert clock.ways[first - 4 : first + 16] == (["traced"] * 4 + ["plain"] * 6) * 2
@@ -360,14 +360,14 @@ def test_both_ways_are_timed_by_turns(clock: Clock) -> None:
 
 def test_a_plain_function_that_takes_far_longer_all_at_once_is_traced_again(clock: Clock) -> None:
     f = ticking(clock)
-    ways(clock, f, SETTLED + 2 * ROW, X)
+    ways(clock, f, SETTLED + 2 * SLOW_WINDOW_CALLS, X)
     clock.plain = 1.0
-    assert ways(clock, f, payoff.SOME, X) == {"plain"}
-    assert ways(clock, f, UNSURE, X) == {"traced"}
+    assert ways(clock, f, payoff.MIN_SLOW_CALLS, X) == {"plain"}
+    assert ways(clock, f, RETRY_CALLS, X) == {"traced"}
 
 
 def test_single_long_calls_change_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payoff, "REST", 1 << 12)
+    monkeypatch.setattr(payoff, "RECHECK_CALLS", 1 << 12)
     f = ticking(clock)
     ways(clock, f, SETTLED, X)
     for _ in range(5):
@@ -380,7 +380,7 @@ def test_single_long_calls_change_nothing(clock: Clock, monkeypatch: pytest.Monk
 def test_times_of_calls_that_make_plans_do_not_count(clock: Clock) -> None:
     f = ticking(clock)
     clock.traced = 1e-9  # of those that learn
-    ways(clock, f, LEARNING, X)
+    ways(clock, f, ANNOTATED_CALLS, X)
     clock.traced = 1e-5
     ways(clock, f, SETTLED, X)
     assert ways(clock, f, 5, X) == {"plain"}

@@ -71,7 +71,7 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch):
-    for module, name in ((site_module, "LEAST_AT_ONCE"), (site_module, "WORTH_A_LOOP"), (picking, "FEW"),
+    for module, name in ((site_module, "MIN_LOOP_INDICES"), (site_module, "MIN_COMPILED_INDICES"), (picking, "FEW"),
                          (picking, "LEAST_LATER"), (scatters, "LEAST_LATER")):
         monkeypatch.setattr(module, name, 0)
 

@@ -16,13 +16,13 @@ from jitla.tracing import (
     profile as onset,
 )
 from jitla.tracing.fallback import (
-    DEARER,
-    LEAST,
-    LOOK,
-    NEW,
-    OVER,
-    WHILE,
-    Allowance,
+    CHECK_INTERVAL_SECONDS,
+    MAX_COST_RATIO,
+    MAX_EXTRA_SECONDS,
+    MAX_NEW_BLOCKS,
+    MIN_NEW_BLOCK_SECONDS,
+    MIN_RECHECK_SECONDS,
+    TracingBudget,
 )
 
 MANY = 1 << 19  # elements: not left to the plain function at first
@@ -38,8 +38,9 @@ def held(*names: str) -> list[type]:
 
 
 def test_locals_are_arrays_from_then_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    over = SimpleNamespace(traced=0.0, until=0.0, meet=lambda *_: None, ends=lambda site: True)
-    monkeypatch.setattr(onset, "Allowance", lambda plain: over)
+    over = SimpleNamespace(
+        traced_seconds=0.0, check_at=0.0, add_new_block=lambda *_: None, is_exhausted=lambda site: True)
+    monkeypatch.setattr(onset, "TracingBudget", lambda plain: over)
     kinds = []
 
     @jitla.jit(compile="auto")
@@ -78,38 +79,38 @@ def test_sizes_that_differ_in_every_turn_are_not_planned_for() -> None:
     assert solve.stats().plans < n // 2
 
 
-@pytest.mark.parametrize(("saved", "ends"), [(0.0, True), (1.0, False)])
-def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch, saved: float, ends: bool) -> None:
+@pytest.mark.parametrize(("saved", "is_exhausted"), [(0.0, True), (1.0, False)])
+def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch, saved: float, is_exhausted: bool) -> None:
     clock, numpy = [100.0], [0.0]
     for name in ("perf_counter", "thread_time"):
         monkeypatch.setattr(retreat, name, lambda: clock[0])
-    site = SimpleNamespace(by_numpy=lambda: numpy[0], standbys=[])
-    known, other = Allowance(1.0), Allowance(0.0)
-    assert known.until == pytest.approx(100.0 + DEARER + OVER)
-    for _ in range(2 * NEW):
-        other.meet((1, 2), 0.0)
-    other.meet((3, 4), 2 * LEAST)
-    assert other.until == 100.0 + LOOK
-    other.meet((1, 2), 2 * LEAST)
-    assert other.until == 0.0 and not other.ends(site)  # from now on it is compared with NumPy
-    clock[0] += 1.5 * WHILE
+    site = SimpleNamespace(numpy_seconds=lambda: numpy[0], interim_replays=[])
+    known, other = TracingBudget(1.0), TracingBudget(0.0)
+    assert known.check_at == pytest.approx(100.0 + MAX_COST_RATIO + MAX_EXTRA_SECONDS)
+    for _ in range(2 * MAX_NEW_BLOCKS):
+        other.add_new_block((1, 2), 0.0)
+    other.add_new_block((3, 4), 2 * MIN_NEW_BLOCK_SECONDS)
+    assert other.check_at == 100.0 + CHECK_INTERVAL_SECONDS
+    other.add_new_block((1, 2), 2 * MIN_NEW_BLOCK_SECONDS)
+    assert other.check_at == 0.0 and not other.is_exhausted(site)  # from now on it is compared with NumPy
+    clock[0] += 1.5 * MIN_RECHECK_SECONDS
     numpy[0] += saved
-    other.meet((1, 2), 2 * LEAST)
-    assert other.until < clock[0] and other.ends(site) is ends
-    clock[0] = 100.0 + DEARER + 2 * OVER
-    assert known.ends(site)
+    other.add_new_block((1, 2), 2 * MIN_NEW_BLOCK_SECONDS)
+    assert other.check_at < clock[0] and other.is_exhausted(site) is is_exhausted
+    clock[0] = 100.0 + MAX_COST_RATIO + 2 * MAX_EXTRA_SECONDS
+    assert known.is_exhausted(site)
 
 
-@pytest.mark.parametrize(("least", "later", "programs", "ends"), [
+@pytest.mark.parametrize(("least", "later", "programs", "is_exhausted"), [
     (6e-6, 0.03, [], True), (2e-6, 0.03, [], False), (6e-6, 0.015, [], False),
     (6e-6, 0.03, [object()], False)])
 def test_where_the_plain_function_is_not_known_blocks_tell(
-    monkeypatch: pytest.MonkeyPatch, least: float, later: float, programs: list[object], ends: bool,
+    monkeypatch: pytest.MonkeyPatch, least: float, later: float, programs: list[object], is_exhausted: bool,
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
-    allowance = Allowance(0.0)
-    block = SimpleNamespace(spent=0.01, quickest=1e-5, least=least, count=1000)
-    site = SimpleNamespace(standbys=[block], fallbacks={}, bounds=lambda: [block, *programs])
+    budget = TracingBudget(0.0)
+    block = SimpleNamespace(spent=0.01, best_seconds=1e-5, least=least, count=1000)
+    site = SimpleNamespace(interim_replays=[block], fallbacks={}, bound_programs=lambda: [block, *programs])
     clock[0] += later
-    assert allowance.ends(site) is ends and allowance.until == clock[0] + LOOK
+    assert budget.is_exhausted(site) is is_exhausted and budget.check_at == clock[0] + CHECK_INTERVAL_SECONDS

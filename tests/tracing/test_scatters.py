@@ -61,8 +61,8 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch):
-    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 0)
-    monkeypatch.setattr(site_module, "WORTH_A_LOOP", 0)
+    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", 0)
+    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", 0)
     monkeypatch.setattr(spellings, "MIN_COLUMN_SCAN_ELEMENTS", 0)
 
 
@@ -70,7 +70,7 @@ def _few_are_enough(monkeypatch):
 def loops(monkeypatch):
     """Names of the loops that did what they were asked for."""
     done = []
-    plain = Site.at_once
+    plain = Site.run_index_loop
 
     def noted(site, name, *args):
         found = plain(site, name, *args)
@@ -79,7 +79,7 @@ def loops(monkeypatch):
         assert not site.failures
         return found
 
-    monkeypatch.setattr(Site, "at_once", noted)
+    monkeypatch.setattr(Site, "run_index_loop", noted)
     return done
 
 
@@ -118,13 +118,13 @@ def f(a, b):
 
 
 def test_few_indices_are_not_worth_a_loop(monkeypatch):
-    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", 1000)
-    monkeypatch.setattr(site_module, "WORTH_A_LOOP", 2000)
+    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", 1000)
+    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", 2000)
     asked = []
     site = Site("f", None, False, lambda: asked.append(1))  # type: ignore[arg-type]
-    assert site.at_once("take", 999, np.ones(3), np.zeros(999, int)) is None and not asked
-    assert site.at_once("take", 1000, np.ones(3), np.zeros(1000, int)) is None and not asked
-    assert site.at_once("take", 1000, np.ones(3), np.zeros(1000, int)) is None and asked
+    assert site.run_index_loop("take", 999, np.ones(3), np.zeros(999, int)) is None and not asked
+    assert site.run_index_loop("take", 1000, np.ones(3), np.zeros(1000, int)) is None and not asked
+    assert site.run_index_loop("take", 1000, np.ones(3), np.zeros(1000, int)) is None and asked
     assert len(site.failures) == 1  # None has no loops
 
 
@@ -199,8 +199,8 @@ def test_counts_of_repeated_rows_lie_as_numpys(kind):
     "np.histogram(x, 7, (0, 2))", "np.add.at(x, i, 1.0)"])
 @pytest.mark.parametrize("least", [0, 1 << 13])
 def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size, least, monkeypatch, tmp_path):
-    monkeypatch.setattr(site_module, "LEAST_AT_ONCE", least)
-    monkeypatch.setattr(site_module, "WORTH_A_LOOP", least)
+    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", least)
+    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", least)
     names: dict = {"np": np}
     (tmp_path / "f.py").write_text(f"def f(x, i):\n    return {body}\n")
     exec(compile((tmp_path / "f.py").read_text(), str(tmp_path / "f.py"), "exec"), names)

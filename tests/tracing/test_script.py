@@ -11,7 +11,7 @@ from jitla.hops import evaluate
 from jitla.tracing.fallback import (
     Replay,
     _Writer,
-    script,
+    replay_function,
 )
 
 
@@ -61,7 +61,7 @@ def test_the_code_is_what_the_operators_mean(function) -> None:
     found = tapes(function, x, y)
     assert found
     for request, leaves in found:
-        made = script(*request.tape)(leaves)
+        made = replay_function(*request.tape)(leaves)
         for value, wanted in zip(made, evaluate(request.roots, leaves), strict=True):
             assert type(value) is type(wanted) and value.dtype == wanted.dtype
             assert np.array_equal(value, wanted)

@@ -28,18 +28,19 @@ def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch,
     f, x = jitla.jit(totals, compile="auto"), np.ones(400_000)
     f(x, (300_000, 310_000))
     (site,) = f.__jitla_state__.all_sites()
-    first, other = site.standbys
-    assert first.alike is other.alike and first.alike.spent == pytest.approx(first.spent + other.spent)
+    first, other = site.interim_replays
+    state = first.program_state
+    assert state is other.program_state and state.numpy_seconds == pytest.approx(first.spent + other.spent)
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
     first.ask(False)
     other.ask(False)
-    assert len(jobs) == 1 and other.asked
+    assert len(jobs) == 1 and other.requested
     with monkeypatch.context() as broken:
         if fails:
             broken.setattr(ENGINE, "bind", lambda *given: 1 / 0)
         jobs[0]()
-    assert not site.standbys and first.alike.there is not fails and first.alike.given_up is fails
+    assert not site.interim_replays and state.available is not fails and state.abandoned is fails
     assert (first.made is None) is fails and other.made is None
     with jitla.options(compile="auto"):
         assert f(x, (300_000, 310_000, 320_000)) == totals(x, (300_000, 310_000, 320_000))
-    assert not site.standbys and len(jobs) == 1
+    assert not site.interim_replays and len(jobs) == 1

@@ -67,7 +67,7 @@ def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep(((i,),), ClosedBlock(None, (), (), (), {}))
+        site.remember_block(((i,),), ClosedBlock(None, (), (), (), {}))
         assert ((i,),) in site.exact and ((i - 1,),) in site.exact or not i
     assert len(site.exact) <= 4
 
@@ -76,20 +76,20 @@ def test_exact_blocks_are_bounded_by_their_operations(monkeypatch: pytest.Monkey
     monkeypatch.setattr("jitla.tracing.site.MAX_EXACT_ENTRIES", 10)
     site = Site("f", None, strict=False)  # type: ignore[arg-type]
     for i in range(20):
-        site.keep(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
+        site.remember_block(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
     assert sum(len(key[0]) for key in site.exact) <= 12
-    site.keep((tuple(range(50)),), ClosedBlock(None, (), (), (), {}))
-    site.keep(((1,),), ClosedBlock(None, (), (), (), {}))
+    site.remember_block((tuple(range(50)),), ClosedBlock(None, (), (), (), {}))
+    site.remember_block(((1,),), ClosedBlock(None, (), (), (), {}))
     assert ((1,),) in site.exact
     site.retire(list(site.exact))
     for i in range(3):
-        site.keep(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
+        site.remember_block(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
     assert len(site.exact) == 3
 
 
 def test_classes_are_bounded_and_runs_stay_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jitla.tracing.site.MAX_CLASSES", 3)
-    monkeypatch.setattr("jitla.tracing.site.MANY_PLANS", 2)
+    monkeypatch.setattr("jitla.tracing.site.MANY_CLASSES", 2)
 
     @jitla.jit(compile="sync")
     def raised(x):
@@ -101,7 +101,7 @@ def test_classes_are_bounded_and_runs_stay_counted(monkeypatch: pytest.MonkeyPat
         x = np.ones((3,) * ndim)
         assert np.array_equal(raised(x), raised.__wrapped__(x))
     (site,) = raised.__jitla_state__.all_sites()
-    assert len(site.classes) <= 3 and len(site.lines) <= 3 and site.many_plans
+    assert len(site.classes) <= 3 and len(site.lines) <= 3 and site.has_many_classes
     assert raised.stats()["forces"] == 1 + 2 + 3 + 4 + 5
 
 

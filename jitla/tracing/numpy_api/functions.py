@@ -116,7 +116,7 @@ def _take(
         return NotImplemented
     if not _has_traced_dtype(table) or not _is_index_array(index) or not index.ndim:
         return NotImplemented
-    result = session.site.at_once("take", index.size, table, index)
+    result = session.site.run_index_loop("take", index.size, table, index)
     return session.wrap(call_here(np.take, table, index, axis) if result is None else result)
 
 
@@ -130,7 +130,7 @@ def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any =
     weighted = _are_arrays(factors) and _has_traced_dtype(factors) and factors.dtype.kind != "c"
     if not _is_index_array(labels) or labels.ndim != 1 or factors is not None and not weighted:
         return NotImplemented
-    result = session.site.at_once("bincount", labels.size, labels, factors, minlength)
+    result = session.site.run_index_loop("bincount", labels.size, labels, factors, minlength)
     return session.wrap(call_here(np.bincount, labels, factors, minlength) if result is None else result)
 
 
@@ -152,7 +152,7 @@ def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> 
     labels = session.source(x)
     if labels is None:
         return NotImplemented
-    bounds = session.extremes.get(id(labels)) or session.site.at_once("bounds", labels.size, labels)
+    bounds = session.extremes.get(id(labels)) or session.site.run_index_loop("bounds", labels.size, labels)
     if bounds is None or bounds[0] < 0 or bounds[1] >= max(minlength, MAX_LABELS):
         return NotImplemented
     if bounds[1] >= minlength and labels is not x._v:
@@ -179,7 +179,7 @@ def _histogram(
             return NotImplemented
     if values.dtype not in _RANGE_TYPES or bins < 1:
         return NotImplemented
-    result = session.site.at_once("histogram", values.size, values, bins, ends)
+    result = session.site.run_index_loop("histogram", values.size, values, bins, ends)
     if result is None:
         result = call_here(np.histogram, values, bins, ends)
     return tuple(map(session.wrap, result))
@@ -194,7 +194,7 @@ def add_at(session: Session, target: Any, index: Any, values: Any) -> bool:
     if addends is None:
         return False
     session.before_write(memory)
-    return session.site.at_once("add_at", positions.size, memory, positions, addends) is True
+    return session.site.run_index_loop("add_at", positions.size, memory, positions, addends) is True
 
 
 def _scalar_addend(value: Any, dtype: np.dtype) -> np.ndarray | None:

@@ -116,7 +116,7 @@ def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) 
     normal = axis if axis is None else axis % array.ndim
     if name == "cumsum" and normal == 0 and array.ndim > 1 and (
             array._v is not None or array.size >= MIN_COLUMN_SCAN_ELEMENTS):
-        result = session.site.at_once("running", array.size, session.value(array))
+        result = session.site.run_index_loop("running", array.size, session.value(array))
         if result is not None:
             return session.wrap(result)
     return session.try_record(name, (array,), (("axis", normal),))

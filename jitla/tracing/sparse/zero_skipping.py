@@ -303,7 +303,7 @@ def _make_if_due(history: MatrixHistory, candidate: FormCandidate, arrays: Array
     try:
         form = candidate.make()
     except Exception as error:
-        site.failed(error)
+        site.note_failure(error)
         form = None
     if form is None or not history.watch.is_same() or \
             not _evict_other_forms(history, form[1], site.keeper.room):
