@@ -14,39 +14,38 @@ FIXTURES, PAGE = ROOT / "tests" / "rules", ROOT / "docs" / "rules.md"
 
 HEAD = """# Rewrites
 
-Before fusion, jitla rewrites the recorded operations into equal but cheaper ones. Each rewrite is a rule in
-`jitla/rewrites/`: a pattern, a replacement, a condition, how exact it is, and why it helps.
-`jitla.explain(f, "rewrites")` shows the rules that fired in a function.
+Before loops are planned, the recorded operations are rewritten into equivalent, cheaper ones. Each rewrite
+rule is data in `jitla/rewrites/`: a pattern, a replacement, a condition, its exactness, and its benefit.
+`jitla.explain(f, "rewrites")` shows which rules fired in a function.
 
-There are {count} rules in {groups} groups. The option `numerics` decides which are on:
+There are {count} rules. The option `numerics` selects them by exactness:
 
-| class | rules | on at `numerics=` | changes |
-|---|---|---|---|
-| exact | {exact} | all levels | no bits except sign and payload of NaN, and no warnings |
-| rounding | {rounding} | `"numpy"` (default), `"relaxed"` | rounding, with no worse error bound |
-| relaxed | {relaxed} | `"relaxed"` | equal over the reals |
+- **exact** ({exact}): every bit is preserved, NaN's sign and payload aside, and every warning. At all levels.
+- **rounding** ({rounding}): equal over the reals, with no worse error bound. At `"numpy"`, the default,
+  and `"relaxed"`.
+- **relaxed** ({relaxed}): equal over the reals. At `"relaxed"` only.
 
-The option `without_rules` (`JITLA_WITHOUT_RULES=name,name`) turns off single rules.
+The option `without_rules`, and `JITLA_WITHOUT_RULES=name,name`, disable single rules.
 
-Capital letters stand for any value, the same letter for the same value. `a/b(X)` stands for `a(X)` and for
-`b(X)`, in the order of the rules. An expression in ⟨angle brackets⟩ must have no other use. `tests/rules/`
-has examples of each rule, where it applies and where not. `python -m tools.rules_table` generates this page.
+Capital letters stand for any value, the same letter for the same value. Expressions in ⟨angle brackets⟩ must
+have no other use: the rewrite then removes them. `tests/rules/` has examples of each rule, where it applies
+and where it does not. This page is generated from the rules by `python -m tools.rules_table`.
 """
 
 
 def families() -> dict[str, tuple[str, list[Rule]]]:
-    """Return the rules by the fixture file that shows them, with the file's first line."""
+    """Return the rules by the fixture file that tests them, with the first line of the file."""
     by_name = {rule.name: rule for rule in RULES}
-    found = {}
+    families = {}
     for file in sorted(FIXTURES.glob("*.txt")):
         rows = file.read_text(encoding="utf-8").splitlines()
         names = dict.fromkeys(row.split("|")[0].strip() for row in rows if "|" in row)
-        found[file.stem] = (rows[0].lstrip("# ").strip(), [by_name[n] for n in names if n in by_name])
-    return found
+        families[file.stem] = (rows[0].lstrip("# ").strip(), [by_name[n] for n in names if n in by_name])
+    return families
 
 
 def pattern_text(pattern: Pattern) -> str:
-    """Write a pattern as an expression."""
+    """Return a pattern as an expression."""
     match pattern:
         case Var(name) | AnyConst(name):
             return name
@@ -63,7 +62,7 @@ def pattern_text(pattern: Pattern) -> str:
 
 
 def sentence(function: Callable[..., Any]) -> str:
-    """Return the first line of a docstring, of what a partial function calls, too."""
+    """Return the first line of a function's docstring; partial functions have that of the inner function."""
     doc = getattr(function, "func", function).__doc__ or ""
     return doc.strip().splitlines()[0].rstrip(".")
 
