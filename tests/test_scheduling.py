@@ -166,7 +166,7 @@ def test_a_pin_that_other_sizes_do_not_allow_is_left_out_and_explained(decorated
     jitla.schedule(f, tile=(200, 8))
     assert same(f(*args), wanted)
     assert same(f(X[:150], X[0], 3.0), wanted[:150])
-    assert "what is pinned is not possible here: factor" in str(jitla.explain(f))
+    assert "the pinned schedule is not possible here: factor" in str(jitla.explain(f))
 
 
 def cross(a):

@@ -381,7 +381,7 @@ class Datapath:
         element = self.spec.element(Memory.OUT)
         size = element.nbytes
         rows = _dram_rows(self.image, store.dram_base * size, store.y_size, store.x_size * size,
-                     store.x_stride * size)
+                          store.x_stride * size)
         low = np.ascontiguousarray(self.acc[store.sram_base:store.sram_base + count].astype(element.dtype))
         values = low.view(np.uint8).reshape(store.y_size, -1)
         if store.x_stride >= store.x_size:

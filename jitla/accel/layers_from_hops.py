@@ -205,7 +205,7 @@ def _lower_sum_of_products(
     layer = Layer(images, width * len(parts), filter_count, groups=groups)
     return LayerFit(layer, {
         "images": OperandSource(tuple((p.hop, start_indices(p)) for p in pixels), dimensions,
-                         (groups, images, 1, 1, width * len(parts)), 4),
+                                (groups, images, 1, 1, width * len(parts)), 4),
         "weights": OperandSource(parts, loops, (groups, 1, 1, width * len(parts), filter_count), 3),
     }, (match.groups, match.rows, (), (), filters), pixels[0])
 
@@ -287,7 +287,7 @@ def pooling_lowering(mode: Mode) -> Callable[[Match], LayerFit | None]:
         out = [() if w[0] is None else (w[0],) for w in windows]
         images = OperandSource(((access.hop, start_indices(access)),), dimensions, shape)
         return LayerFit(layer, {"images": images},
-                   ((), tuple(rows), *out, tuple(channels)), access)
+                        ((), tuple(rows), *out, tuple(channels)), access)
 
     return lower
 
@@ -411,7 +411,7 @@ def _array_addends(hop: Hop) -> list[Hop]:
 
 
 def _match_layer(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: Spec,
-          intrinsics: Sequence[Intrinsic]) -> MatchedLayer | None:
+                 intrinsics: Sequence[Intrinsic]) -> MatchedLayer | None:
     wide = spec.element(Memory.ACC).dtype
     for pads in (True, False):  # zero padding is left to loads if they can make it
         nest = loop_nest_of(hop, wide, pads)

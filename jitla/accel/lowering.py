@@ -240,7 +240,7 @@ class _Lowering:
         layer, tiling = self.layer, self.tiling
         spans = list(product(even_parts(layer.images, tiling.images),
                              even_parts(layer.rows.outputs, tiling.rows),
-                              even_parts(layer.columns.outputs, tiling.columns)))
+                             even_parts(layer.columns.outputs, tiling.columns)))
         filters = even_parts(self.block_counts.filters, tiling.filters)
         for group in range(layer.groups):
             if tiling.stay == "weights":
@@ -352,7 +352,7 @@ class _Lowering:
         read = (tile.images, input_span(layer.rows, tile.rows)[0],
                 input_span(layer.columns, tile.columns)[0], piece)
         numbers = [number for other, number in self.stream.stored[region.name]
-                 if all(a[0] < b[1] and b[0] < a[1] for a, b in zip(other, read, strict=True))]
+                   if all(a[0] < b[1] and b[0] < a[1] for a, b in zip(other, read, strict=True))]
         return (max(numbers),) if numbers else ()
 
     def _weights(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
@@ -428,7 +428,7 @@ class _Lowering:
         self._elementwise_step(step.op, base, spare, tile.outputs * length(tile.filters), parts)
 
     def _channel_operand_step(self, tile: Tile, part: Tile, step: Step, vector: int, base: int, thread: int,
-                 parts: MemoryParts) -> None:
+                              parts: MemoryParts) -> None:
         """Append a step with a per-filter operand."""
         address = thread * self.share + self.share - (vector + 1) * self.tiling.filters
         key = (step.operand, tile.group, tile.filters)

@@ -23,7 +23,7 @@ MULTIPLIER_BITS = 8  # of the multiplier that requantises sums to bytes
 SUM_BITS = 30  # of a sum times its multiplier
 INT = np.dtype(np.int32)
 _MOVEMENTS = frozenset({"reshape", "ravel", "transpose", "expand_dims", "squeeze", "getitem", "max", "pad",
-                   "broadcast_to"})
+                        "broadcast_to"})
 _PRODUCTS = frozenset({"matmul", "dot"})
 
 

@@ -187,7 +187,7 @@ def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
     """Return legal tilings by estimated cycles, alternating between long and short pieces."""
     counts = block_counts(layer, spec)
     ranked = sorted((estimated_cycles(t, layer, counts, spec), i, t, deepest)
-                   for i, (t, deepest) in enumerate(_legal_tilings(layer, counts, spec, threads)))
+                    for i, (t, deepest) in enumerate(_legal_tilings(layer, counts, spec, threads)))
     by_depth = [[t for _, _, t, is_deepest in ranked if is_deepest is wanted] for wanted in (True, False)]
     if ranked and not ranked[0][3]:
         by_depth.reverse()

@@ -285,7 +285,7 @@ class _Priority(IntEnum):
 
 _PRIORITIES = {Memory.UOP: _Priority.UOP, Memory.INP: _Priority.INP, Memory.WGT: _Priority.WGT,
                Memory.ACC: _Priority.ACC,
-          Memory.ACC8: _Priority.ACC}
+               Memory.ACC8: _Priority.ACC}
 
 
 class _EventQueue:
@@ -366,7 +366,7 @@ class _TimingModel:
         self.unit_of = [unit_of(i) for i in self.instructions]
         self.tokens: dict[Queue, deque[int]] = {queue: deque() for queue in Queue}
         self.fetched, self.token_time, self.begin, self.end, self.moving = (np.zeros(count, np.int64)
-                                                                         for _ in range(5))
+                                                                            for _ in range(5))
         self.last = np.full(count, -1, np.int8)
         self.completed, self.dispatched = 0, 0
         self.fetches: list[tuple[int, int]] = []

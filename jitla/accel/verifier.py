@@ -144,7 +144,7 @@ def order_of(instructions: Sequence[Instruction]) -> ExecutionOrder:
     run.go()
     peaks = tuple(run.peaks[q] for q in Queue)
     return ExecutionOrder(tuple(run.sequence), run.positions, run.done, run.deadlocks(), peaks,
-                 tuple(len(run.tokens[q]) for q in Queue))
+                          tuple(len(run.tokens[q]) for q in Queue))
 
 
 MAX_RESIDENT_UOPS = 2048  # micro-ops: the smallest UOP memory of any implementation

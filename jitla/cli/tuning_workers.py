@@ -71,7 +71,7 @@ class ScheduleBench:
             result.view(np.uint8).fill(255) if result.flags.c_contiguous else result.fill(0)
         run()
         if not all(map(self._is_correct, self.results, self.expected)):
-            yield "differs", "results are others"
+            yield "differs", "results differ"
             return
         yield ("ran",)
         with unthrottled():

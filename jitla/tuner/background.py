@@ -132,14 +132,14 @@ class BackgroundTuner:
             work = partial(copy_context().run, self._tune, run.choice.key, job)
             start(threading.Thread(target=work, name="jitla tunes", daemon=True))
         except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
-            log.info("a kernel is not tuned: %s", error)
+            log.info("kernel not tuned: %s", error)
             self.busy = False
 
     def _tune(self, key: Key, job: Job) -> None:
         try:
             line = _tune_in_process(job)
         except (MeasurementUnavailable, Unsendable, EOFError, OSError) as error:
-            log.info("a kernel is not tuned: %s", error)
+            log.info("kernel not tuned: %s", error)
             line = ""
         finally:
             self.busy = False

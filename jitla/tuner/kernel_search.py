@@ -143,7 +143,7 @@ class KernelSearch:
         records.add([record])
         chosen, seconds = (record.config, record.seconds) if record.is_usable else ({}, record.reference)
         return TunedKernel(self.key, chosen, seconds, record.reference, len(result.points), size, refused,
-                     note, self.failures)
+                           note, self.failures)
 
     def _confirm(self, make: Callable[..., Record], result: SearchResult) -> tuple[Record | None, str]:
         """Return the record of a confirming measurement of the best schedule, and a note if it is not usable.
@@ -153,13 +153,13 @@ class KernelSearch:
         measured = sorted((c, p) for c, p in zip(result.costs, result.points, strict=True) if c is not None)
         finalists = [(t.ratio, p) for c, p in measured[:FINALISTS]
                      if c < self.untuned and p != self.space.default
-                 and (t := self._timing(p, FINALIST_ROUNDS)) is not None]
+                     and (t := self._timing(p, FINALIST_ROUNDS)) is not None]
         if not finalists:
             default_values = self.space.values(self.space.default)
             return make(default_values, self.untuned, self.untuned, 0.0, True), self.stop_reason
         point = min(finalists)[1]
         timing = self._timing(point, CONFIRM_ROUNDS)
         if timing is None:
-            return None, self.stop_reason or "it did not run again"
+            return None, self.stop_reason or "the best schedule failed when it was run again"
         record = make(self.space.values(point), *timing, True)
         return record, self.stop_reason if record.is_usable else "no better than noise"

@@ -40,7 +40,7 @@ def python_command(program: str) -> Sequence[str]:
     Raises `MeasurementUnavailable` if there is no Python executable.
     """
     if not sys.executable:
-        raise MeasurementUnavailable("no other process can be had")
+        raise MeasurementUnavailable("there is no Python executable for another process")
     set_path = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     return sys.executable, "-c", set_path + program, json.dumps([str(p) for p in sys.path])
 
@@ -97,7 +97,8 @@ class MeasurementProcess:
         if self._process is not None:
             return
         if self.ended_processes >= MAX_ENDED_PROCESSES:
-            raise MeasurementUnavailable(f"{self.ended_processes} schedules ended the process that ran them")
+            raise MeasurementUnavailable(
+                f"{self.ended_processes} schedules crashed or blocked the process that ran them")
         self._process = subprocess.Popen(python_command(self._program), stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         try:

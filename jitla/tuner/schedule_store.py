@@ -45,7 +45,7 @@ class ScheduleChooser:
             try:
                 executable = choice.make(checked_pins(pinned, choice, self.relaxed))
             except ScheduleError as error:  # a pin of other sizes
-                self._note(choice.key, UNTUNED, f"what is pinned is not possible here: {error}")
+                self._note(choice.key, UNTUNED, f"the pinned schedule is not possible here: {error}")
                 return choice.make(UNTUNED)
             self._note(choice.key, pinned, "pinned")
             return executable
@@ -84,8 +84,8 @@ def checked_pins(pinned: Values, choice: Choice, relaxed: bool) -> Values:
     values = {name: value for name, value in pinned.items() if defaults.get(name) != value}
     inexact = [k.name for k in space.knobs if k.name in values and not k.exact]
     if inexact and not relaxed:
-        raise ScheduleError("order-matters", f"in which order values are added up depends on {inexact[0]}; "
-                            'only numerics="relaxed" allows that')
+        raise ScheduleError("order-matters", f"knob {inexact[0]} changes the order of additions, "
+                            'which only numerics="relaxed" allows')
     try:
         space.pinned(pinned)
     except ConfigError as error:
@@ -106,7 +106,7 @@ def parse_pins(text: str) -> dict[str, Values]:
             return dict(pins)
     except (ValueError, AttributeError):
         pass
-    raise ConfigError(f"schedules={text!r} is not possible; jitla.schedule writes what is")
+    raise ConfigError(f"schedules={text!r} is malformed; jitla.schedule writes this option")
 
 
 def load_records(directory: str) -> Records:

@@ -29,8 +29,8 @@ EXPLORATION = 0.5  # of uncertainty, added to scores
 
 
 def propose(space: Space, score: Score, wanted: int, excluded: Collection[Point],
-               rng: np.random.Generator, strategy: Strategy = "auto",
-               starts: Sequence[Point] = ()) -> list[tuple[float, Point]]:
+            rng: np.random.Generator, strategy: Strategy = "auto",
+            starts: Sequence[Point] = ()) -> list[tuple[float, Point]]:
     """Return up to `wanted` unseen points with the best scores, best first."""
     if strategy == "all" or strategy == "auto" and 0 < len(space.points) <= MAX_SCORED_POINTS:
         unseen = [p for p in space.points if p not in excluded]
@@ -47,7 +47,7 @@ def _best(scored: object, wanted: int) -> list[tuple[float, Point]]:
 
 
 def _anneal(space: Space, score: Score, wanted: int, excluded: Collection[Point],
-              rng: np.random.Generator, starts: Sequence[Point]) -> list[tuple[float, Point]]:
+            rng: np.random.Generator, starts: Sequence[Point]) -> list[tuple[float, Point]]:
     """Propose points by simulated annealing on scores in parallel chains, with a linear schedule."""
     chains = [*starts[:CHAINS // 2], *(space.random(rng) for _ in range(CHAINS))][:CHAINS]
     scores = score(chains)
@@ -62,7 +62,7 @@ def _anneal(space: Space, score: Score, wanted: int, excluded: Collection[Point]
         chains = [m if t else c for m, c, t in zip(moved, chains, accepted, strict=True)]
         scores = np.where(accepted, new_scores, scores)
         improved = {p: float(s) for p, s in zip(moved, new_scores, strict=True)
-                 if p not in excluded and p not in best and s > floor}
+                    if p not in excluded and p not in best and s > floor}
         idle = 0 if improved else idle + 1
         best |= improved
         if len(best) > 4 * wanted:
@@ -91,7 +91,7 @@ def neighbour(space: Space, point: Point, rng: np.random.Generator) -> Point:
 
 
 def _beam_search(space: Space, score: Score, wanted: int, excluded: Collection[Point],
-          starts: Sequence[Point]) -> list[tuple[float, Point]]:
+                 starts: Sequence[Point]) -> list[tuple[float, Point]]:
     """Propose points by a beam search over knobs; undecided knobs have the values of a starting point."""
     scores_by_point: dict[Point, float] = {}
     states = list(dict.fromkeys(starts))[:BEAM_WIDTH]
@@ -197,7 +197,7 @@ def search(
 
 
 def _first_batch(space: Space, model: Model, settings: Settings, rng: np.random.Generator,
-           warm: Sequence[Point]) -> list[Point]:
+                 warm: Sequence[Point]) -> list[Point]:
     """Return the first batch: the default, the `warm` points, and the best by estimate and history."""
     points = list(dict.fromkeys([*[space.default] * settings.use_default, *warm]))
     size = settings.batch + len(points) - bool(points)
@@ -216,7 +216,7 @@ def _next_batch(
     model.fit(result.points, result.costs)
     measured = sorted((c, p) for c, p in zip(result.costs, result.points, strict=True) if c is not None)
     scored = propose(result.space, model.score, PROPOSALS * settings.batch, excluded, rng, settings.strategy,
-                        [p for _, p in measured[:settings.batch]])
+                     [p for _, p in measured[:settings.batch]])
     count = settings.batch - int(rng.random() < settings.random * settings.batch)
     picked = diverse_batch(scored, count, model.uncertainty if settings.diverse else None)
     return _fill(result.space, picked, excluded, settings.batch, rng)
@@ -261,10 +261,10 @@ class _Budget:
     def cost(self, point: Point) -> float:
         """Return the cost of a point; infinite if it fails or the budget is used up."""
         if point not in self.costs and self.remaining:
-            made = self.measure(point)
+            cost = self.measure(point)
             self.result.points.append(point)
-            self.result.costs.append(made)
-            self.costs[point] = np.inf if made is None else made
+            self.result.costs.append(cost)
+            self.costs[point] = np.inf if cost is None else cost
         return self.costs.get(point, np.inf)
 
 

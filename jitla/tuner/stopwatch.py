@@ -54,11 +54,11 @@ class Stopwatch:
                   self._seconds_per_run(self.reference, self.repeats))
                  for _ in range(rounds or self.rounds)]
         # Disturbances only add time: the minimum is the undisturbed time if both halves of the rounds agree.
-        least = min(a for a, _ in pairs), min(b for _, b in pairs)
+        minimum = min(a for a, _ in pairs), min(b for _, b in pairs)
         if len(pairs) == 1:
-            return Timing(*least, SINGLE_ROUND_NOISE)
+            return Timing(*minimum, SINGLE_ROUND_NOISE)
         first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
-        return Timing(*least, abs(first_half - second_half) / _ratio(pairs))
+        return Timing(*minimum, abs(first_half - second_half) / _ratio(pairs))
 
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:

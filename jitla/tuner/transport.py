@@ -69,7 +69,7 @@ def pack(thing: Any) -> bytes:
         writer.dump(thing)
         return pickle.dumps((writer.hops.rows, file.getvalue()), protocol=5)
     except (NotSerialisable, pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
-        raise Unsendable(f"it cannot be written down: {error}") from error
+        raise Unsendable(f"it cannot be pickled: {error}") from error
 
 
 def unpack(data: bytes) -> Any:
@@ -95,8 +95,8 @@ class ArrayPlacement(NamedTuple):
 class OperandMemory:
     """The operands of a kernel with a copy of their memory; overlapping arrays share one part.
 
-    What is in the results, which are the last, is not copied. `page_offsets` says of each part where in a
-    page it begins.
+    Contents of the results, the last operands, are not copied. `page_offsets` are the offsets of parts
+    within a page: alignment affects timings.
     """
 
     placements: list[Any]
@@ -108,16 +108,16 @@ class OperandMemory:
         """Copy `operands`; raise `Unsendable` if they are too large, or if results overlap inputs."""
         bounds = [_bounds(x) for x in operands if isinstance(x, np.ndarray)]
         unsupported = [x for x in operands if not isinstance(x, (np.ndarray, np.generic, int, float, complex))
-                 or isinstance(x, np.ndarray) and x.dtype.hasobject]
+                       or isinstance(x, np.ndarray) and x.dtype.hasobject]
         if unsupported:
-            raise Unsendable(f"it works on an object of {type(unsupported[0]).__name__}")
+            raise Unsendable(f"an operand is an object of type {type(unsupported[0]).__name__}")
         results = [_bounds(x) for x in operands[len(operands) - outputs:]]
         inputs = bounds[:len(bounds) - outputs]
         if any(a < d and c < b for a, b in results for c, d in inputs):
-            raise Unsendable("it writes where it reads")
+            raise Unsendable("a result overlaps an operand")
         spans = _merge_spans(bounds)
         if sum(b - a for a, b in spans) > MAX_COPIED_BYTES:
-            raise Unsendable("it works on too much memory to copy")
+            raise Unsendable("the operands are too large to copy")
         is_output = [any(a <= r < b for r, _ in results) for a, b in spans]
         parts = [np.zeros(b - a, np.uint8) if w else _copy(a, b - a)
                  for (a, b), w in zip(spans, is_output, strict=True)]
@@ -126,9 +126,9 @@ class OperandMemory:
     def operands(self) -> tuple[Any, ...]:
         """Return operands with the same values, layout, overlap and alignment in new memory."""
         parts = []
-        for part, page_offsets in zip(self.parts, self.page_offsets, strict=True):
+        for part, page_offset in zip(self.parts, self.page_offsets, strict=True):
             buffer = np.empty(part.size + PAGE_BYTES, np.uint8)
-            start = (page_offsets - buffer.ctypes.data) % PAGE_BYTES
+            start = (page_offset - buffer.ctypes.data) % PAGE_BYTES
             parts.append(buffer[start:start + part.size])
             parts[-1][:] = part
         return tuple(

@@ -79,7 +79,7 @@ class Trees:
         trees = cls(rounds=len(data["trees"]), depth=data["depth"])
         trees._edges = [np.array(e, float) for e in data["edges"]]
         trees._trees = [_Tree(np.array(f, np.int64), np.array(b, np.int64), np.array(v, float))
-                       for f, b, v in data["trees"]]
+                        for f, b, v in data["trees"]]
         return trees
 
     def _binned(self, x: Matrix) -> Positions:

@@ -66,7 +66,7 @@ def _average(session: Session, a: Any, axis: Any = None, weights: Any = None, re
             return NotImplemented
         factors = factors[tuple(slice(None) if i == axis else None for i in range(array.ndim))]
     scale, total = evaluate(session, np.sum(factors, axis=axis, **options),
-                             np.sum(array * factors, axis=axis, **options))
+                            np.sum(array * factors, axis=axis, **options))
     if np.any(scale == 0.0):
         return NotImplemented
     return session.wrap(total / scale)
@@ -308,7 +308,7 @@ def _nanmean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out:
     if array is None:
         return NotImplemented
     total, count = evaluate(session, np.sum(np.where(missing, 0.0, array), axis=axis, **options),
-                           np.sum(~missing, axis=axis, **options))
+                            np.sum(~missing, axis=axis, **options))
     if np.any(count == 0):
         return NotImplemented
     return session.wrap(_divide_by_count(total, count))
@@ -322,7 +322,7 @@ def _nanvar(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: 
         return NotImplemented
     filled = np.where(missing, 0.0, array)
     total, count = evaluate(session, np.sum(filled, axis=axis, keepdims=True),
-                           np.sum(~missing, axis=axis, keepdims=True))
+                            np.sum(~missing, axis=axis, keepdims=True))
     if np.any(count <= ddof):
         return NotImplemented
     centred = np.where(missing, 0.0, filled - _divide_by_count(total, count))
