@@ -98,7 +98,7 @@ def test_memory_that_arrays_share_is_copied_once_and_lies_as_it_did():
 def test_what_cannot_be_sent_is_refused():
     with pytest.raises(Unsendable, match="a result overlaps an operand"):
         OperandMemory.copy_of((X[1:], X[:-1]), 1)
-    with pytest.raises(Unsendable, match="object of Listening"):
+    with pytest.raises(Unsendable, match="object of type Listening"):
         OperandMemory.copy_of((Listening(), X), 1)
     with pytest.raises(Unsendable, match="cannot be pickled"):
         pack(lambda: 1)

@@ -342,7 +342,7 @@ class OffloadedPart:
         """Return the result for input values; falls back to NumPy if the device cannot represent them."""
         values = dict(zip(self.inputs, arguments, strict=True))
         if any(np.shape(v) != h.meta.shape for h, v in values.items()):
-            raise InternalError(f"{self!r} is made for other sizes")
+            raise InternalError(f"{self!r} is compiled for other sizes")
         results = {u.out for u in self.group}
         try:
             prepared = [prepare(u, values, self.device.spec, u.fit.pixels.hop in results) for u in self.group]

@@ -94,7 +94,8 @@ def check_bounds(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> Non
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
         if len(indices) and int(indices.max()) >= depth:
-            raise DeviceError(f"{memory.name} has {depth} elements, and {int(indices.max())} is named")
+            raise DeviceError(f"{memory.name} has {depth} elements; "
+                              f"index {int(indices.max())} is out of bounds")
 
 
 def independent_runs(steps: StepIndices, reads_src: bool) -> tuple[slice, ...]:
@@ -306,7 +307,7 @@ def _loop_indices(spec: Spec, loop: Gemm | Alu, words: bytes) -> _LoopIndices:
 def _dram_rows(image: Image, base: int, height: int, width: int, pitch: int) -> Array:
     """Return a view of `height` rows of `width` bytes with a distance of `pitch` bytes."""
     if height and base + (height - 1) * pitch + width > len(image):
-        raise DeviceError(f"DRAM has {len(image)} bytes; more are named from {base}")
+        raise DeviceError(f"DRAM has {len(image)} bytes; a transfer from {base} exceeds them")
     return np.lib.stride_tricks.as_strided(image[base:], (height, width), (pitch, 1))
 
 

@@ -429,7 +429,7 @@ def apply_alu(spec: Spec, instruction: Alu, first: Array, second: Array) -> Arra
     if instruction.op is AluOp.SHR and operand.size:
         bits = 8 * first.dtype.itemsize
         if int(operand.max()) >= bits or int(operand.min()) <= -bits:
-            raise DeviceError(f"a shift by {bits} bits or more is not defined")
+            raise DeviceError(f"a shift by {bits} bits or more is undefined")
         operand = operand.astype(np.int64)
     with np.errstate(all="ignore"):  # the device ignores overflow and invalid operands
         return _OPERATIONS[instruction.op](first, operand)

@@ -101,7 +101,7 @@ class Program:
         for region in self.regions:
             if region.name == name:
                 return region
-        raise DeviceError(f"no region is called {name!r}: there are {[r.name for r in self.regions]}")
+        raise DeviceError(f"unknown region {name!r}; the regions are {[r.name for r in self.regions]}")
 
     def image(self, arrays: Mapping[str, ArrayLike] | None = None) -> Image:
         """Return a DRAM image with the micro-ops and `arrays` by region name; zeros elsewhere."""

@@ -227,4 +227,4 @@ def preset(name: str) -> Spec:
     try:
         return PRESETS[name]
     except KeyError:
-        raise ConfigError(f"no accelerator is called {name!r}: there are {sorted(PRESETS)}") from None
+        raise ConfigError(f"unknown accelerator {name!r}; the presets are {sorted(PRESETS)}") from None

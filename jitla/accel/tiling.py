@@ -84,7 +84,8 @@ def fold_loops(across: tuple[Loop, ...], along: tuple[Loop, ...] = ()) -> Folded
         if accumulator_distance(order) >= MIN_ACCUMULATOR_DISTANCE and (best is None or count < best[0]):
             best = count, outer, inner, tuple(unrolled)
     if best is None or best[0] > MAX_UOPS:
-        raise DeviceError(f"loops {loops} make no instruction: steps meet too soon, or too many micro-ops")
+        raise DeviceError(f"loops {loops} do not fit into an instruction: an accumulator is written again "
+                          "too soon, or there are too many micro-ops")
     return FoldedLoops(best[1], best[2], tuple(_uops_of(best[3])))
 
 

@@ -134,7 +134,7 @@ class _Execution:
                 missing = [queue.name for queue in self.pops[number] if not self.tokens[queue]]
                 blocked.append((number, f"{unit.name} waits for {' and '.join(missing)}"))
         if self.fetched < len(self.instructions):
-            blocked.append((self.fetched, f"fetch waits for a place among {QUEUE_COMMANDS} commands"))
+            blocked.append((self.fetched, f"fetch waits for a free entry of {QUEUE_COMMANDS} commands"))
         return tuple(blocked)
 
 
@@ -151,28 +151,28 @@ MAX_RESIDENT_UOPS = 2048  # micro-ops: the smallest UOP memory of any implementa
 MIN_WRITE_DISTANCE = 3  # steps between two writes of one element: the pipeline latency
 # Every rule, and its violation.
 RULES: dict[str, str] = {
-    "encoding": "a number does not fit into its field",
-    "flags": "a token flag names no queue of the unit",
+    "encoding": "a value does not fit into its field",
+    "flags": "a token flag has no queue at the unit",
     "deadlock": "a unit waits for a token that never comes",
-    "finish": "FINISH is missing, not last, takes tokens, or comes before something is done",
-    "token-leak": "tokens stay in a queue at the end",
+    "finish": "FINISH is missing, not last, pops tokens, or may run before another unit is done",
+    "token-leak": "tokens are left in a queue at the end",
     "token-depth": "more than eight tokens can be in a queue",
-    "race": "two units touch one element, one of them writes, and no token orders them",
-    "unwritten": "what is read was never written",
-    "overflow": "a transfer passes the end of a memory",
-    "index": "a step names an element that its memory does not have",
-    "stale-out": "what is stored was last written by a load or a reset",
-    "shift": "a shift is by a tensor, or by more than fifteen",
+    "race": "two units access one element, one of them writes, and no token orders them",
+    "unwritten": "an element is read that was never written",
+    "overflow": "a transfer exceeds the size of a memory",
+    "index": "an index of a step is out of bounds",
+    "stale-out": "a stored element was last written by a load or a reset",
+    "shift": "a shift is by a tensor, or by more than 15",
     "dialect": "the machine does not have the operation",
-    "padding": "zeros are loaded around something other than inputs",
-    "uop-load": "micro-ops are loaded in more than one row",
-    "hazard": "steps close to each other write one element, or one reads what another wrote",
-    "resident-uops": "more micro-ops are on the chip than every implementation has room for",
-    "transfer-size": "stream or micro-ops are larger than a transfer",
+    "padding": "a load of a memory other than INP has padding",
+    "uop-load": "a load of micro-ops has more than one row",
+    "hazard": "steps within the latency write one element, or one reads the result of another",
+    "resident-uops": "more micro-ops are resident than the smallest implementation holds",
+    "transfer-size": "the stream or the micro-ops exceed the size of a transfer",
     "address-zero": "address zero is used",
-    "alignment": "a buffer is not aligned to the elements it is addressed by",
-    "region": "a transfer leaves its buffer, or writes into what is only read",
-    "uop-source": "micro-ops are loaded from where there are none",
+    "alignment": "a buffer is not aligned to its elements",
+    "region": "a transfer leaves its buffer, or writes to a read-only one",
+    "uop-source": "micro-ops are loaded from outside their table",
 }
 
 
@@ -210,7 +210,7 @@ def instruction_faults(spec: Spec, instruction: Instruction) -> FaultTexts:
 def _transfer(spec: Spec, transfer: Load | Store) -> FaultTexts:
     memory, element = transfer.memory, spec.element(transfer.memory)
     if isinstance(transfer, Store) != (memory is Memory.OUT):
-        yield "dialect", f"{memory.name} is not what a {type(transfer).__name__.lower()} moves"
+        yield "dialect", f"{memory.name} cannot be accessed by a {type(transfer).__name__.lower()}"
     if memory is Memory.ACC8 and spec.dialect != "extended":
         yield "dialect", "ACC8 is not in the dialect"
     if memory is not Memory.INP and transfer.count != transfer.x_size * transfer.y_size:
@@ -220,16 +220,16 @@ def _transfer(spec: Spec, transfer: Load | Store) -> FaultTexts:
     depth = spec.element(Memory.ACC if memory is Memory.ACC8 else memory).depth
     end = transfer.sram_base + transfer.count
     if end > depth:
-        yield "overflow", f"{memory.name} has {depth} elements, and {end} are needed"
+        yield "overflow", f"{memory.name} has {depth} elements; {end} are needed"
     if memory is Memory.UOP and end > MAX_RESIDENT_UOPS:
         yield "resident-uops", f"{end} of {MAX_RESIDENT_UOPS}"
     if transfer.dram_base == 0:
-        yield "address-zero", f"{memory.name} is moved from or to address zero"
+        yield "address-zero", f"{memory.name} is transferred at address zero"
     last = transfer.dram_base + max(transfer.y_size - 1, 0) * transfer.x_stride + transfer.x_size
     if last * element.nbytes > 1 << ADDRESS_BITS:
         yield "region", "addresses have 32 bits"
     if isinstance(transfer, Store) and transfer.y_size > 1 and transfer.x_stride < transfer.x_size:
-        yield "region", "rows that are stored overlap"
+        yield "region", "stored rows overlap"
 
 
 @lru_cache(maxsize=512)
@@ -242,14 +242,14 @@ def _loop_faults(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> Fau
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
         if len(indices) and int(indices.max()) >= depth:
-            yield "index", f"{memory.name} has {depth} elements, and {int(indices.max())} is named"
+            yield "index", f"{memory.name} has {depth} elements; index {int(indices.max())} is out of bounds"
             return
     for distance in range(1, MIN_WRITE_DISTANCE):
         if (steps.dst[distance:] == steps.dst[:-distance]).any():
             yield "hazard", f"steps {distance} apart write one element"
             return
     if isinstance(instruction, Alu) and _feeds_itself(instruction, steps):
-        yield "hazard", "a step of the ALU reads what an earlier one of the instruction wrote"
+        yield "hazard", "an ALU step reads the result of an earlier step of the instruction"
 
 
 def _feeds_itself(alu: Alu, steps: StepIndices) -> bool:
@@ -371,7 +371,7 @@ class _HazardChecker:
         self._access_dram(at, transfer)
         if isinstance(transfer, Store):
             if not self.computed[cells].all():
-                self.fault("stale-out", at, "what is stored was loaded or reset, not computed")
+                self.fault("stale-out", at, "a stored element was loaded or reset, not computed")
         elif memory is Memory.ACC:
             self.computed[cells] = False
         elif memory is Memory.UOP:
@@ -380,7 +380,8 @@ class _HazardChecker:
     def _load_uops(self, at: int, load: Load) -> None:
         table, begin = self.program.uops, load.dram_base - self.program.uop_address // 4
         if begin < 0 or begin + load.x_size > len(table):
-            self.fault("uop-source", at, f"the table has {len(table)}, from {begin} are loaded {load.x_size}")
+            self.fault("uop-source", at,
+                       f"the table has {len(table)} micro-ops; {load.x_size} are loaded from {begin}")
             return
         self.uop[load.sram_base:load.sram_base + load.x_size] = table[begin:begin + load.x_size]
 
@@ -404,16 +405,16 @@ class _HazardChecker:
 
     def _check_uop_overlap(self, at: int, load: Load, size: int) -> None:
         if len(self.dram.cells(load, max(size, self.dram.cell))):
-            self.fault("region", at, "micro-ops lie where results are stored")
+            self.fault("region", at, "the micro-op table overlaps stored results")
 
     def _check_region(self, at: int, transfer: Load | Store, region: Region | None, size: int) -> None:
         if region is None:
             self.fault("region", at, f"rows at {transfer.dram_base * size:#x} leave their buffer")
             return
         if region.address % size:
-            self.fault("alignment", at, f"{region.name} is addressed by elements of {size} bytes")
+            self.fault("alignment", at, f"{region.name} is not aligned to elements of {size} bytes")
         if isinstance(transfer, Store) and region.role not in WRITABLE:
-            self.fault("region", at, f"{region.name} is not written by the device")
+            self.fault("region", at, f"{region.name} is read-only")
 
     def _loop(self, at: int, instruction: Gemm | Alu) -> None:
         depth = len(self.uop)
@@ -433,7 +434,7 @@ class _HazardChecker:
         for memory, cells in read:
             self._access(at, memory, cells, writes=False)
         if keeps and self.chip[Memory.ACC].unwritten(dst):
-            self.fault("unwritten", at, "ACC is added to before it has a value")
+            self.fault("unwritten", at, "ACC is accumulated to before it is written")
         self._access(at, Memory.ACC, dst, writes=True)
         self.computed[dst] = keeps
 
@@ -462,7 +463,7 @@ def _finish_faults(program: Program, order: ExecutionOrder) -> list[Fault]:
         return [Fault("finish", finishes[0] if finishes else -1,
                       "there is one FINISH, at the end of the stream")]
     finish = program.instructions[last]
-    faults = [Fault("finish", last, "takes a token")] if pops(finish) else []
+    faults = [Fault("finish", last, "pops a token")] if pops(finish) else []
     for unit in (Unit.LOAD, Unit.STORE):
         of_unit = [at for at, i in enumerate(program.instructions) if unit_of(i) is unit]
         if of_unit and not order.deadlocks and not order.before(of_unit[-1], unit, last):
@@ -478,7 +479,7 @@ def _token_faults(order: ExecutionOrder) -> list[Fault]:
         if peak > MAX_TOKENS:
             faults.append(Fault("token-depth", at, f"{peak} tokens in {queue.name}"))
         if order.leftover[queue]:
-            faults.append(Fault("token-leak", -1, f"{order.leftover[queue]} tokens stay in {queue.name}"))
+            faults.append(Fault("token-leak", -1, f"{order.leftover[queue]} tokens are left in {queue.name}"))
     return faults
 
 
@@ -490,9 +491,9 @@ def _size_faults(program: Program) -> list[Fault]:
         if nbytes > MAX_TRANSFER_BYTES:
             faults.append(Fault("transfer-size", -1, f"{name}: {nbytes} of {MAX_TRANSFER_BYTES} bytes"))
     if program.uop_address % 4:
-        faults.append(Fault("alignment", -1, "micro-ops are addressed by elements of 4 bytes"))
+        faults.append(Fault("alignment", -1, "micro-ops are not aligned to 4 bytes"))
     if len(program.uops) and program.uop_address == 0:
-        faults.append(Fault("address-zero", -1, "micro-ops lie at address zero"))
+        faults.append(Fault("address-zero", -1, "the micro-op table is at address zero"))
     return faults
 
 

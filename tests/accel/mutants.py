@@ -161,7 +161,7 @@ def order(program: Program) -> Iterator[Mutant]:
             yield Mutant(_with(program, at), "no FINISH", {"finish"})
             yield Mutant(_with(program, at, i, i), "FINISH twice", {"finish"})
             yield Mutant(_with(program, at, i, noop(Unit.COMPUTE)), "something after FINISH", {"finish"})
-            yield Mutant(_with(program, at, replace(i, pop_prev=True)), "FINISH takes a token",
+            yield Mutant(_with(program, at, replace(i, pop_prev=True)), "FINISH pops a token",
                          {"finish", "deadlock"})
             continue
         if pops(i) or pushes(i):

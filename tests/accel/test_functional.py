@@ -201,7 +201,7 @@ def test_programs_come_back_from_their_words():
     data = matmul_data(program, np.random.default_rng(0))
     assert np.array_equal(run(again, again.image(data)).image, run(program, program.image(data)).image)
     assert program.region("A").address == PAGE
-    with pytest.raises(DeviceError, match="no region is called 'D'"):
+    with pytest.raises(DeviceError, match="unknown region 'D'"):
         program.region("D")
 
 

@@ -77,5 +77,5 @@ def test_not_a_configuration():
     for text in ("[]", "{", "3"):
         with pytest.raises(ConfigError):
             loads(text)
-    with pytest.raises(ConfigError, match="no accelerator is called 'vta'"):
+    with pytest.raises(ConfigError, match="unknown accelerator 'vta'"):
         preset("vta")

@@ -69,7 +69,7 @@ def test_every_mutant_is_caught():
 def test_faults_say_where():
     fault = verify(replace(matmul(), instructions=(Load(memory=Memory.ACC, x_size=1, x_pad_0=1), Finish())))
     assert [str(f) for f in fault] == ["instruction 0: padding: of ACC",
-                                       "instruction 0: address-zero: ACC is moved from or to address zero"]
+                                       "instruction 0: address-zero: ACC is transferred at address zero"]
 
 
 def touched(program: Program, at: int) -> tuple[set, set]:
@@ -181,7 +181,7 @@ def test_fetch_stands_before_a_full_queue():
     gives = [replace(noop(Unit.COMPUTE), push_prev=True)]
     faults = verify(Program(PYNQ, (*waits, *gives, Finish())))
     assert [f.text for f in faults if f.rule == "deadlock"] == [
-        "LOAD waits for COMPUTE_TO_LOAD", "fetch waits for a place among 512 commands"]
+        "LOAD waits for COMPUTE_TO_LOAD", "fetch waits for a free entry of 512 commands"]
 
 
 def test_what_was_stored_may_be_loaded_once_tokens_say_so():
@@ -223,7 +223,7 @@ THEN = (replace(noop(Unit.COMPUTE), pop_next=True), Finish())
     ((Store(x_size=1, x_pad_0=1, dram_base=300, **FIRST), *THEN), "a store has no padding"),
     ((Store(sram_base=2048, x_size=1, dram_base=300, **FIRST), *THEN), "OUT has 2048"),
     ((noop(Unit.COMPUTE), Gemm(uop_end=1, iter_in=3, dst_factor_in=2000), Finish()),
-     "instruction 1, Gemm: ACC has 2048 elements, and 4000 is named"),
+     "instruction 1, Gemm: ACC has 2048 elements; index 4000 is out of bounds"),
     ((Gemm(uop_end=9000), Finish()), "UOP has 8192"),
     ((Alu(op=AluOp.MUL, uop_end=1), Finish()), "MUL is not in the strict dialect"),
     ((Alu(op=AluOp.SHR, uop_end=1), Finish()), "shifts by a tensor"),
@@ -238,7 +238,7 @@ def test_the_simulator_refuses(instructions, message):
 def test_what_is_not_defined_is_refused():
     extended = preset("vta-extended")
     program = Program(extended, (Alu(op=AluOp.SHR, use_imm=True, imm=32, uop_end=1), Finish()))
-    with pytest.raises(DeviceError, match="a shift by 32 bits or more is not defined"):
+    with pytest.raises(DeviceError, match="a shift by 32 bits or more is undefined"):
         run(program, program.image())
     floats = preset("vta-f32")
     program = Program(floats, (Alu(op=AluOp.SHR, use_imm=True, imm=1, uop_end=1), Finish()))

@@ -60,6 +60,6 @@ def test_neighbours_become_one_loop():
 
 
 def test_accumulators_that_meet_too_soon_are_refused():
-    with pytest.raises(DeviceError, match="meet too soon"):
+    with pytest.raises(DeviceError, match="written again too soon"):
         fold_loops((Loop(2, 1),), (Loop(9, 0, 1),))
     assert accumulator_distance((Loop(9, 0, 1), Loop(2, 1))) == 2
