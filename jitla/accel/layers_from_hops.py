@@ -314,7 +314,7 @@ def fit_intrinsic(
     return None
 
 
-SWAP_PENALTY = 4  # operands are swapped only for so many times fewer block products
+SWAP_PENALTY = 4  # the ratio of block products above which operands are swapped
 
 
 def _block_products(layer: Layer) -> int:

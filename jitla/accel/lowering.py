@@ -234,7 +234,7 @@ class _Lowering:
             is_last_round = first + 2 * self.tiling.threads > len(tiles)
             threads = [self._tile(t, thread, is_last_round) for thread, t in enumerate(batch)]
             while threads:
-                threads = [turn for turn in threads if next(turn, None) is not None]
+                threads = [thread for thread in threads if next(thread, None) is not None]
 
     def _tiles(self) -> Iterator[Tile]:
         layer, tiling = self.layer, self.tiling

@@ -18,8 +18,8 @@ PAGE = 4096  # bytes; allocations are page-aligned, and the first page is unused
 MAX_TRANSFER_BYTES = 1 << 25  # of the instruction stream or the micro-op table
 ADDRESS_BITS = 32
 STANDARD_KEYS = (
-          "TARGET", "HW_VER", "LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK",
-          "LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
+    "TARGET", "HW_VER", "LOG_INP_WIDTH", "LOG_WGT_WIDTH", "LOG_ACC_WIDTH", "LOG_BATCH", "LOG_BLOCK",
+    "LOG_UOP_BUFF_SIZE", "LOG_INP_BUFF_SIZE", "LOG_WGT_BUFF_SIZE", "LOG_ACC_BUFF_SIZE")
 # A key beyond the standard ones, omitted for "strict": the subset that all implementations agree on.
 # "extended" adds products, loads of bytes into the accumulator and shifts by tensors; "float" is a different
 # machine.

@@ -36,7 +36,7 @@ from jitla.tuner.transport import (
 
 __all__ = ["BackgroundTuner", "SHARE"]
 
-TIMED_RUN_INTERVAL = 16  # one run of so many is timed
+TIMED_RUN_INTERVAL = 16  # runs per timed run
 PROBE_RUNS = 4  # timed runs before a kernel is judged too short
 MIN_KERNEL_SECONDS = 20e-6  # shorter kernels gain nothing
 #: Share of one processor that background tuning may take.

@@ -15,9 +15,9 @@ __all__ = ["LightGbmTrees"]
 Matrix = NDArray[np.float64]
 ROUNDS = 60
 PARAMETERS = {
-       "verbosity": -1, "num_threads": 1, "deterministic": True, "seed": 0, "num_leaves": 15, "max_depth": 4,
-       "learning_rate": 0.15, "lambda_l2": 1.0, "min_data_in_leaf": 2, "min_sum_hessian_in_leaf": 1e-6,
-       "min_data_in_bin": 1, "feature_pre_filter": False, "boost_from_average": False}
+    "verbosity": -1, "num_threads": 1, "deterministic": True, "seed": 0, "num_leaves": 15, "max_depth": 4,
+    "learning_rate": 0.15, "lambda_l2": 1.0, "min_data_in_leaf": 2, "min_sum_hessian_in_leaf": 1e-6,
+    "min_data_in_bin": 1, "feature_pre_filter": False, "boost_from_average": False}
 
 
 class LightGbmTrees:

@@ -21,8 +21,8 @@ from jitla.tuner.trees import Learner, Loss
 Score = Callable[[Sequence[Point]], NDArray[np.float64]]
 Uncertainty = Callable[[Sequence[Point], Sequence[Point]], NDArray[np.float64]]
 Strategy = Literal["auto", "all", "annealing", "beam"]
-MAX_SCORED_POINTS = 20_000  # spaces of up to so many points are scored completely
-CHAINS, STEPS, MAX_IDLE_STEPS = 32, 100, 20  # of annealing; it ends after so many steps without a new point
+MAX_SCORED_POINTS = 20_000  # larger spaces are not scored completely
+CHAINS, STEPS, MAX_IDLE_STEPS = 32, 100, 20  # of annealing; the last limits steps without a new point
 ADJACENT_MOVE_FRACTION = 0.7  # of moves that go to an adjacent choice of a knob
 BEAM_WIDTH = 32
 EXPLORATION = 0.5  # of uncertainty, added to scores
@@ -122,7 +122,7 @@ def diverse_batch(
 
 
 Measure = Callable[[Point], float | None]
-PROPOSALS = 64  # a batch is picked from so many proposals per point
+PROPOSALS = 64  # per point of a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class Settings:
     diverse: bool = True
     loss: Loss = "rank"
     learner: Callable[..., Learner] | None = None  # None: Gaussian processes
-    patience: int = 0  # stop after so many batches without a gain above `noise`; 0: never
+    patience: int = 0  # batches without a gain above `noise` before stopping; 0: never stop
     noise: float = 0.01
 
 
