@@ -274,12 +274,12 @@ class Tiers:
         try:
             self.behind(job, standby, "now")
         finally:
-            standby.program_state.requested = standby.made is not None
+            standby.program_state.requested = standby.compiled is not None
             ENGINE.room("tracing").InterimSeconds.waiting += perf_counter() - start
 
     def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
-        if not current().recompile or standby.made is not None:
+        if not current().recompile or standby.compiled is not None:
             standby.program_state.requested = False
             return
         start = thread_time() + loading()
@@ -344,7 +344,7 @@ class _Job:
         elif self.tiers.is_time(kept=self.kept):
             standby.program_state.requested = True
             soon = self.tiers._config.compile == "background"
-            share = 1.0 if soon else min(max(MOST * standby.pace / LONG, LEAST), MOST)
+            share = 1.0 if soon else min(max(MOST * standby.seconds_per_operation / LONG, LEAST), MOST)
             ENGINE.behind.submit(lambda: self.tiers.behind(self, standby), soon, share)
 
 

@@ -295,25 +295,25 @@ class ProgramState:
 
 
 class InterimReplay(Replay):
-    """A block that NumPy runs until its program, `made`, is compiled, which is requested once that pays.
+    """A block that NumPy runs until its program is `compiled`; that is requested once it pays.
 
-    That is when it would have saved `cost` seconds by now, if a run of it takes `least` seconds; blocks
+    It pays when the program would have saved `cost` seconds by now, if a run takes `program_seconds`; blocks
     with the same `program_state` count together. Then ``job.ask(replay, again)`` requests it, and
     ``job.before(replay)`` is called before the next run. ``job.saw(seconds, worked)`` gets the seconds of
     each long run, and those of all processors.
     """
 
     def __init__(
-        self, request: Request, cost: float, least: float, job: Any,
+        self, request: Request, cost: float, program_seconds: float, job: Any,
         program_state: ProgramState | None = None,
     ) -> None:
         super().__init__(request)
-        self._cost, self.least = cost, least
+        self._cost, self.program_seconds = cost, program_seconds
         self.best_seconds = inf  # seconds of a run
-        self.made: Any = None
+        self.compiled: Any = None
         self.program_state = program_state or ProgramState()
         self._job = job
-        self.spent = 0.0  # seconds of all runs by NumPy
+        self.numpy_seconds = 0.0  # seconds of all runs by NumPy
 
     @property
     def requested(self) -> bool:
@@ -323,25 +323,25 @@ class InterimReplay(Replay):
     @property
     def program(self) -> Any:
         """The program, once it is available; until then this object."""
-        return self if self.made is None else self.made.program
+        return self if self.compiled is None else self.compiled.program
 
     @property
-    def due(self) -> float:
+    def request_after(self) -> float:
         """Seconds of runs by NumPy after which the program is requested."""
-        return self._cost / max(1.0 - self.least / self.best_seconds, MIN_SAVED_SHARE)
+        return self._cost / max(1.0 - self.program_seconds / self.best_seconds, MIN_SAVED_SHARE)
 
     @property
-    def pace(self) -> float:
+    def seconds_per_operation(self) -> float:
         """Seconds per operation; inf before the first run."""
         operations = self.request.tape[0] if self.request.tape else self.request.roots
         return self.best_seconds / max(len(operations), 1)
 
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
-        if self.made is None and self._is_due():
+        if self.compiled is None and self._is_due():
             self._job.before(self)
-        if self.made is not None:
-            values: tuple[Any, ...] = self.made.run(leaves)
+        if self.compiled is not None:
+            values: tuple[Any, ...] = self.compiled.run(leaves)
             return values
         long = self.best_seconds > MIN_MEASURED_SECONDS
         worked = process_time() if long else 0.0
@@ -353,14 +353,14 @@ class InterimReplay(Replay):
             if long:
                 self._job.saw(taken, process_time() - worked)
             self.best_seconds = min(self.best_seconds, taken)
-            self.spent += taken
+            self.numpy_seconds += taken
             self.program_state.numpy_seconds += taken
             InterimSeconds.replaying += taken
             if self._is_due():
                 self.ask(True)
 
     def _is_due(self) -> bool:
-        return self.program_state.numpy_seconds >= self.due and not self.program_state.abandoned
+        return self.program_state.numpy_seconds >= self.request_after and not self.program_state.abandoned
 
     def postpone(self) -> None:
         """Withdraw the request until NumPy has taken twice the time that it has taken by now."""
@@ -413,7 +413,7 @@ CHECK_INTERVAL_SECONDS, MIN_SAVED_RATIO = 0.01, 0.5
 # by a share.
 MAX_NEW_BLOCKS, NEW_BLOCK_SHARE, MIN_NEW_BLOCK_SECONDS, RECHECK_GROWTH = 8, 0.2, 0.005, 0.25
 # The call is given up if this thread has worked this multiple of NumPy's estimated seconds since the last
-# comparison, which is at least so many seconds ago.
+# comparison, which is at least MIN_RECHECK_SECONDS ago.
 MAX_WORK_RATIO, MIN_RECHECK_SECONDS = 1.5, 0.02
 _CONTAINERS = frozenset({list, dict, set})
 # Whether writes to `f_locals` change the local variables (PEP 667).
@@ -481,9 +481,10 @@ class TracingBudget:
         waiting = list(site.interim_replays)
         if not waiting or any(bound not in site.interim_replays for bound in site.bound_programs()):
             return False  # programs are running: they may make up for the time spent
-        numpy = sum([each.spent for each in waiting])
+        numpy = sum([each.numpy_seconds for each in waiting])
         others = sum([record.seconds for record in list(site.fallbacks.values())])
-        saves = sum([max(each.best_seconds - each.least, 0.0) * each.count for each in waiting if each.count])
+        saves = sum([max(each.best_seconds - each.program_seconds, 0.0) * each.count
+                     for each in waiting if each.count])
         replayed = sum([each.best_seconds * each.count for each in waiting if each.count])
         most = MAX_COST_RATIO * (numpy + others) + CHECK_INTERVAL_SECONDS
         return now - self._start > most and saves < MIN_SAVED_RATIO * replayed

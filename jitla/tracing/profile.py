@@ -53,14 +53,15 @@ class WarmUp:
         self._next = 0.0  # spent seconds at which that is checked again
 
     def weigh(
-        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+        self, site: Any, function: Callable[..., Any], instrumented: Callable[..., Any], args: tuple,
+        kwargs: dict,
     ) -> Any:
         """Perform a call, traced or plain; with all programs available, the class becomes a `TimedClass`."""
         if self._traces and not site.interim_replays:
-            return self._grow(self._plain).weigh(site, function, twin, args, kwargs)
+            return self._grow(self._plain).weigh(site, function, instrumented, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
             return run_untraced(site, function, args, kwargs)
-        return self._time_call(site, function, twin, args, kwargs)
+        return self._time_call(site, function, instrumented, args, kwargs)
 
     def bypass(
         self, site: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -73,17 +74,17 @@ class WarmUp:
         return self._time_call(site, function, None, args, kwargs, 1 + skipped)
 
     def _time_call(
-        self, site: Any, function: Callable[..., Any], twin: Any, args: tuple, kwargs: dict,
+        self, site: Any, function: Callable[..., Any], instrumented: Any, args: tuple, kwargs: dict,
         represented: int = 1,
     ) -> Any:
-        """Perform and time a call that represents several; without an instrumented `twin` it is plain."""
-        traced = twin is not None and self._is_traced(len(site.interim_replays))
+        """Perform and time a call that represents several; without an `instrumented` function it is plain."""
+        traced = instrumented is not None and self._is_traced(len(site.interim_replays))
         counts = {id(each): each.count for each in list(site.interim_replays)} if traced else {}
         budget, start = TracingBudget(self._plain), perf_counter() - InterimSeconds.waiting
         try:
             if traced:
                 self._traces += 1
-                return run_traced(site, twin, args, kwargs, budget)
+                return run_traced(site, instrumented, args, kwargs, budget)
             self.calls += 1
             return run_untraced(site, function, args, kwargs)
         finally:
@@ -116,7 +117,7 @@ class WarmUp:
         if traced and is_slow:
             self._slow_waiting = len(waiting)
         self._waiting, self._next = len(waiting), self._spent * (1 + RECHECK_GROWTH)
-        if self._spent * self._share(site) >= sum([standby.due for standby in waiting]):
+        if self._spent * self._share(site) >= sum([replay.request_after for replay in waiting]):
             site.request_programs(self._is_traced(len(waiting)))
         self._skip_calls(len(waiting), self._traced if traced else self._plain)
 
@@ -125,7 +126,7 @@ class WarmUp:
 
         If so, these stop waiting for programs, for which other calls would wait as well.
         """
-        if sum([each.least * count for each, count in self._ran]) < self._plain:
+        if sum([each.program_seconds * count for each, count in self._ran]) < self._plain:
             return False
         for each, count in self._ran:
             if count:
@@ -142,9 +143,9 @@ class WarmUp:
         """Return the share of a plain call that programs may speed up, as far as is known."""
         if not self._plain or not self._traces:
             return 1.0
-        spent = sum(standby.spent for standby in list(site.interim_replays)) / self._traces
+        numpy_seconds = sum(replay.numpy_seconds for replay in list(site.interim_replays)) / self._traces
         seen = min(self._plain, self._watched / self._traces)
-        return min(spent / seen, 1.0) if seen else 1.0
+        return min(numpy_seconds / seen, 1.0) if seen else 1.0
 
     def _is_traced(self, waiting: int) -> bool:
         """Return whether the next call is traced, while `waiting` blocks have no program."""
@@ -246,26 +247,27 @@ class TimedClass:
         self._decide(site)
 
     def weigh(
-        self, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: tuple, kwargs: dict,
+        self, site: Any, function: Callable[..., Any], instrumented: Callable[..., Any], args: tuple,
+        kwargs: dict,
     ) -> Any:
         """Perform a call: traced, or one of those that are timed for the comparison."""
         if self.left > 0:
             self.left -= 1
             if site.interim_replays:
-                return self._watched(site, twin, args, kwargs)
-            return run_traced(site, twin, args, kwargs)
+                return self._watched(site, instrumented, args, kwargs)
+            return run_traced(site, instrumented, args, kwargs)
         if LOCAL.timing:  # within a call that is timed as the plain function
             return run_untraced(site, function, args, kwargs)
         if self._is_next_traced():
-            return self._traced_call(site, twin, args, kwargs)
+            return self._traced_call(site, instrumented, args, kwargs)
         return self._plain_call(site, function, args, kwargs)
 
-    def _watched(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def _watched(self, site: Any, instrumented: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call while NumPy runs new blocks; if that is too slow, the class warms up again."""
         start = perf_counter() - InterimSeconds.waiting
         try:
             budget = TracingBudget(self.best[1] if self.best[1] < inf else 0.0)
-            return run_traced(site, twin, args, kwargs, budget)
+            return run_traced(site, instrumented, args, kwargs, budget)
         finally:
             is_slow = perf_counter() - InterimSeconds.waiting - start > MAX_COST_RATIO * (self.best[1] or inf)
             self._slow_in_row = self._slow_in_row + 1 if is_slow else 0
@@ -284,13 +286,13 @@ class TimedClass:
             return traced < TRACED_SAMPLES
         return next((traced < t for t, p in ROUNDS if traced < t or plain < p), False)
 
-    def _traced_call(self, site: Any, twin: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
+    def _traced_call(self, site: Any, instrumented: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
         """Trace a call and record its time, unless it still makes new plans."""
         notes_before = site.annotated_calls
         long = bool(self._traced) and self._traced[-1] > MIN_LONG_SECONDS
         numpy_before = site.numpy_seconds() if long else 0.0
         start = perf_counter()
-        result = run_traced(site, twin, args, kwargs, TracingBudget(self.best[1]))
+        result = run_traced(site, instrumented, args, kwargs, TracingBudget(self.best[1]))
         taken = perf_counter() - start
         makes_plans = site.annotated_calls > notes_before or 0 < notes_before <= ANNOTATED_CALLS
         self._skipped += makes_plans

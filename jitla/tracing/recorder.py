@@ -484,8 +484,8 @@ class NumpyDispatch(Recorder):
                 self.limit_entered_bytes()
             return self.wrap(result) if owns_memory(result) else result
         if kind is tuple:
-            made = self._wrapped(result, args, plain)
-            return result if all(map(operator.is_, made, result)) else tuple(made)
+            wrapped = self._wrapped(result, args, plain)
+            return result if all(map(operator.is_, wrapped, result)) else tuple(wrapped)
         if kind is list and fresh:
             result[:] = self._wrapped(result, args, plain)
         return result

@@ -183,9 +183,9 @@ class Session(NumpyDispatch):
     def argument(self, value: Any) -> Any:
         """Return the proxy of an argument that can be traced, else the argument itself."""
         if type(value) is _ndarray and not self.ended:
-            found = LAYOUT_CACHE.find(value)
-            if found is not None:
-                layout, meta = found
+            ids = LAYOUT_CACHE.find(value)
+            if ids is not None:
+                layout, meta = ids
                 foreigners = self.foreigners
                 key = id(value)
                 if key in foreigners and foreigners[key]._l == layout:

@@ -57,7 +57,7 @@ class LoopRecord:
         self.seconds = 0.0
         self.title = ""
 
-    def ran(self, title: str, seconds: float, values: tuple[Any, ...]) -> None:
+    def count_run(self, title: str, seconds: float, values: tuple[Any, ...]) -> None:
         """Count a run that read and wrote `values`."""
         self.title = title
         self.count += 1
@@ -197,13 +197,13 @@ class Site:
                 record = self.journal.add(guard, tier, what, reason, line, count)
                 self.on_record(self.name, record)
 
-            made = self._compile_or_replay(key, sizes, block, make, note)
-            if made.program not in self.lines:
-                self.lines[made.program] = made, lines_of(block)
+            bound = self._compile_or_replay(key, sizes, block, make, note)
+            if bound.program not in self.lines:
+                self.lines[bound.program] = bound, lines_of(block)
             if block.places:
                 self.places[key] = block.places
-            made.effects = Effects(self.places.get(key, block.places))
-            return made
+            bound.effects = Effects(self.places.get(key, block.places))
+            return bound
 
     def _add_class(self, key: tuple) -> None:
         """Add a class of blocks; above the maximum number, drop all earlier ones with their programs."""
@@ -225,23 +225,23 @@ class Site:
         except MemoryLimitWarning:
             raise  # the user's filters make it an exception
         except Exception as error:
-            made = Replay(make())
-            made.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # may succeed later
+            replay = Replay(make())
+            replay.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # may succeed later
             if not isinstance(error, (NothingNew, RecursionError)):
                 self.note_failure(error)
                 self.retry.fail(error)
-            return made
+            return replay
 
-    def replace_interim(self, standby: Any, made: Any) -> None:
-        """Replace an interim replay by its program `made`."""
+    def replace_interim(self, replay: Any, program: Any) -> None:
+        """Replace an interim replay by its bound program."""
         with self.lock:
-            standby.made = made
+            replay.compiled = program
             for each in list(self.exact.values()):
-                if each.bound is standby:
-                    each.set_numpy_seconds(standby.best_seconds)
-            self.retired_runs[INTERIM_RUNS] = self.retired_runs.get(INTERIM_RUNS, 0) + standby.count
-            self._replace(standby, made, self.lines.pop(standby, (None, {}))[1])
-            retire_waiting(self, standby)
+                if each.bound is replay:
+                    each.set_numpy_seconds(replay.best_seconds)
+            self.retired_runs[INTERIM_RUNS] = self.retired_runs.get(INTERIM_RUNS, 0) + replay.count
+            self._replace(replay, program, self.lines.pop(replay, (None, {}))[1])
+            retire_waiting(self, replay)
 
     def replace_program(self, bound: Any, better: Any) -> None:
         """Replace a program by `better`, which was compiled for another magnitude of sizes."""
@@ -265,8 +265,8 @@ class Site:
 
     def request_programs(self, again: bool) -> None:
         """Request the programs of all blocks that NumPy runs; `again`: the next call is traced."""
-        for standby in list(self.interim_replays):
-            standby.ask(again)
+        for replay in list(self.interim_replays):
+            replay.ask(again)
 
     def retry_frozen(self) -> None:
         """Retire the blocks that NumPy runs because compilation was not allowed or possible, if it is now."""
@@ -308,22 +308,22 @@ class Site:
         asked = tuple((sign.entry, sign.flags) for sign in signs)
         key, sizes = class_key(block, roots, outs, aliases, "observed", asked)
         request = self.request(block, roots, outs, aliases)
-        wanted = (*request.roots, *(sign.shown_by for sign in signs))
+        values = (*request.roots, *(sign.shown_by for sign in signs))
         nothing = (None,) * len(signs)
         request = request._replace(
-            roots=wanted, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
+            roots=values, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
         try:
-            made = self.compile(key, sizes, request.layouts, lambda: request, ignore_compilation)
+            observing = self.compile(key, sizes, request.layouts, lambda: request, ignore_compilation)
         except NothingNew:
             return bound
         except Exception as error:
             self.note_failure(error)
             return bound
-        self.lines.setdefault(made.program, (made, lines_of(block)))
+        self.lines.setdefault(observing.program, (observing, lines_of(block)))
         self.count_retired(bound)
-        made.effects = bound.effects
-        made.effects.observe(signs)
-        return made
+        observing.effects = bound.effects
+        observing.effects.observe(signs)
+        return observing
 
     def request(
         self, block: Block, roots: tuple[int, ...], outs: tuple[int | None, ...],
@@ -399,17 +399,17 @@ class Site:
 
     def runs(self) -> dict[Any, int]:
         """Return the number of runs of each program."""
-        found = dict(self.retired_runs)
+        counts = dict(self.retired_runs)
         for bound in self.bound_programs():
-            found[bound.program] = found.get(bound.program, 0) + bound.count
-        return found
+            counts[bound.program] = counts.get(bound.program, 0) + bound.count
+        return counts
 
     def bound_programs(self) -> list[Any]:
         """Return the bound programs that run blocks now."""
         every = list(self.exact.values())
-        found = [x.bound for x in (*every, *list(self.parts.values()))]
-        found += [closed.watch.main for closed in every if closed.watch is not None]
-        return [bound for bound in found if bound is not None]
+        bounds = [x.bound for x in (*every, *list(self.parts.values()))]
+        bounds += [closed.watch.main for closed in every if closed.watch is not None]
+        return [bound for bound in bounds if bound is not None]
 
     def numpy_seconds(self) -> float:
         """Return the estimated seconds that NumPy and SciPy would have taken for all runs so far."""
@@ -430,33 +430,33 @@ class Site:
         if size < MIN_LOOP_INDICES or self._indexed is None:
             return None
         self.scattered += size
-        start, made = perf_counter(), None
+        start, result = perf_counter(), None
         if self.scattered >= MIN_COMPILED_INDICES:
             try:
-                made = getattr(self._indexed(), name)(*args)
+                result = getattr(self._indexed(), name)(*args)
             except NothingNew:
-                made = None
+                result = None
             except Exception as error:
                 self.note_failure(error)
-        self._count_loop(name, size, args, made, perf_counter() - start)
-        return made
+        self._count_loop(name, size, args, result, perf_counter() - start)
+        return result
 
-    def _count_loop(self, name: str, size: int, args: tuple, made: Any, seconds: float) -> None:
+    def _count_loop(self, name: str, size: int, args: tuple, result: Any, seconds: float) -> None:
         """Count the run of an index loop under the user's line, or that NumPy has to do it."""
         place = place_of(user_frame())
         record = self.loops.setdefault((name, place.file, place.line), LoopRecord())
-        if made is None or made is False:
+        if result is None or result is False:
             record.by_numpy += 1
             return
-        parts = *args, *(made if type(made) is tuple else (made,))
-        record.ran(f"{name} {size} {args[0].dtype}", seconds, parts)
+        values = *args, *(result if type(result) is tuple else (result,))
+        record.count_run(f"{name} {size} {args[0].dtype}", seconds, values)
 
     def call_compiled(self, title: str, place: Any, func: Any, args: tuple, kwargs: dict) -> Any:
         """Call a function that the user has compiled, at `place`, and count it."""
         start = perf_counter()
         result = call_at(place, func, args, kwargs)
         record = self.loops.setdefault((qualified_name(func), place.file, place.line), LoopRecord())
-        record.ran(title, perf_counter() - start, (*args, result))
+        record.count_run(title, perf_counter() - start, (*args, result))
         return result
 
     def call_by_numpy(self, func: Any, args: tuple, kwargs: dict) -> Any:
@@ -546,5 +546,5 @@ def store_targets(
 
 
 def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
-    known = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
-    return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(known)}
+    layouts = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
+    return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(layouts)}

@@ -102,7 +102,7 @@ def test_in_lazy_mode_new_arrays_are_pending(folder):
 
 
 def test_what_is_held_elsewhere_is_not_begun_anew(monkeypatch):
-    for kind in (lazies.Creator, lazies.Foreign):
+    for kind in (lazies.CreationCall, lazies.ForeignCall):
         monkeypatch.setattr(kind, "__call__", kind.__call__)
     lazies.start_pending()
     found = []

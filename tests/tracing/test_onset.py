@@ -15,8 +15,11 @@ from jitla.tracing.profile import TimedClass
 class Block:
     """A block that waits for its program."""
 
-    def __init__(self, least: float = 0.0, due: float = 1e9, spent: float = 0.0) -> None:
-        self.least, self.due, self.spent, self.count = least, due, spent, 0
+    def __init__(
+        self, program_seconds: float = 0.0, request_after: float = 1e9, numpy_seconds: float = 0.0,
+    ) -> None:
+        self.program_seconds, self.request_after = program_seconds, request_after
+        self.numpy_seconds, self.count = numpy_seconds, 0
 
 
 @pytest.mark.parametrize("plain, traced, wanted", [
@@ -64,10 +67,10 @@ def test_short_calls_that_wait_are_noted_now_and_then(monkeypatch: pytest.Monkey
     assert not kind.bypassed and not kind.skip
 
 
-@pytest.mark.parametrize(("least", "left"), [(1.1e-3, True), (0.9e-3, False)])
+@pytest.mark.parametrize(("program_seconds", "left"), [(1.1e-3, True), (0.9e-3, False)])
 def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
-        monkeypatch: pytest.MonkeyPatch, least: float, left: bool) -> None:
-    clock, block = [0.0], Block(least)
+        monkeypatch: pytest.MonkeyPatch, program_seconds: float, left: bool) -> None:
+    clock, block = [0.0], Block(program_seconds)
 
     def traced(*given: Any) -> None:
         clock[0] += 2e-2
@@ -98,7 +101,7 @@ def test_time_that_no_program_saves_asks_for_none(
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_untraced", run_untraced)
     monkeypatch.setattr(onset, "run_traced", run_untraced)
-    blocks = Block(due=0.05, spent=1e-3)  # a tenth of a call
+    blocks = Block(request_after=0.05, numpy_seconds=1e-3)  # a tenth of a call
     site = SimpleNamespace(
         interim_replays=[blocks], request_programs=lambda again: hurried.append(round(clock[0], 6)))
     kind = onset.WarmUp(10, pytest.fail)

@@ -101,16 +101,18 @@ def test_what_ends_an_allowance(monkeypatch: pytest.MonkeyPatch, saved: float, i
     assert known.is_exhausted(site)
 
 
-@pytest.mark.parametrize(("least", "later", "programs", "is_exhausted"), [
+@pytest.mark.parametrize(("program_seconds", "later", "programs", "is_exhausted"), [
     (6e-6, 0.03, [], True), (2e-6, 0.03, [], False), (6e-6, 0.015, [], False),
     (6e-6, 0.03, [object()], False)])
 def test_where_the_plain_function_is_not_known_blocks_tell(
-    monkeypatch: pytest.MonkeyPatch, least: float, later: float, programs: list[object], is_exhausted: bool,
+    monkeypatch: pytest.MonkeyPatch, program_seconds: float, later: float, programs: list[object],
+    is_exhausted: bool,
 ) -> None:
     clock = [100.0]
     monkeypatch.setattr(retreat, "perf_counter", lambda: clock[0])
     budget = TracingBudget(0.0)
-    block = SimpleNamespace(spent=0.01, best_seconds=1e-5, least=least, count=1000)
+    block = SimpleNamespace(
+        numpy_seconds=0.01, best_seconds=1e-5, program_seconds=program_seconds, count=1000)
     site = SimpleNamespace(interim_replays=[block], fallbacks={}, bound_programs=lambda: [block, *programs])
     clock[0] += later
     assert budget.is_exhausted(site) is is_exhausted and budget.check_at == clock[0] + CHECK_INTERVAL_SECONDS
