@@ -14,22 +14,23 @@ FIXTURES, PAGE = ROOT / "tests" / "rules", ROOT / "docs" / "rules.md"
 
 HEAD = """# Rewrites
 
-Before loops are planned, the recorded operations are rewritten into equivalent, cheaper ones. Each rewrite
-rule is data in `jitla/rewrites/`: a pattern, a replacement, a condition, its exactness, and its benefit.
-`jitla.explain(f, "rewrites")` shows which rules fired in a function.
+Before fusion, jitla rewrites the recorded operations into equal but cheaper ones. Each rewrite is a rule in
+`jitla/rewrites/`: a pattern, a replacement, a condition, how exact it is, and why it helps.
+`jitla.explain(f, "rewrites")` shows the rules that fired in a function.
 
-There are {count} rules. The option `numerics` selects them by exactness:
+There are {count} rules in {groups} groups. The option `numerics` decides which are on:
 
-- **exact** ({exact}): every bit is preserved, NaN's sign and payload aside, and every warning. At all levels.
-- **rounding** ({rounding}): equal over the reals, with no worse error bound. At `"numpy"`, the default,
-  and `"relaxed"`.
-- **relaxed** ({relaxed}): equal over the reals. At `"relaxed"` only.
+| class | rules | on at `numerics=` | changes |
+|---|---|---|---|
+| exact | {exact} | all levels | no bits except sign and payload of NaN, and no warnings |
+| rounding | {rounding} | `"numpy"` (default), `"relaxed"` | rounding, with no worse error bound |
+| relaxed | {relaxed} | `"relaxed"` | equal over the reals |
 
-The option `without_rules`, and `JITLA_WITHOUT_RULES=name,name`, disable single rules.
+The option `without_rules` (`JITLA_WITHOUT_RULES=name,name`) turns off single rules.
 
-Capital letters stand for any value, the same letter for the same value. Expressions in ⟨angle brackets⟩ must
-have no other use: the rewrite then removes them. `tests/rules/` has examples of each rule, where it applies
-and where it does not. This page is generated from the rules by `python -m tools.rules_table`.
+Capital letters stand for any value, the same letter for the same value. `a/b(X)` stands for `a(X)` and for
+`b(X)`, in the order of the rules. An expression in ⟨angle brackets⟩ must have no other use. `tests/rules/`
+has examples of each rule, where it applies and where not. `python -m tools.rules_table` generates this page.
 """
 
 
