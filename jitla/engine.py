@@ -142,7 +142,8 @@ class Engine:
             observe=self.room("dispatch.tiering").observe, placement=config.placement,
             tuning=self._tuning(config),
             devices=self.devices(config.accelerator, config.numerics == "strict", config),
-            shelf=self.planned(config), here=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
+            plan_store=self.planned(config),
+            environment=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
 
     def planned(self, config: Config) -> Any:
         """Return what keeps plans from process to process."""
@@ -396,7 +397,7 @@ class Engine:
         size, compiler = magnitude(layouts), self._compilers.get(self._key(config))
         first = size - size % 3  # with long rows as here, or without
         for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
-            found = compiler.known((key, other)) if compiler is not None else None
+            found = compiler.cached_program((key, other)) if compiler is not None else None
             if found is not None and found.sizes is not None:
                 with suppress(NothingNew):
                     return self._bound(compiler, found, sizes, layouts)[0]
@@ -409,7 +410,7 @@ class Engine:
         layout = self.room("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
         bound, reason = compiler.bind(program, dict(zip(program.sizes, sizes, strict=True)), places)
-        bound.alert = True
+        bound.reports_flags = True
         return bound, reason
 
     def keeper(self, config: Config) -> Any:
@@ -422,7 +423,7 @@ class Engine:
 
         def choose(request: Request, same: Collection[int], named: tuple[Any, ...]) -> Any:
             recipe = request.roots, request.layouts, request.outs, request.aliases
-            return self.compiler(config).invariants(recipe, same, named, room, every)
+            return self.compiler(config).values_to_hoist(recipe, same, named, room, every)
 
         ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
         return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watch_arrays, ready)

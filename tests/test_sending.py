@@ -42,7 +42,7 @@ class Listening:
     """Chooses nothing, and remembers of every kernel what may be chosen, and what it was run on."""
 
     def __init__(self):
-        self.chosen, self.said, self.seen = {}, {}, []
+        self.chosen, self.notes, self.seen = {}, {}, []
 
     def block(self, choice):
         block, launch = choice.make(UNTUNED)
@@ -71,7 +71,7 @@ def test_what_was_sent_computes_the_same(heard, function, args):
     choice, operands = heard[-1]
     memory = OperandMemory.copy_of(operands, choice.outputs)
     wire = io.BytesIO()
-    send_job(wire, packed_header(Job(choice.parcel(), memory, choice.outputs, {})), memory)
+    send_job(wire, packed_header(Job(choice.portable(), memory, choice.outputs, {})), memory)
     wire.seek(0)
     job = receive_job(wire)
     there = job.parcel.choice(ENGINE.compiler(jitla.config.current()))

@@ -16,7 +16,7 @@ from jitla.errors import ScheduleError
 
 if TYPE_CHECKING:
     from jitla.fusion import Knob, Values
-    from jitla.recompile import Choice
+    from jitla.recompile import TunableKernel
 
 __all__ = ["Scheduled", "Schedules", "schedule"]
 
@@ -62,7 +62,7 @@ class _Kernel(NamedTuple):
     program: int
     name: str
     kernel: Any
-    choice: Choice
+    choice: TunableKernel
 
 
 def schedule(
@@ -193,4 +193,4 @@ def _scheduled(k: _Kernel, pins: Mapping[str, Values]) -> Scheduled:
     space, recompile = k.choice.space(), ENGINE.room("recompile")
     knobs = tuple(knob for knob in space.knobs if len(knob.choices) > 1)
     return Scheduled(k.program, k.name, knobs, space.values(space.default),
-                     recompile.usual_loops(k.kernel, k.choice.shapes), pins.get(k.choice.key.kernel, {}))
+                     recompile.default_loops(k.kernel, k.choice.shapes), pins.get(k.choice.key.kernel, {}))

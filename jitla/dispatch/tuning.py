@@ -20,7 +20,7 @@ from jitla.engine import ENGINE
 from jitla.errors import ConfigError
 from jitla.explanations.records import duration
 from jitla.fusion import Space, Values
-from jitla.recompile import UNTUNED, Choice, Key, Made
+from jitla.recompile import UNTUNED, KernelKey, Launchable, TunableKernel
 from jitla.tuner.kernel_search import (
     KernelSearch,
     TunedKernel,
@@ -61,7 +61,7 @@ class Tuning(tuple[TunedKernel, ...]):
 class Task:
     """A kernel of the call: what may be chosen of it, what it was run on, how long that took."""
 
-    choice: Choice
+    choice: TunableKernel
     space: Space
     operands: tuple[Any, ...] = ()
     seconds: float = 0.0
@@ -70,7 +70,7 @@ class Task:
     def job(self, config: Config) -> Job:
         """Return it as other processes run it; raise `Unsendable` if none can."""
         memory = OperandMemory.copy_of(self.operands, self.choice.outputs)
-        return Job(self.choice.parcel(), memory, self.choice.outputs,
+        return Job(self.choice.portable(), memory, self.choice.outputs,
                    measuring_options(config))
 
 
@@ -78,12 +78,12 @@ class Session:
     """Runs the kernels of the thread that tunes untuned, and remembers what they were run on."""
 
     def __init__(self) -> None:
-        self.tasks: dict[Key, Task] = {}
+        self.tasks: dict[KernelKey, Task] = {}
         self.owner = get_ident()
-        self.chosen: dict[Key, Values] = {}
-        self.said: dict[Key, str] = {}
+        self.chosen: dict[KernelKey, Values] = {}
+        self.notes: dict[KernelKey, str] = {}
 
-    def block(self, choice: Choice) -> Made:
+    def block(self, choice: TunableKernel) -> Launchable:
         """Return the untuned block of a kernel, and what runs and times it."""
         block, launch = choice.make(UNTUNED)
         if get_ident() != self.owner:

@@ -44,7 +44,7 @@ from jitla.explanations.records import (
 from jitla.fusion import is_view
 from jitla.hops import topo
 from jitla.profiling.loop_detector import loops_back
-from jitla.recompile import chosen_text, sized, traced
+from jitla.recompile import schedule_text, traced_roots, view_program
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
 
@@ -59,7 +59,7 @@ class _LineLookup:
         self._lines = dict(lines)
         self._own = set(lines.values())
         for stage in program.stages:  # the rewritten form of a result has the line of the result
-            for given, root in zip(program.given, stage.draft.roots, strict=True):
+            for given, root in zip(program.traced_roots, stage.draft.roots, strict=True):
                 if given in lines:
                     self._lines.setdefault(root, lines[given])
         every = [*program.plan.outputs, *(root for stage in program.stages for root in stage.draft.roots)]
@@ -105,29 +105,29 @@ def program_record(
     """
     timed = [lap for lap in list(program.clock.laps) if id(lap.binding and lap.binding()) in own]
     bound = timed[-1].binding() if timed else first
-    hops = zip(topo(program.given), topo(traced(program, first)), strict=True)
+    hops = zip(topo(program.traced_roots), topo(traced_roots(program, first)), strict=True)
     lines = _LineLookup(
         {hop: lines_by_hop[first_hop] for hop, first_hop in hops if lines_by_hop.get(first_hop)}, program)
-    sized_program = sized(program, bound, lines.of)
-    stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in sized_program.stages)
+    view = view_program(program, bound, lines.of)
+    stages = tuple(StageRecord(s.name, s.text(), s.seconds) for s in view.stages)
     sizes = {tuple(b.dims.items()) for b in own.values() if b.program is program and hasattr(b, "dims")}
     same_size = [lap for lap in timed if lap.binding() is bound]
-    names = _step_names(sized_program.plan)
-    times = dict(zip(sized_program.steps, usual(same_size), strict=False))
-    comparison = sized_program.weigh()
-    counts = {sized_program.steps[at]: found for lap in same_size for at, found in lap.counts.items()}
+    names = _step_names(view.plan)
+    times = dict(zip(view.steps, usual(same_size), strict=False))
+    comparison = view.explain_plan()
+    counts = {view.steps[at]: found for lap in same_size for at, found in lap.counts.items()}
     steps = tuple(
-        replace(_step(step, sized_program.layouts, times.get(step, 0.0)), shares=shares,
+        replace(_step(step, view.layouts, times.get(step, 0.0)), shares=shares,
                 counted=counts.get(step),
-                schedule=chosen_text(sized_program.chosen[step]) if step in sized_program.chosen else "")
-        for step, shares in zip(sized_program.plan.steps, comparison.shares, strict=True))
-    roots = ", ".join(h.op.name for h in sized_program.plan.outputs)
+                schedule=schedule_text(view.chosen[step]) if step in view.chosen else "")
+        for step, shares in zip(view.plan.steps, comparison.shares, strict=True))
+    roots = ", ".join(h.op.name for h in view.plan.outputs)
     rules = tuple(_fired(name, n) for name, n in Counter(program.fired).items())
     return ProgramRecord(
         roots, stages, rules, steps, runs, program.materialised, sum(s.seconds for s in stages),
-        _cost(program, sized_program.peak, comparison), tuple(_node_records(sized_program.plan, names)),
-        usual(same_size)[-1] if same_size else 0.0, tuple(_timed_runs(sized_program, timed)),
-        tuple(_separations(sized_program.plan, comparison, names)), tuple(_trace(sized_program.given)),
+        _cost(program, view.peak, comparison), tuple(_node_records(view.plan, names)),
+        usual(same_size)[-1] if same_size else 0.0, tuple(_timed_runs(view, timed)),
+        tuple(_separations(view.plan, comparison, names)), tuple(_trace(view.traced_roots)),
         tuple(_codes(program)) if codes else (), program.script.source, len(same_size), max(len(sizes), 1))
 
 

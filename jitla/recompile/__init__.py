@@ -1,7 +1,14 @@
-"""Compilation of blocks and when it is repeated: pipeline, programs, binding to sizes, caches.
+"""Compilation of blocks to programs, binding of programs to sizes and layouts, and their caches.
 
-`compiler` holds the programs; `pipeline` makes one by rewriting, planning and generating code; `program`
-binds it to sizes and checks guards (`binding`, `row_binding`, `output_buffers`); `offload` places operators.
+`Compiler.program` returns the program of a block, compiled once per shape class; `Compiler.bind` binds it to
+sizes and layouts and compiles a variant where guards fail. `pipeline` rewrites, plans and writes a program;
+`plan_store` keeps plans between processes; `program` has the guards; `binding` and `row_binding` make
+argument blocks of kernels; `output_buffers` decides on output memory; `schedule_choices` and `loop_schedules`
+define what the tuner may choose; `offload` places operators on devices; `hoisting` chooses loop-invariant
+values.
+
+Below it: `hops`, `rewrites`, `fusion`, `loopir`, `runtime`. Above it: `dispatch`, `tracing`, `tuner` and the
+engine, which hands in the code generator.
 """
 
 from typing import TYPE_CHECKING
@@ -9,32 +16,32 @@ from typing import TYPE_CHECKING
 from jitla.process.loading import door
 
 if TYPE_CHECKING:
-    from jitla.recompile.binding import Parcel
-    from jitla.recompile.compiler import Compiler, Recent
-    from jitla.recompile.copying import (
-        Sized,
-        sized,
-        traced,
-    )
+    from jitla.recompile.binding import PortableKernel
+    from jitla.recompile.compiler import Compiler, LruCache
     from jitla.recompile.loop_schedules import (
-        chosen_text,
-        usual_loops,
+        default_loops,
+        schedule_text,
     )
     from jitla.recompile.output_buffers import (
-        Order,
+        ExecutionOrder,
         order_steps,
     )
     from jitla.recompile.pipeline import (
         STAGES,
         Draft,
         Stage,
+        StageTrace,
         Tools,
-        Trace,
         run_pipeline,
     )
     from jitla.recompile.program import (
-        Bound,
+        BoundProgram,
         Program,
+    )
+    from jitla.recompile.program_view import (
+        ProgramView,
+        traced_roots,
+        view_program,
     )
     from jitla.recompile.schedule_choices import (
         LOOPS,
@@ -42,27 +49,29 @@ if TYPE_CHECKING:
         PLACE,
         TILE,
         UNTUNED,
-        Choice,
-        Chosen,
-        Key,
-        Made,
-        Tuning,
+        ChosenSchedule,
+        KernelKey,
+        Launchable,
+        ScheduleTuner,
+        TunableKernel,
     )
 else:
     __getattr__ = door(
         __name__,
-        binding="Parcel",
-        compiler="Compiler Recent",
-        copying="Sized sized traced",
-        loop_schedules="chosen_text usual_loops",
-        output_buffers="Order order_steps",
-        pipeline="Draft STAGES Stage Tools Trace run_pipeline",
-        program="Bound Program",
-        schedule_choices="Choice Chosen Key LOOPS Made ORDER PLACE TILE Tuning UNTUNED",
+        binding="PortableKernel",
+        compiler="Compiler LruCache",
+        loop_schedules="default_loops schedule_text",
+        output_buffers="ExecutionOrder order_steps",
+        pipeline="Draft STAGES Stage StageTrace Tools run_pipeline",
+        program="BoundProgram Program",
+        program_view="ProgramView traced_roots view_program",
+        schedule_choices=(
+            "ChosenSchedule KernelKey LOOPS Launchable ORDER PLACE ScheduleTuner TILE TunableKernel UNTUNED"),
     )
 
 __all__ = [
-    "Bound", "Choice", "Chosen", "Compiler", "Draft", "Key", "LOOPS", "Made", "ORDER", "Order", "PLACE",
-    "Parcel", "Program", "Recent", "STAGES", "Sized", "Stage", "TILE", "Tools", "Trace", "Tuning", "UNTUNED",
-    "chosen_text", "order_steps", "run_pipeline", "sized", "traced", "usual_loops",
+    "BoundProgram", "ChosenSchedule", "Compiler", "Draft", "ExecutionOrder", "KernelKey", "LOOPS",
+    "Launchable", "LruCache", "ORDER", "PLACE", "PortableKernel", "Program", "ProgramView", "STAGES",
+    "ScheduleTuner", "Stage", "StageTrace", "TILE", "Tools", "TunableKernel", "UNTUNED", "default_loops",
+    "order_steps", "run_pipeline", "schedule_text", "traced_roots", "view_program",
 ]

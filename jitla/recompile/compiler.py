@@ -1,4 +1,8 @@
-"""The compiler: makes programs of blocks, and caches plans and kernels by class and by shape."""
+"""The compiler: makes programs of blocks, and caches plans by shape class and kernels by form.
+
+Every kernel is checked against NumPy on a few elements when it is compiled (`numpy_difference`); one that
+differs is replaced by NumPy calls.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +56,15 @@ from jitla.process.loading import later
 from jitla.recompile.binding import Misfit
 from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.pipeline import Draft, Tools
-from jitla.recompile.plan_store import Kept, Shelf, numbers_of, read, written
-from jitla.recompile.program import MAX_VARIANTS, Bound, Program, compose, rebuild
-from jitla.recompile.schedule_choices import Launch, Made, Nested, Tuning
+from jitla.recompile.plan_store import (
+    PlanStore,
+    StoredPlan,
+    hop_numbers,
+    parse_plan,
+    serialise_plan,
+)
+from jitla.recompile.program import MAX_VARIANTS, BoundProgram, Program, compose_sizes, rebuild
+from jitla.recompile.schedule_choices import CompiledNest, Launch, Launchable, ScheduleTuner
 from jitla.rewrites import SearchBudget
 from jitla.runtime import allocator
 
@@ -62,58 +72,64 @@ if TYPE_CHECKING:
     from jitla.loopir import Nest
     from jitla.recompile.offload import Device
 
-__all__ = ["difference"]
+__all__ = ["numpy_difference"]
 
 
-# Elements walked in one run: one more than a block of a sum, and than whole vectors of every width. The last
-# two dimensions of rows: long ones, those that share vectors, and columns that are added up.
-ELEMENTS, ROWS, SHORT, DOWN = 129, (3, 131), (19, 3), (19, 37)
-# What functions without an exact result may be off, in units of the last place of the largest; how many of
-# the elements by more than that: where a value decides, or is at the border of what is defined.
-LOOSE, ODD = 1e5, 0.2
+# Sizes that kernels are checked with. Elements in one run: one more than a block of a sum, and than whole
+# vectors of every width. The last two dimensions of long rows, rows that share vectors, sums of columns.
+CHECK_ELEMENTS, CHECK_ROWS, CHECK_SHORT_ROWS, CHECK_COLUMNS = 129, (3, 131), (19, 3), (19, 37)
+# Tolerance of approximate functions, in units in the last place of the largest result; and the share of the
+# elements that may exceed it: near the borders of domains and of conditions.
+MAX_ULPS, MAX_OUTLIER_SHARE = 1e5, 0.2
 
 
-def difference(
+def numpy_difference(
     kernel: Kernel, form: Form, schedule: Schedule, executable: Executable, launch: Launch, exact: bool,
 ) -> str:
-    """Return how a compiled kernel differs from what it means; nothing if not, or if nobody looks."""
-    known = form.mode in ("cell", "full", "rows", "cols") and not set(form.inner) - set("cbsfr")
-    if not known or schedule.delayed:
+    """Return how a compiled kernel differs from NumPy on small arrays; empty if it does not.
+
+    Forms that this check does not support count as equal.
+    """
+    is_supported = form.mode in ("cell", "full", "rows", "cols") and not set(form.inner) - set("cbsfr")
+    if not is_supported or schedule.delayed:
         return ""
     inputs = [h for h in kernel.inputs if h.op.name != "const"]
     arrays = [h for h in inputs if h.meta.shape != ()] + list(kernel.outputs)
-    # What comes from another kernel's aggregate is an array like others.
+    # The aggregate of another kernel is an array like others.
     modes = [form.mode if h in kernel.body and h.op.kind is Kind.AGG else "cell" for h in arrays]
     for dims in _sizes(form, schedule):
         strides = tuple(_strides(h.meta.dtype.itemsize, letter, dims, mode)
                         for h, letter, mode in zip(arrays, form.inner, modes, strict=True))
-        found = _differs(kernel, form, inputs, Geometry(dims, strides), executable, launch, exact)
-        if found:
-            return found
+        text = _differs(kernel, form, inputs, Geometry(dims, strides), executable, launch, exact)
+        if text:
+            return text
     return ""
 
 
 def _sizes(form: Form, schedule: Schedule) -> Iterator[tuple[int, ...]]:
-    """Yield sizes to run a kernel of a form for."""
+    """Yield the sizes to check a kernel of a form with."""
     if form.ndim == 1:
-        yield (ELEMENTS,)
+        yield (CHECK_ELEMENTS,)
     else:
         outer = (2,) * (form.ndim - 2)
-        yield (*outer, *(DOWN if form.mode == "cols" else ROWS))
+        yield (*outer, *(CHECK_COLUMNS if form.mode == "cols" else CHECK_ROWS))
         if schedule.crosswise:
-            yield (*outer, *SHORT)
+            yield (*outer, *CHECK_SHORT_ROWS)
 
 
 def _strides(size: int, letter: str, dims: tuple[int, ...], mode: str) -> tuple[int, ...]:
-    """Return how an operand lies, aggregated as `mode` says or not ("cell"): rows have a gap between them."""
+    """Return the strides of an operand; rows have a gap between them.
+
+    `mode` is how the operand is aggregated, "cell" if it is not; `letter` is that of the form.
+    """
     n = dims[-1]
     if mode == "full":
         return (0,) * len(dims)
     if letter == "r":
         return (*[0] * (len(dims) - 1), size)
-    last, row = {"c": (size, (n + 1) * size), "f": (size, n * size), "b": (0, size)}.get(
+    element_stride, row_stride = {"c": (size, (n + 1) * size), "f": (size, n * size), "b": (0, size)}.get(
         letter, (2 * size, (2 * n + 1) * size))
-    strides = [row * prod(dims[at:-1]) for at in range(1, len(dims))] + [last]
+    strides = [row_stride * prod(dims[axis:-1]) for axis in range(1, len(dims))] + [element_stride]
     if mode == "cols":
         strides[0] = 0
     return tuple(strides)
@@ -123,23 +139,25 @@ def _differs(
     kernel: Kernel, form: Form, inputs: list[Hop], geometry: Geometry, executable: Executable, launch: Launch,
     exact: bool,
 ) -> str:
-    """Return how results differ for these sizes."""
+    """Return how results differ for these sizes; empty if they do not."""
     empty = allocator()
-    lying = iter(geometry.strides)
-    given = [_value(h, at, () if h.meta.shape == () else next(lying), geometry.dims, empty)
-             for at, h in enumerate(inputs)]
-    room = [_elements(h, strides, geometry.dims) for h, strides in zip(kernel.outputs, lying, strict=True)]
+    strides_of_arrays = iter(geometry.strides)
+    arguments = [_value(h, n, () if h.meta.shape == () else next(strides_of_arrays), geometry.dims, empty)
+                 for n, h in enumerate(inputs)]
+    result_sizes = [_elements(h, strides, geometry.dims)
+                    for h, strides in zip(kernel.outputs, strides_of_arrays, strict=True)]
     by_numpy = InterpretedKernel(kernel, form), InterpretedBackend().launch
-    wanted, found = (_run(kernel, given, room, what, how, geometry, empty)
-                     for what, how in (by_numpy, (executable, launch)))
-    smooth = not exact or any(is_approximate(h.op) for h in kernel.body)
-    # Rows that are parts of products are added up in another order.
+    expected, actual = (_run(kernel, arguments, result_sizes, code, run, geometry, empty)
+                        for code, run in (by_numpy, (executable, launch)))
+    is_inexact = not exact or any(is_approximate(h.op) for h in kernel.body)
+    # Rows are added up in another order.
     sums = form.ndim > 1 and any(h.op.kind is Kind.AGG for h in kernel.body)
     units = [float(np.finfo(h.meta.dtype).eps) for h in kernel.body if h.meta.dtype.kind in "fc"]
     unit = max(units, default=0.0)
-    for hop, a, b in zip(kernel.outputs, wanted, found, strict=True):
+    for hop, a, b in zip(kernel.outputs, expected, actual, strict=True):
         floats = a.dtype.kind in "fc"
-        same = _near(a, b, unit, ODD if smooth else 0.0) if smooth or sums and floats else \
+        outliers = MAX_OUTLIER_SHARE if is_inexact else 0.0
+        same = _is_close(a, b, unit, outliers) if is_inexact or sums and floats else \
             np.array_equal(a, b, equal_nan=floats)
         if not same:
             return f"{hop.op.name} of {hop.meta.dtype}: {a[:3].tolist()} in NumPy, {b[:3].tolist()} compiled"
@@ -147,47 +165,47 @@ def _differs(
 
 
 def _elements(hop: Hop, strides: tuple[int, ...], dims: tuple[int, ...]) -> int:
-    """Return how many elements there are from the first to the last of an operand."""
+    """Return the number of elements from the first to the last of an operand."""
     return 1 + sum((n - 1) * s for n, s in zip(dims, strides, strict=True)) // hop.meta.dtype.itemsize
 
 
 def _run(
-    kernel: Kernel, given: list[Any], room: list[int], executable: Any, launch: Launch, geometry: Geometry,
-    empty: Callable[..., np.ndarray],
+    kernel: Kernel, arguments: list[Any], result_sizes: list[int], executable: Any, launch: Launch,
+    geometry: Geometry, empty: Callable[..., np.ndarray],
 ) -> list[np.ndarray]:
-    """Run a kernel on small arrays; return its results, with what lies between their rows."""
-    made = []
-    for hop, elements in zip(kernel.outputs, room, strict=True):
+    """Run a kernel on small arrays; return its results, including the gaps between their rows."""
+    results = []
+    for hop, elements in zip(kernel.outputs, result_sizes, strict=True):
         result = empty((elements,), hop.meta.dtype)
         result[...] = 0
-        made.append(result)
-    launch(executable.template(geometry), *given, *made)
-    return made
+        results.append(result)
+    launch(executable.template(geometry), *arguments, *results)
+    return results
 
 
 def _value(
-    hop: Hop, at: int, strides: tuple[int, ...], dims: tuple[int, ...], empty: Callable[..., np.ndarray],
+    hop: Hop, number: int, strides: tuple[int, ...], dims: tuple[int, ...], empty: Callable[..., np.ndarray],
 ) -> Any:
-    """Return an operand: on both sides of 0, small, not the same as the one before."""
+    """Return the value of an operand: small, of both signs, different from that of the operand before."""
     dtype = hop.meta.dtype
-    elements = _elements(hop, strides, dims) if strides else ELEMENTS
-    steps = (np.arange(elements) * (5 + 2 * at) + at) % 23
-    values = {"b": steps % 2 == 0, "u": steps % 7, "i": steps % 7 - (0 if at else 2)}.get(
+    elements = _elements(hop, strides, dims) if strides else CHECK_ELEMENTS
+    steps = (np.arange(elements) * (5 + 2 * number) + number) % 23
+    values = {"b": steps % 2 == 0, "u": steps % 7, "i": steps % 7 - (0 if number else 2)}.get(
         dtype.kind, steps / 11.5 - 0.4)
     if dtype.kind == "c":
         values = values + 1j * values[::-1]
-    if hop.meta.shape == ():  # as kernels are given scalars
-        scalar = dtype.type(values[3 + at % 5])
+    if hop.meta.shape == ():  # the types in which kernels take scalars
+        scalar = dtype.type(values[3 + number % 5])
         return {"d": float, "D": complex}.get(dtype.char, lambda x: x)(scalar)
-    made = empty((elements,), dtype)
-    made[...] = values
-    return made
+    array = empty((elements,), dtype)
+    array[...] = values
+    return array
 
 
-def _near(a: np.ndarray, b: np.ndarray, unit: float, odd: float) -> bool:
-    """Say whether results are alike but for rounding, and for the part `odd` of them where that decides.
+def _is_close(a: np.ndarray, b: np.ndarray, unit: float, outlier_share: float) -> bool:
+    """Return whether results agree up to rounding, but for the share `outlier_share` of outliers.
 
-    `unit` is what the least precise value on the way is rounded to: results may be more precise.
+    `unit` is the rounding unit of the least precise intermediate value: results may be more precise.
     """
     if a.dtype.kind not in "fc":
         return True
@@ -195,176 +213,185 @@ def _near(a: np.ndarray, b: np.ndarray, unit: float, odd: float) -> bool:
     if not finite.any():
         return True
     a, b = a[finite], b[finite]
-    bound = LOOSE * unit * max(float(np.abs(a).max()), 1.0)
-    return float(np.mean(np.abs(a - b) > bound)) <= (odd if len(a) > 1 else 0.0)
+    bound = MAX_ULPS * unit * max(float(np.abs(a).max()), 1.0)
+    return float(np.mean(np.abs(a - b) > bound)) <= (outlier_share if len(a) > 1 else 0.0)
 
 
 if TYPE_CHECKING:
-    from jitla.recompile.hoisting import worth_keeping
+    from jitla.recompile.hoisting import choose_hoisted
     from jitla.recompile.pipeline import (
-        Trace,
+        StageTrace,
+        explain_draft,
         run_pipeline,
-        told,
-        weighed,
+        stage_traces,
     )
-else:  # loaded by the first draft of which no plan is kept
-    [worth_keeping] = later("jitla.recompile.hoisting", "worth_keeping")
-    run_pipeline, told, weighed = later("jitla.recompile.pipeline", "run_pipeline", "told", "weighed")
+else:  # loaded by the first draft without a stored plan
+    [choose_hoisted] = later("jitla.recompile.hoisting", "choose_hoisted")
+    run_pipeline, stage_traces, explain_draft = later(
+        "jitla.recompile.pipeline", "run_pipeline", "stage_traces", "explain_draft")
 
 
-class Remembered:
-    """What `tools` make of drafts; `shelf` keeps it for later processes, `here` says what it was made for."""
+class PlanCache:
+    """Makes programs of drafts, from plans stored by earlier processes where there are any.
 
-    def __init__(self, tools: Tools, shelf: Shelf | None = None, here: str = "") -> None:
-        self._tools, self._shelf, self._here = tools, shelf, here
+    `environment` identifies machine and options: plans made in another one are misses.
+    """
+
+    def __init__(self, tools: Tools, plan_store: PlanStore | None = None, environment: str = "") -> None:
+        self._tools, self._plan_store, self._environment = tools, plan_store, environment
 
     def program(self, draft: Draft) -> Program:
         """Return the program of a draft."""
         start = perf_counter()
-        words = self._words(draft)
-        found = self._found(words)
-        kept = None if found is None else read(draft, found, self._here)
-        if kept is not None:
+        key = self._key(draft)
+        text = self._load(key)
+        stored_plan = None if text is None else parse_plan(draft, text, self._environment)
+        if stored_plan is not None:
             self._tools.observe(Event("plan.found", seconds=perf_counter() - start))
-            return program_of(kept, draft, self._tools)
+            return program_of(stored_plan, draft, self._tools)
         if self._tools.rules is not None or self._tools.templates:
             MAKING.now.plan()
-        kept, traces = run_pipeline(draft, self._tools)
-        if words:  # a search that its budget ended would end there again: that is processor time
-            self._keep(words, draft, kept)
-        return program_of(kept, draft, self._tools, traces)
+        stored_plan, traces = run_pipeline(draft, self._tools)
+        if key:  # even if the search ran out of its budget, which is processor time: it would do so again
+            self._save(key, draft, stored_plan)
+        return program_of(stored_plan, draft, self._tools, traces)
 
-    def invariants(
-        self, draft: Draft, same: Collection[int], named: Collection[Hop], room: int, every: bool,
+    def values_to_hoist(
+        self, draft: Draft, invariant_slots: Collection[int], candidates: Collection[Hop], max_bytes: int,
+        ignore_costs: bool,
     ) -> tuple[Hop, ...]:
-        """Return which of the values `named` are worth keeping while leaves in slots `same` do not change."""
-        words = self._words(draft, "invariants", sorted(same), numbers_of(draft, named), room, every)
-        found, hops = self._found(words), topo(draft.roots)
-        told = None if found is None else json.loads(found)
-        if told is not None and told[0] == self._here:
-            return tuple([hops[n] for n in told[1]])
-        chosen = worth_keeping(draft, self._tools, same, named, room, every)
-        if words and self._shelf is not None:
+        """Return which of `candidates` to hoist while leaves in `invariant_slots` do not change."""
+        numbers = hop_numbers(draft, candidates)
+        key = self._key(draft, "invariants", sorted(invariant_slots), numbers, max_bytes, ignore_costs)
+        text, hops = self._load(key), topo(draft.roots)
+        stored = None if text is None else json.loads(text)
+        if stored is not None and stored[0] == self._environment:
+            return tuple([hops[n] for n in stored[1]])
+        hoisted = choose_hoisted(draft, self._tools, invariant_slots, candidates, max_bytes, ignore_costs)
+        if key and self._plan_store is not None:
             number = {h: n for n, h in enumerate(hops)}
-            self._shelf.put(words, json.dumps([self._here, [number[h] for h in chosen]]).encode())
-        return chosen
+            self._plan_store.put(key, json.dumps([self._environment, [number[h] for h in hoisted]]).encode())
+        return hoisted
 
-    def _words(self, draft: Draft, *more: Any) -> str:
-        """Return the words by which something is kept; none if nothing is."""
-        if self._shelf is None:
+    def _key(self, draft: Draft, *more: Any) -> str:
+        """Return the key of a draft in the plan store; empty if nothing is stored."""
+        if self._plan_store is None:
             return ""
         try:
             return block_digest(draft.roots, draft.layouts, draft.outs, draft.aliases, *more)
         except NotSerialisable:
             return ""
 
-    def _found(self, words: str) -> bytes | None:
-        return self._shelf.get(words) if words and self._shelf is not None else None
+    def _load(self, key: str) -> bytes | None:
+        return self._plan_store.get(key) if key and self._plan_store is not None else None
 
-    def _keep(self, words: str, draft: Draft, kept: Kept) -> None:
-        assert self._shelf is not None
+    def _save(self, key: str, draft: Draft, stored_plan: StoredPlan) -> None:
+        assert self._plan_store is not None
         try:
-            self._shelf.put(words, written(draft, kept, self._here))
-        except NotSerialisable as why:
-            self._tools.observe(Event("plan.unwritten", str(why)))
+            self._plan_store.put(key, serialise_plan(draft, stored_plan, self._environment))
+        except NotSerialisable as error:
+            self._tools.observe(Event("plan.unwritten", str(error)))
 
 
-def program_of(kept: Kept, draft: Draft, tools: Tools, traces: Sequence[Trace] = ()) -> Program:
-    """Return the program of a plan; without `traces` it is planned again when somebody asks how it was."""
+def program_of(
+    stored_plan: StoredPlan, draft: Draft, tools: Tools, traces: Sequence[StageTrace] = (),
+) -> Program:
+    """Return the program of a plan; without `traces` the stages are run again when they are asked for."""
     start = perf_counter()
-    plan, last = kept.plan, traces[-1].draft if traces else draft
+    plan, final_draft = stored_plan.plan, traces[-1].draft if traces else draft
     places = all_layouts(plan.outputs, draft.layouts)
-    program = Program(plan, draft.layouts, places, draft.outs, draft.aliases, tools.workshop, tools.limit)
-    program.tell = partial(told, draft, tools, program, traces)
-    program.given = kept.given
+    program = Program(plan, draft.layouts, places, draft.outs, draft.aliases, tools.builder, tools.limit)
+    program.trace_stages = partial(stage_traces, draft, tools, program, traces)
+    program.traced_roots = stored_plan.traced_roots
     if tools.rules is not None:
         program.chains = cache(partial(_chains, plan))
-    program.spelling = kept.spelling
-    program.searched = kept.searched
-    program.fixed = last.placed is not None and bool(last.placed.parts)
+    program.expansion = stored_plan.expansion
+    program.found_by_search = stored_plan.found_by_search
+    program.has_fixed_sizes = final_draft.placement is not None and bool(final_draft.placement.parts)
     program.fusion = tools.fusion
-    program.weigh = partial(weighed, tools)
+    program.explain_plan = partial(explain_draft, tools)
     tools.observe(Event("pipeline.program", seconds=perf_counter() - start))
     return program
 
 
 def _chains(plan: Plan) -> tuple[rewrites.Chain, ...]:
-    """Return the chains of products whose order is the best one for the sizes that were planned for."""
+    """Return the chains of matrix products whose order is optimal for the sizes planned for."""
     return tuple(c for c in rewrites.find_matmul_chains(plan.outputs) if rewrites.is_well_ordered(c, {}))
 
 
 V = TypeVar("V")
 
 
-class Recent(Generic[V]):
-    """The `limit` values used last, by key, as far as there is `room` for their bytes; safe in threads."""
+class LruCache(Generic[V]):
+    """A thread-safe LRU cache of at most `max_entries` values and `max_bytes` bytes."""
 
-    def __init__(self, limit: int, room: float = inf) -> None:
-        self._limit, self._room = limit, room
-        self._kept: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
+    def __init__(self, max_entries: int, max_bytes: float = inf) -> None:
+        self._max_entries, self._max_bytes = max_entries, max_bytes
+        self._entries: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
         self._lock = relock()
-        self.dropped = self.nbytes = 0
+        self.evicted = self.nbytes = 0
 
     def get(self, key: Hashable) -> V | None:
-        """Return the value of `key` if it is kept."""
+        """Return the value of `key`, or None."""
         with self._lock:
-            if key not in self._kept:
+            if key not in self._entries:
                 return None
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
+            self._entries.move_to_end(key)
+            return self._entries[key][0]
 
     def put(self, key: Hashable, value: V, nbytes: int = 0) -> None:
-        """Keep `value`, which takes so many bytes; those used longest ago make room."""
+        """Store `value` of size `nbytes`, and evict others above the limits."""
         with self._lock:
-            self.nbytes += nbytes - self._kept.pop(key, (value, 0))[1]
-            self._kept[key] = value, nbytes
-            while len(self._kept) > self._limit or self.nbytes > self._room and len(self._kept) > 1:
-                _, (_, freed) = self._kept.popitem(last=False)
+            self.nbytes += nbytes - self._entries.pop(key, (value, 0))[1]
+            self._entries[key] = value, nbytes
+            while len(self._entries) > self._max_entries or \
+                    self.nbytes > self._max_bytes and len(self._entries) > 1:
+                _, (_, freed) = self._entries.popitem(last=False)
                 self.nbytes -= freed
-                self.dropped += 1
+                self.evicted += 1
 
     def clear(self) -> None:
-        """Keep nothing."""
+        """Remove all values."""
         with self._lock:
-            self._kept.clear()
+            self._entries.clear()
             self.nbytes = 0
 
     def values(self) -> list[V]:
-        """Return all values kept."""
+        """Return all values."""
         with self._lock:
-            return [value for value, _ in self._kept.values()]
+            return [value for value, _ in self._entries.values()]
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._kept
+        return key in self._entries
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
 
-# Bytes that programs and kernels take in Python and in the compiler, about, and more for each operation:
-# measured with 24 programs of 3 to 80. They may take so many together.
-PROGRAM, KERNEL, EACH = 32 << 10, 24 << 10, 4 << 10
-PROGRAMS_ROOM, KERNELS_ROOM = 96 << 20, 96 << 20
+# Approximate bytes of a program and of a kernel, in Python and in LLVM, and of each operation; and limits.
+PROGRAM_BYTES, KERNEL_BYTES, OPERATION_BYTES = 32 << 10, 24 << 10, 4 << 10
+MAX_PROGRAM_BYTES, MAX_KERNEL_BYTES = 96 << 20, 96 << 20
 
-Recipe = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
+ProgramSpec = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
 
 
-def _ignore(event: Event) -> None:
-    """Take an event that nobody asked for."""
+def _ignore_event(event: Event) -> None:
+    """Ignore an event."""
 
 
 class Compiler:
-    """Makes programs, each once, and remembers them."""
+    """Makes and caches the programs of blocks."""
 
     def __init__(
         self, backend: Backend, launch: Launch | None = None, *,
         rules: Callable[[], rewrites.RuleSet] | None = lambda: rewrites.RULES,
         numerics: str = "numpy", machine: Machine = REFERENCE_MACHINE,
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: SearchBudget | None = None,
-        observe: Callable[[Event], None] = _ignore, check: bool = False,
+        observe: Callable[[Event], None] = _ignore_event, check: bool = False,
         max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
-        placement: str = "cost", tuning: Tuning | None = None, room: int = PROGRAMS_ROOM,
-        shelf: Shelf | None = None, here: str = "",
+        placement: str = "cost", tuning: ScheduleTuner | None = None,
+        max_program_bytes: int = MAX_PROGRAM_BYTES,
+        plan_store: PlanStore | None = None, environment: str = "",
     ) -> None:
         self.backend = backend
         self.numerics = numerics
@@ -374,60 +401,62 @@ class Compiler:
         self.devices = devices
         self._launch: Launch = launch or backend.launch
         self._observe = observe
-        self._programs: Recent[Program] = Recent(max_programs, room)
-        self._kernels: Recent[tuple[Executable, Launch]] = Recent(max_kernels, KERNELS_ROOM)
-        self._building = relock()
-        self._stored: Any = None
+        self._programs: LruCache[Program] = LruCache(max_programs, max_program_bytes)
+        self._kernels: LruCache[tuple[Executable, Launch]] = LruCache(max_kernels, MAX_KERNEL_BYTES)
+        self._build_lock = relock()
+        self._stored_operators: Any = None
         allowed = None if rules is None else cache(lambda: rules().at(numerics))
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
         self._tools = Tools(
             allowed, self.supports, machine, backend.templates, fusion, self, observe, check, memory_limit,
             cache(lambda: planning.PartitionCache()),
             cache(lambda: rewrites.SUBSTITUTIONS.at(numerics)) if searches else None,
-            effort or SearchBudget(), devices, placement)
-        self._remembered = Remembered(self._tools, None if devices else shelf, here)
+            effort or SearchBudget(),
+            devices, placement)
+        self._plan_cache = PlanCache(self._tools, None if devices else plan_store, environment)
 
     # ---------------------------------------------------------------------- programs
 
-    def program(self, key: Hashable, make: Callable[[], Recipe]) -> Program:
-        """Return the program kept under `key`; `make` says what it computes if there is none."""
-        found = self._programs.get(key)
-        if found is None:
-            MAKING.now.check()  # whoever may make nothing does not wait for those who do
-            with self._alone():
-                found = self._programs.get(key)
-                if found is None:
-                    recipe = make()
-                    found = self.build(*recipe)
-                    self._programs.put(key, found, PROGRAM + EACH * len(topo(recipe[0])))
-        return found
+    def program(self, key: Hashable, make_spec: Callable[[], ProgramSpec]) -> Program:
+        """Return the program cached under `key`; on a miss, that of the block `make_spec()` returns."""
+        compiled = self._programs.get(key)
+        if compiled is None:
+            MAKING.now.check()  # calls that must not compile do not wait for those that do
+            with self._exclusive():
+                compiled = self._programs.get(key)
+                if compiled is None:
+                    spec = make_spec()
+                    compiled = self.build(*spec)
+                    self._programs.put(key, compiled, PROGRAM_BYTES + OPERATION_BYTES * len(topo(spec[0])))
+        return compiled
 
     def bind(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout],
-    ) -> tuple[Bound, Reason | None]:
+    ) -> tuple[BoundProgram, Reason | None]:
         """Return a program or one of its variants bound to sizes and layouts.
 
-        If none is right for them, a variant is compiled, and the reason is the second result. `dims` and
+        If none of them is right, a variant is compiled, and the second result is the reason. `dims` and
         `layouts` are those of `Program.bind`.
         """
         variants = program.variants
-        # With the last variant that may be, plans that are merely not the best are good enough.
-        takes_any = len(variants) == MAX_VARIANTS and not program.fixed
+        # At the limit of variants, plans that are merely not the best are good enough.
+        takes_any = len(variants) == MAX_VARIANTS and not program.has_fixed_sizes
         for candidate, made_for in ((program, None), *variants):
-            own = dims if made_for is None else compose(made_for, dims)
-            if own is not None and (takes_any or candidate.suits(own)) and candidate.reads(own, layouts):
+            sizes = dims if made_for is None else compose_sizes(made_for, dims)
+            if sizes is not None and (takes_any or candidate.suits(sizes)) and \
+                    candidate.has_valid_expansion(sizes, layouts):
                 try:
-                    return Bound(candidate, own, layouts), None
+                    return BoundProgram(candidate, sizes, layouts), None
                 except Misfit:
                     continue
-        reason = program.misfit(dims)
+        reason = program.misfit_reason(dims)
         try:
-            variant = self.build(rebuild(program.given, dims), layouts, program.outs, program.aliases)
+            variant = self.build(rebuild(program.traced_roots, dims), layouts, program.outs, program.aliases)
         except NothingNew as refused:
             refused.reason = reason
             raise
         program.variants = [*variants, (variant, dict(dims))][-MAX_VARIANTS:]
-        return Bound(variant, variant.identity(), layouts), reason
+        return BoundProgram(variant, variant.identity(), layouts), reason
 
     def build(
         self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None = None,
@@ -435,18 +464,18 @@ class Compiler:
     ) -> Program:
         """Return a new program for `roots`.
 
-        `layouts` are those of the array leaves and of the leaves stored into, by slot. ``outs[i]`` is
-        the slot that root i is written into, or None. `aliases` are pairs of slots that overlap but
-        are not the same view; the same view under two slots is one of them.
+        `layouts` are those of the array leaves and of the leaves stored into, by slot. ``outs[i]`` is the
+        slot that root i is written into, or None. `aliases` are pairs of slots that overlap but are not the
+        same view; the same view under two slots is one of them.
         """
         draft = _draft(roots, layouts, outs, aliases)
-        made = self._remembered if kernels else Remembered(Tools(
+        plan_cache = self._plan_cache if kernels else PlanCache(Tools(
             None, _unsupported, REFERENCE_MACHINE, (), "cost", self, self._observe, self._tools.check))
-        with self._alone():
+        with self._exclusive():
             if kernels:
                 MAKING.now.check()
-            program = made.program(draft)
-        program.tell = partial(self._told, program.tell)
+            program = plan_cache.program(draft)
+        program.trace_stages = partial(self._told, program.trace_stages)
         program.numpy_program = partial(self._numpy_program, program)
         return program
 
@@ -454,63 +483,65 @@ class Compiler:
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout],
     ) -> Program:
         """Return a program of the same roots in which every step is a NumPy call."""
-        roots = rebuild(program.given, dims)
+        roots = rebuild(program.traced_roots, dims)
         return self.build(roots, layouts, program.outs, program.aliases, kernels=False)
 
-    def _told(self, tell: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        with self._alone():
-            return tell()
+    def _told(self, trace_stages: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
+        with self._exclusive():
+            return trace_stages()
 
-    def invariants(
-        self, recipe: Recipe, same: Collection[int], named: Collection[Hop], room: int, every: bool,
+    def values_to_hoist(
+        self, spec: ProgramSpec, invariant_slots: Collection[int], candidates: Collection[Hop],
+        max_bytes: int, ignore_costs: bool,
     ) -> tuple[Hop, ...]:
-        """Return which of the values `named` are worth keeping while leaves in slots `same` do not change.
+        """Return which of `candidates` to hoist while leaves in `invariant_slots` do not change.
 
-        They take at most `room` bytes; `every`: all that need not be computed again, whatever it costs.
+        They take at most `max_bytes`; with `ignore_costs` all that need no recomputation are hoisted.
         """
-        with self._alone():
-            return self._remembered.invariants(_draft(*recipe), same, named, room, every)
+        with self._exclusive():
+            return self._plan_cache.values_to_hoist(
+                _draft(*spec), invariant_slots, candidates, max_bytes, ignore_costs)
 
     def has(self, key: Hashable) -> bool:
-        """Return whether a program is kept under `key`."""
+        """Return whether a program is cached under `key`."""
         return key in self._programs
 
-    def known(self, key: Hashable) -> Program | None:
-        """Return the program kept under `key`, if there is one."""
+    def cached_program(self, key: Hashable) -> Program | None:
+        """Return the program cached under `key`, or None."""
         return self._programs.get(key)
 
     def programs(self) -> list[Program]:
-        """Return the programs kept, the one used last at the end."""
+        """Return the cached programs, the most recently used last."""
         return self._programs.values()
 
     def statistics(self) -> dict[str, int]:
-        """Return how many programs and kernels are kept, their bytes, about, and how many had to go."""
+        """Return the number of programs and kernels cached, their bytes, about, and evictions."""
         return {
             "programs": len(self._programs), "kernels": len(self._kernels),
             "nbytes": self._programs.nbytes + self._kernels.nbytes,
-            "dropped": self._programs.dropped + self._kernels.dropped,
+            "dropped": self._programs.evicted + self._kernels.evicted,
         }
 
     def clear(self) -> None:
-        """Forget all programs and kernels."""
+        """Empty the caches of programs and kernels."""
         self._programs.clear()
         self._kernels.clear()
 
     # ---------------------------------------------------------------------- for programs
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Let no other thread build anything meanwhile; one that does is made to hurry."""
-        if not self._building.acquire(blocking=False):
+    def _exclusive(self) -> Iterator[None]:
+        """Hold the build lock; a thread that holds it already is made to hurry."""
+        if not self._build_lock.acquire(blocking=False):
             with hurry():
-                self._building.acquire()
+                self._build_lock.acquire()
         try:
             yield
         finally:
-            self._building.release()
+            self._build_lock.release()
 
     def supports(self, hop: Hop) -> str | None:
-        """Return why `hop` cannot be in a kernel, or None."""
+        """Return why `hop` cannot be part of a kernel, or None."""
         if self.numerics == "strict" and (is_approximate(hop.op) or hop.op.kind is Kind.CALL):
             return "numerics=strict"
         return self.backend.supports(hop)
@@ -518,97 +549,97 @@ class Compiler:
     def executable(
         self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
     ) -> tuple[Executable, Launch]:
-        """Return one variant of a kernel and what runs it; a kernel that fails to compile is interpreted."""
-        whole = (key, form, schedule)
-        found = self._kernels.get(whole)
-        if found is not None:
+        """Return one variant of a kernel and its launcher; one that fails to compile is interpreted."""
+        cache_key = (key, form, schedule)
+        compiled = self._kernels.get(cache_key)
+        if compiled is not None:
             MAKING.now.kernel(None)
         else:
             MAKING.now.check()
-            with self._alone():
-                found = self._kernels.get(whole)
-                if found is None:
-                    found = self._compile(kernel, form, schedule)
-                    self._kernels.put(whole, found, KERNEL + EACH * len(kernel.body))
-        return found
+            with self._exclusive():
+                compiled = self._kernels.get(cache_key)
+                if compiled is None:
+                    compiled = self._compile(kernel, form, schedule)
+                    self._kernels.put(cache_key, compiled, KERNEL_BYTES + OPERATION_BYTES * len(kernel.body))
+        return compiled
 
     def _compile(
         self, kernel: Kernel, form: Form, schedule: Schedule
     ) -> tuple[Executable, Launch]:
         start = perf_counter()
         try:
-            made = self.backend.compile(kernel, form, schedule), self._launch
-        except BackendError as wrong:
-            self._observe(Event("kernel.failed", str(wrong), perf_counter() - start))
+            compiled = self.backend.compile(kernel, form, schedule), self._launch
+        except BackendError as error:
+            self._observe(Event("kernel.failed", str(error), perf_counter() - start))
             return InterpretedKernel(kernel, form), InterpretedBackend().launch
-        found = self._differs(kernel, form, schedule, made)
-        if found:
-            self._observe(Event("kernel.failed", found, perf_counter() - start))
+        difference = self._differs(kernel, form, schedule, compiled)
+        if difference:
+            self._observe(Event("kernel.failed", difference, perf_counter() - start))
             return InterpretedKernel(kernel, form), InterpretedBackend().launch
         data = {"template": kernel.template, "form": f"{form.mode}{form.ndim}{form.inner}"}
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
-        return made
+        return compiled
 
-    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> Nested:
-        """Return machine code for a loop nest."""
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> CompiledNest:
+        """Return the machine code of a loop nest."""
         MAKING.now.check()
-        with self._building:
-            made: Nested = self.backend.nest(nest, self.threads, steps=steps)
-            return made
+        with self._build_lock:
+            compiled: CompiledNest = self.backend.nest(nest, self.threads, steps=steps)
+            return compiled
 
     def assembly(self, text: str) -> str:
-        """Return the assembly language that the text of an executable is compiled to."""
+        """Return the assembly of the LLVM IR `text` of an executable."""
         return self.backend.assembly(text)
 
     def _differs(
-        self, kernel: Kernel, form: Form, schedule: Schedule, made: tuple[Executable, Launch],
+        self, kernel: Kernel, form: Form, schedule: Schedule, compiled: tuple[Executable, Launch],
     ) -> str:
-        """Return how a kernel differs from NumPy, which is run on few elements; such a kernel is not used."""
+        """Return how a kernel differs from NumPy on a few elements; empty if it does not."""
         try:
-            found = difference(kernel, form, schedule, *made, self.numerics != "relaxed")
-        except Exception as error:  # what cannot be told is not wrong
+            difference = numpy_difference(kernel, form, schedule, *compiled, self.numerics != "relaxed")
+        except Exception as error:  # a check that fails is no difference
             self._observe(Event("kernel.unchecked", repr(error)))
             return ""
-        if found:
-            log.warning("a kernel is not used, as it differs from NumPy: %s", found)
-        return found
+        if difference:
+            log.warning("a kernel is not used, as it differs from NumPy: %s", difference)
+        return difference
 
     def product(
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
-        """Return what makes argument blocks of a product."""
+        """Return the factory of argument blocks of a product."""
         return self.backend.product(form, dtype, columns)
 
     def wide(self, dtype: np.dtype, fetches: bool) -> Callable[[Tile], bytes]:
-        """Return what makes argument blocks of products with wide matrices."""
+        """Return the factory of argument blocks of products with wide matrices."""
         return self.backend.wide(dtype, fetches)
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
-        """Return what makes argument blocks of products of small matrices that lie like `pairs`."""
+        """Return the factory of argument blocks of products of small matrices with the strides `pairs`."""
         return self.backend.pairs(dtype, pairs)
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
     ) -> Callable[[SparseProduct], bytes]:
-        """Return what makes argument blocks of products over compressed rows."""
+        """Return the factory of argument blocks of products over compressed rows."""
         return self.backend.compressed(form, dtype, index, columns)
 
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
         cut: Blocking, nanoseconds: float,
-    ) -> Made:
-        """Return the argument block of a row kernel and what runs it."""
+    ) -> Launchable:
+        """Return the argument block of a row kernel and its launcher."""
         return self.backend.rows(scalars, stages, combines, cut, self.threads, nanoseconds), self._launch
 
-    def stored(self, name: str) -> Callable[..., np.ndarray]:
-        """Return what computes the operator `name` at the stored positions of a sparse matrix."""
-        if self._stored is None:
-            self._stored = self.backend.stored(self.threads)
-        found: Callable[..., np.ndarray] = self._stored.operator(name)
-        return found
+    def sampled_operator(self, name: str) -> Callable[..., np.ndarray]:
+        """Return the function that computes the operator `name` at the stored entries of a sparse matrix."""
+        if self._stored_operators is None:
+            self._stored_operators = self.backend.stored(self.threads)
+        function: Callable[..., np.ndarray] = self._stored_operators.operator(name)
+        return function
 
     def allocator(self) -> Callable[..., np.ndarray]:
-        """Return what makes fresh arrays."""
+        """Return the allocator of output arrays."""
         return allocator()
 
 

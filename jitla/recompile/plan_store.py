@@ -1,7 +1,7 @@
-"""Plans as text, and back: what a later process finds need not be planned again.
+"""Serialised plans, so that later processes need not plan again.
 
-Hops of the draft are told by number; only those that rewrites made are written down. What is read is what was
-written: a plan that does not come back as it was is not kept at all.
+Hops of the request are referred to by number; only those made by rewrites are written. A plan that is not
+equal after reading it back is not stored.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ _RECORDS: Mapping[str, type] = {
     **{c.__name__: c for c in (Call, Kernel, Product, RowKernel, WindowKernel)}, "Way": ReductionOrder}
 
 
-class Shelf(Protocol):
-    """Keeps texts from process to process; never fails."""
+class PlanStore(Protocol):
+    """A store of texts between processes; it never fails."""
 
     def get(self, words: str) -> bytes | None:
-        """Return what is kept under `words`."""
+        """Return the text of `words`, or None."""
         ...
 
     def put(self, words: str, text: bytes) -> None:
-        """Keep `text`."""
+        """Store `text` under `words`."""
         ...
 
 
-class Asked(Protocol):
-    """What a program is asked for: hops, how leaves lie, where results go, what overlaps."""
+class PlanRequest(Protocol):
+    """What a program is made for: roots, layouts of leaves, slots of results, aliasing."""
 
     @property
     def roots(self) -> tuple[Hop, ...]: ...
@@ -55,48 +55,49 @@ class Asked(Protocol):
     def aliases(self) -> frozenset[tuple[int, int, int]]: ...
 
 
-class Kept(NamedTuple):
-    """What a program is made of: `given` are the roots as planning began with them."""
+class StoredPlan(NamedTuple):
+    """What a program is made of; `traced_roots` are the roots before rewrites."""
 
     plan: Plan
-    given: tuple[Hop, ...]
-    spelling: Expansion | None
-    searched: bool
+    traced_roots: tuple[Hop, ...]
+    expansion: Expansion | None
+    found_by_search: bool
 
 
-def numbers_of(asked: Asked, hops: Collection[Hop]) -> list[int]:
-    """Return the numbers of those of `hops` that `asked` consists of."""
-    return [n for n, hop in enumerate(topo(asked.roots)) if hop in hops]
+def hop_numbers(request: PlanRequest, hops: Collection[Hop]) -> list[int]:
+    """Return the numbers of those of `hops` that `request` consists of."""
+    return [n for n, hop in enumerate(topo(request.roots)) if hop in hops]
 
 
-def written(asked: Asked, kept: Kept, here: str) -> bytes:
-    """Return the text of a plan made `here`; raise `NotSerialisable` if it does not come back from that."""
-    writer = HopRows(asked.roots, _RECORDS)
-    known = len(writer.rows)
-    plan = kept.plan.steps, kept.plan.outputs
-    told = [writer.encode(part) for part in (plan, kept.given, kept.spelling, kept.searched)]
-    text = json.dumps([here, writer.rows[known:], *told], separators=(",", ":")).encode()
-    if read(asked, text, here) != kept:
+def serialise_plan(request: PlanRequest, plan_data: StoredPlan, environment: str) -> bytes:
+    """Return the text of a plan made in `environment`; raise `NotSerialisable` if it does not round-trip."""
+    writer = HopRows(request.roots, _RECORDS)
+    request_rows = len(writer.rows)
+    plan = plan_data.plan.steps, plan_data.plan.outputs
+    fields = [writer.encode(part) for part in (
+        plan, plan_data.traced_roots, plan_data.expansion, plan_data.found_by_search)]
+    text = json.dumps([environment, writer.rows[request_rows:], *fields], separators=(",", ":")).encode()
+    if parse_plan(request, text, environment) != plan_data:
         raise NotSerialisable("a plan is not the same when it is read")
     return text
 
 
-def read(asked: Asked, text: bytes, here: str) -> Kept | None:
-    """Return the plan that was written down; None if it was made elsewhere, or is not to be understood."""
+def parse_plan(request: PlanRequest, text: bytes, environment: str) -> StoredPlan | None:
+    """Return the plan of a text; None if it was made in another environment, or is damaged."""
     try:
-        place, rows, *told = json.loads(text)
-        if place != here:
+        made_in, rows, *fields = json.loads(text)
+        if made_in != environment:
             return None
-        hops = hops_from_rows(rows, asked.roots)
-        plan, given, spelling, searched = (decode_value(part, hops, _RECORDS) for part in told)
+        hops = hops_from_rows(rows, request.roots)
+        plan, roots, expansion, found_by_search = (decode_value(part, hops, _RECORDS) for part in fields)
     except (ArithmeticError, AttributeError, InternalError, LookupError, TypeError, ValueError):
         return None
-    found = Kept(Plan(*plan), given, spelling, searched)
-    return found if _answers(asked, found) else None
+    plan_data = StoredPlan(Plan(*plan), roots, expansion, found_by_search)
+    return plan_data if _matches_request(request, plan_data) else None
 
 
-def _answers(asked: Asked, kept: Kept) -> bool:
-    """Tell whether a plan makes values like those asked for."""
-    return len(kept.plan.outputs) == len(asked.roots) and all(
-        made.meta.shape == root.meta.shape and (made.meta.dtype == root.meta.dtype or out is not None)
-        for made, root, out in zip(kept.plan.outputs, asked.roots, asked.outs, strict=True))
+def _matches_request(request: PlanRequest, plan_data: StoredPlan) -> bool:
+    """Return whether a plan computes values of the shapes and dtypes requested."""
+    return len(plan_data.plan.outputs) == len(request.roots) and all(
+        output.meta.shape == root.meta.shape and (output.meta.dtype == root.meta.dtype or out is not None)
+        for output, root, out in zip(plan_data.plan.outputs, request.roots, request.outs, strict=True))

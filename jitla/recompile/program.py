@@ -1,4 +1,4 @@
-"""Compiled programs of blocks: binding to sizes, guards, and their resizing."""
+"""Programs: compiled blocks with guards on sizes and layouts, and their bindings."""
 
 from __future__ import annotations
 
@@ -30,52 +30,67 @@ from jitla.fusion import (
     peak_bytes,
 )
 from jitla.hops import FlagsRaised, Hop, Kind, Meta, Shape, leaf, make, topo
-from jitla.recompile.binding import Binding, BlockLoop, CellLoop, Misfit, choice_of, loop_of, made
+from jitla.recompile.binding import (
+    Binding,
+    BlockLoop,
+    CellLoop,
+    Misfit,
+    bind_loop,
+    choice_of,
+    loop_of,
+)
 from jitla.recompile.output_buffers import (
     Aliases,
-    Order,
+    ExecutionOrder,
     Outs,
-    copied,
-    edges,
-    maker,
+    array_factory,
+    copy_array,
+    edge_filler,
     order_steps,
-    room,
+    ring_factory,
 )
 from jitla.recompile.program_source import Need, Script, write_script
-from jitla.recompile.schedule_choices import UNTUNED, Choice, Chosen, Key, Made, RowTools
+from jitla.recompile.schedule_choices import (
+    UNTUNED,
+    ChosenSchedule,
+    KernelBuilder,
+    KernelKey,
+    Launchable,
+    TunableKernel,
+)
 
 if TYPE_CHECKING:
     from jitla.fusion import PlanExplanation
 
 
-def compose(made_for: Mapping[int, int], dims: Mapping[int, int]) -> dict[int, int] | None:
-    """Return the sizes a variant was made for as the sizes now; None if it is of another class."""
-    found = {0: 0, 1: 1}
+def compose_sizes(made_for: Mapping[int, int], dims: Mapping[int, int]) -> dict[int, int] | None:
+    """Return the sizes a variant was made for, mapped to the sizes now; None for another shape class."""
+    sizes = {0: 0, 1: 1}
     for old, size in made_for.items():
-        if found.setdefault(size, dims.get(old, -1)) != dims.get(old, -1):
+        if sizes.setdefault(size, dims.get(old, -1)) != dims.get(old, -1):
             return None
-    return found
+    return sizes
 
 
 def rebuild(roots: tuple[Hop, ...], dims: Mapping[int, int]) -> tuple[Hop, ...]:
     """Return the same DAG over leaves of other sizes."""
-    new: dict[Hop, Hop] = {}
+    rebuilt: dict[Hop, Hop] = {}
     for hop in topo(roots):
-        inputs = [new[i] for i in hop.inputs]
+        inputs = [rebuilt[i] for i in hop.inputs]
         if hop.op.name == "const":
-            new[hop] = hop
+            rebuilt[hop] = hop
         elif hop.op.name == "leaf":
             shape = tuple(n if n < 2 else dims[n] for n in hop.meta.shape)
-            new[hop] = leaf(
+            rebuilt[hop] = leaf(
                 hop.attr("slot"), Meta(shape, hop.meta.dtype), hop.attr("form"), hop.line)
         else:
             attrs = {k: _resize(v, inputs, dims) if k == "shape" else v for k, v in hop.attrs}
-            new[hop] = make(hop.op.name, inputs, hop.line, **attrs)
-    return tuple(new[r] for r in roots)
+            rebuilt[hop] = make(hop.op.name, inputs, hop.line, **attrs)
+    return tuple(rebuilt[r] for r in roots)
 
 
 def _resize(shape: Shape, inputs: Sequence[Hop], dims: Mapping[int, int]) -> Shape:
-    """Translate a shape; one size that no symbol stands for follows from the number of elements."""
+    """Return a shape in other sizes; one size without a symbol follows from the number of elements."""
     sizes = [n if n < 2 else dims.get(n, -1) for n in shape]
     if sizes.count(-1) == 1:
         sizes[sizes.index(-1)] = inputs[0].meta.size // max(-prod(sizes), 1)
@@ -84,8 +99,8 @@ def _resize(shape: Shape, inputs: Sequence[Hop], dims: Mapping[int, int]) -> Sha
     return tuple(sizes)
 
 
-class Code(NamedTuple):
-    """One piece of machine code of kernel number `at`: for which `form` of arrays, its IR, its assembly."""
+class KernelCode(NamedTuple):
+    """Machine code of kernel number `at` for one `form` of arrays: its LLVM IR and its assembly."""
 
     at: int
     form: str
@@ -93,16 +108,16 @@ class Code(NamedTuple):
     assembly: str
 
 
-def codes(loops: Sequence[Any], tools: RowTools) -> Iterator[Code]:
-    """Yield the code of every loop, in their order."""
-    for at, loop in enumerate(loops):
-        for form, text in _texts(loop):
-            yield Code(at, form, text, tools.assembly(text))
+def kernel_codes(loops: Sequence[Any], tools: KernelBuilder) -> Iterator[KernelCode]:
+    """Yield the code of every kernel, in order."""
+    for number, loop in enumerate(loops):
+        for form, text in _code_texts(loop):
+            yield KernelCode(number, form, text, tools.assembly(text))
 
 
-def _texts(loop: Any) -> Iterator[tuple[str, str]]:
+def _code_texts(loop: Any) -> Iterator[tuple[str, str]]:
     if isinstance(loop, BlockLoop):
-        texts = dict.fromkeys(getattr(made, "text", "") for made in loop.kept)
+        texts = dict.fromkeys(getattr(part, "text", "") for part in loop.executables)
         yield from (("part of a pass over rows", text) for text in texts if text)
         return
     for (form, schedule), (executable, _) in loop.variants.items():
@@ -112,60 +127,62 @@ def _texts(loop: Any) -> Iterator[tuple[str, str]]:
 
 
 MAX_VARIANTS = 4
-DRIFTED = 4.0  # how many times more, or fewer, nonzeros to a row make another plan worth while
-# The operands, of operators on compressed rows, that have an element for every entry, and for every row.
-_LINES = {**dict.fromkeys(COMPRESSED_FORMS, (0, 2)), "sampled": (2, 1), "sampled_product": (3, 2)}
-RESHAPED = 2.0  # how many times more one size may have grown than another for what a search has found
+MAX_DENSITY_RATIO = 4.0  # the ratio of nonzeros per row that makes another plan worth while
+# The operands of operators on compressed rows with one element per entry, and one per row.
+_COMPRESSED_SIZES = {**dict.fromkeys(COMPRESSED_FORMS, (0, 2)), "sampled": (2, 1), "sampled_product": (3, 2)}
+MAX_GROWTH_RATIO = 2.0  # how much more one size may have grown than another for plans found by search
 
 Run = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
-class Workshop(RowTools, Protocol):
-    """What a program asks of whoever made it."""
+class ProgramBuilder(KernelBuilder, Protocol):
+    """What a program needs of the compiler."""
 
     def allocator(self) -> Callable[..., np.ndarray]:
         """Return ``empty(shape, dtype[, axes slowest first])``."""
         ...
 
-    def stored(self, name: str) -> Callable[..., np.ndarray]:
-        """Return what computes the operator `name` at the stored positions of a sparse matrix."""
+    def sampled_operator(self, name: str) -> Callable[..., np.ndarray]:
+        """Return the function of the operator `name` at the stored entries of a sparse matrix."""
         ...
 
 
 @lru_cache(1024)
-def _compiled(source: str) -> CodeType:
-    """Return the code of a program's function; programs that differ in their kernels often share it."""
+def _compile_source(source: str) -> CodeType:
+    """Return the bytecode of a program's source; programs with different kernels often share it."""
     return compile(source, "<jitla program>", "exec")
 
 
 class Program:
-    """A compiled DAG, for all sizes and layouts of its class."""
+    """A compiled DAG, for all sizes and layouts of its shape class."""
 
     def __init__(
         self, plan: Plan, layouts: Mapping[int, Layout], places: Mapping[Hop, Layout], outs: Outs,
-        aliases: Aliases, workshop: Workshop, limit: int = 0,
+        aliases: Aliases, builder: ProgramBuilder, limit: int = 0,
     ) -> None:
         self.plan = plan
         self.limit = limit
         self.fusion = "cost"
-        self.weigh: Callable[[Any], PlanExplanation] | None = None  # says of a draft how its plan was chosen
+        #: Returns how the plan of a draft was chosen.
+        self.explain_plan: Callable[[Any], PlanExplanation] | None = None
         self.outs = outs
         self.aliases = aliases
         self.layouts = dict(layouts)
-        self.tell: Callable[[], tuple[Any, ...]] = tuple  # says how it was planned
-        # Of products, whose best order depends on sizes.
+        self.trace_stages: Callable[[], tuple[Any, ...]] = tuple  # returns the stages of its planning
+        #: Returns chains of products, whose optimal order depends on sizes.
         self.chains: Callable[[], tuple[rewrites.Chain, ...]] = tuple
-        self.searched = False  # what is computed was found by search, for these sizes
-        self.fixed = False  # parts of it are made for these sizes only
-        self.spelling: Expansion | None = None  # aggregates that are spelled out for some sizes and layouts
-        self.given = plan.outputs  # what was traced: rewrites may hold for these sizes only
+        self.found_by_search = False  # whether its roots were found by search, for these sizes
+        self.has_fixed_sizes = False  # whether parts of it hold for these sizes only
+        self.expansion: Expansion | None = None  # aggregates expanded for some sizes and layouts
+        self.traced_roots = plan.outputs  # before rewrites, which may hold for these sizes only
         self.sizes: tuple[int, ...] | None = None  # of the symbols in the representative roots
-        self.order: Order = order_steps(plan, outs, aliases, layouts, places)
-        self._chosen: dict[Any, tuple[Key, Mapping[Shape, Shape]]] = {}  # kernels for which something chooses
-        self._last: Any = None  # what it was bound to last
+        self.order: ExecutionOrder = order_steps(plan, outs, aliases, layouts, places)
+        #: Keys and sizes of the kernels whose schedules the tuner chooses.
+        self._tuned: dict[Any, tuple[KernelKey, Mapping[Shape, Shape]]] = {}
+        self._last_binding: Any = None  # sizes and layouts of the last binding
         self.clock = Clock(len(self.order.steps))
         self.script: Script = write_script(self.order, plan.outputs, outs, aliases)
-        self._workshop = workshop
+        self._builder = builder
         #: Programs of the same roots for sizes and layouts that this one does not suit, with these sizes.
         self.variants: list[tuple[Program, dict[int, int]]] = []
         #: Returns a program of the same roots in which every step is a NumPy call, for sizes and layouts.
@@ -174,29 +191,29 @@ class Program:
         self._loops = [loop_of(k) for k in kernels]
         hops = topo(plan.outputs)
         self._arrays = [h for h in hops if h.meta.shape != ()]
-        lines = [[h.inputs[n].meta.size for n in _LINES[h.op.name]] for h in topo(self.given)
-                 if h.op.name in _LINES]
-        self._lines = {(entries, starts) for entries, starts in lines}
+        sizes = [[h.inputs[n].meta.size for n in _COMPRESSED_SIZES[h.op.name]]
+                 for h in topo(self.traced_roots) if h.op.name in _COMPRESSED_SIZES]
+        self._compressed = {(entries, starts) for entries, starts in sizes}
         self._shapes = {h.meta.shape for h in hops} | {s.shape for s in kernels}
         self._shapes |= {v for h in hops for k, v in h.attrs if k == "shape"}
         self._reshaped = {(h.inputs[0].meta.shape, h.meta.shape) for h in hops if h.op.name == "reshape"}
         self._counts = [n.subject for n in self.script.needs if n.kind == "count"]
         self._shapes |= {h.inputs[0].meta.shape for h in self._counts if h.inputs}
-        self._code = _compiled(self.script.source)
+        self._code = _compile_source(self.script.source)
         self._make = self._define()
 
-    def _define(self) -> Callable[[Bound, Sequence[Any]], Run]:
+    def _define(self) -> Callable[[BoundProgram, Sequence[Any]], Run]:
         scope: dict[str, Any] = {**self.script.constants, "CLOCK": self.clock}
         exec(self._code, scope)
-        made: Callable[[Bound, Sequence[Any]], Run] = scope["make"]
-        return made
+        factory: Callable[[BoundProgram, Sequence[Any]], Run] = scope["make"]
+        return factory
 
     # ---------------------------------------------------------------------- facts
 
     @cached_property
     def stages(self) -> tuple[Any, ...]:
-        """The stages of planning; where the plan was found, it is planned again to tell them."""
-        return self.tell()
+        """The stages of the pipeline; they are run again if the plan came from a store."""
+        return self.trace_stages()
 
     @property
     def kernels(self) -> int:
@@ -233,106 +250,107 @@ class Program:
         return tuple(self.stages[-1].draft.fired) if self.stages else ()
 
     def text(self) -> str:
-        """Return what every stage made of the roots, and the Python function that runs."""
+        """Return the state after every stage, and the source of the Python function that runs."""
         parts = [f"== {s.name}   {s.seconds * 1e3:.2f} ms   {s.doc}\n{s.text()}" for s in self.stages]
         fired = ", ".join(self.fired) or "nothing"
         source = self.script.source.rstrip()
         return "\n\n".join([*parts, f"== rules fired\n{fired}", f"== program\n{source}"])
 
-    def codes(self) -> Iterator[Code]:
-        """Yield what kernels were compiled from and to."""
-        return codes(self._loops, self._workshop)
+    def codes(self) -> Iterator[KernelCode]:
+        """Yield LLVM IR and assembly of the kernels."""
+        return kernel_codes(self._loops, self._builder)
 
     def peak(
         self, dims: Mapping[int, int] | None = None, layouts: Mapping[int, Layout] | None = None
     ) -> int:
-        """Return the bytes that results and intermediates are predicted to take, bound like this."""
+        """Return the predicted peak bytes of results and intermediates for these sizes and layouts."""
         sizes = self.identity() if dims is None else dims
         return peak_bytes(
-            self.order.steps, self.plan.outputs, self._workshop.cores, frozenset(self.order.direct),
+            self.order.steps, self.plan.outputs, self._builder.cores, frozenset(self.order.direct),
             lambda shape: tuple([sizes.get(n, n) for n in shape]),
-            self._waiting(sizes, self.layouts if layouts is None else layouts))
+            self._delayed_bytes(sizes, self.layouts if layouts is None else layouts))
 
-    def _waiting(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> dict[Hop, int]:
-        """Return the bytes of those rows of values that wait to be stored."""
+    def _delayed_bytes(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> dict[Hop, int]:
+        """Return the bytes of rows of delayed stores, by value."""
         if not self.order.delayed:
             return {}
         binding = self._binding(dims, layouts, {})
-        waiting: dict[Hop, int] = {}
+        delayed_bytes: dict[Hop, int] = {}
         for loop in self._loops:
-            late = [h for h in loop.kernel.outputs if h in self.order.delayed]
-            if late and isinstance(loop, CellLoop):  # it has one result
+            delayed_stores = [h for h in loop.kernel.outputs if h in self.order.delayed]
+            if delayed_stores and isinstance(loop, CellLoop):  # it has one result
                 executable, _, geometry = loop.variant(binding)
-                waiting[late[0]] = executable.scratch(geometry)
-        return waiting
+                delayed_bytes[delayed_stores[0]] = executable.scratch(geometry)
+        return delayed_bytes
 
     # ---------------------------------------------------------------------- bindings
 
-    def bind(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> Bound:
-        """Return the program bound to other sizes and layouts of its class.
+    def bind(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> BoundProgram:
+        """Return the program bound to other sizes and layouts of its shape class.
 
-        `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for
-        themselves. `layouts` are those of the array leaves, by slot. Raises `Misfit` if the plan is not
-        right for them: `Compiler.bind` finds or compiles another.
+        `dims` maps the sizes in the representative roots to the sizes now; 0 and 1 stand for themselves.
+        `layouts` are those of the array leaves, by slot. Raises `Misfit` if the plan is not right for them:
+        `Compiler.bind` finds or compiles another.
         """
-        if not self.suits(dims) or not self.reads(dims, layouts):
+        if not self.suits(dims) or not self.has_valid_expansion(dims, layouts):
             raise Misfit
-        return Bound(self, dims, layouts)
+        return BoundProgram(self, dims, layouts)
 
     def suits(self, dims: Mapping[int, int]) -> bool:
-        """Say whether what was chosen by sizes is right for others: all are about as many times larger."""
+        """Return whether decisions by size hold for others: all sizes have grown about equally."""
         moved = any(old != new for old, new in dims.items())
-        if self.fixed and moved:
+        if self.has_fixed_sizes and moved:
             return False
         if moved and not all(rewrites.is_well_ordered(chain, dims) for chain in self.chains()):
             return False
-        if any(self._drifted(*line, dims) for line in self._lines):
+        if any(self._has_drifted(*line, dims) for line in self._compressed):
             return False
-        if not self.searched:
+        if not self.found_by_search:
             return True
         growth = [new / old for old, new in dims.items() if old > 1 and new > 0]
-        return not growth or max(growth) <= RESHAPED * min(growth)
+        return not growth or max(growth) <= MAX_GROWTH_RATIO * min(growth)
 
-    def reads(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> bool:
-        """Say whether aggregates that are spelled out have these terms in this order."""
-        if self.spelling is None:
+    def has_valid_expansion(self, dims: Mapping[int, int], layouts: Mapping[int, Layout]) -> bool:
+        """Return whether expanded aggregates have the same terms in the same order."""
+        if self.expansion is None:
             return True
-        return is_expansion_valid(self.spelling, rebuild(self.spelling[0], dims), layouts)
+        return is_expansion_valid(self.expansion, rebuild(self.expansion[0], dims), layouts)
 
-    def _drifted(self, entries: int, starts: int, dims: Mapping[int, int]) -> bool:
-        """Tell whether compressed lines are far more or less full than those the plan was made for."""
-        before = max(entries, 1) / max(starts, 1)
-        now = max(dims.get(entries, entries), 1) / max(dims.get(starts, starts), 1)
-        return not 1.0 / DRIFTED < now / before < DRIFTED
+    def _has_drifted(self, entries: int, starts: int, dims: Mapping[int, int]) -> bool:
+        """Return whether the density of compressed rows differs much from that planned for."""
+        planned_density = max(entries, 1) / max(starts, 1)
+        density = max(dims.get(entries, entries), 1) / max(dims.get(starts, starts), 1)
+        return not 1.0 / MAX_DENSITY_RATIO < density / planned_density < MAX_DENSITY_RATIO
 
-    def misfit(self, dims: Mapping[int, int]) -> Reason:
+    def misfit_reason(self, dims: Mapping[int, int]) -> Reason:
         """Return why the plan is not right for these sizes."""
         for chain in self.chains():
             if not rewrites.is_well_ordered(chain, dims):
                 return Reason("order of products", "the one that was best", "another that is better")
-        for entries, starts in self._lines:
-            if self._drifted(entries, starts, dims):
-                now = dims.get(entries, entries) / max(dims.get(starts, starts), 1)
-                return Reason("sparsity", f"{entries / max(starts, 1):.3g} nonzeros to a row", f"{now:.3g}")
+        for entries, starts in self._compressed:
+            if self._has_drifted(entries, starts, dims):
+                density = dims.get(entries, entries) / max(dims.get(starts, starts), 1)
+                planned = f"{entries / max(starts, 1):.3g} nonzeros to a row"
+                return Reason("sparsity", planned, f"{density:.3g}")
         if self.suits(dims):
             return Reason("layout", "as the plan's loops walk", "another")
         sizes = {old: new for old, new in dims.items() if old > 1}
         return Reason("proportions", "x".join(map(str, sizes)), "x".join(map(str, sizes.values())))
 
     def identity(self) -> dict[int, int]:
-        """Return the binding of sizes to themselves."""
+        """Return the mapping of all sizes to themselves."""
         return {n: n for shape in self._shapes for n in shape}
 
     def values_for(
-        self, bound: Bound, dims: Mapping[int, int], layouts: Mapping[int, Layout],
+        self, bound: BoundProgram, dims: Mapping[int, int], layouts: Mapping[int, Layout],
         learned: Mapping[Hop, Layout],
     ) -> list[Any]:
-        """Return what the program's function takes from a binding."""
+        """Return the values that the program's function takes from a binding."""
         binding = self._binding(dims, layouts, learned)
         shapes, places = binding.shapes, binding.places
-        blocks = [self._block(at, binding) for at in range(len(self._loops))]
-        self._last = dims, layouts, learned
-        empty = self._workshop.allocator()
+        blocks = [self._bind_kernel(number, binding) for number in range(len(self._loops))]
+        self._last_binding = dims, layouts, learned
+        empty = self._builder.allocator()
 
         def value(need: Need) -> Any:
             match need.kind:
@@ -341,24 +359,24 @@ class Program:
                 case "launch":
                     return blocks[need.subject][1]
                 case "empty" if need.subject.op.name == "ring":
-                    return room(empty, places[need.subject], need.subject)
+                    return ring_factory(empty, places[need.subject], need.subject)
                 case "edges":
-                    return edges(shapes[need.subject.meta.shape], need.subject.attr("widths"))
+                    return edge_filler(shapes[need.subject.meta.shape], need.subject.attr("widths"))
                 case "empty":
-                    lent = any(name == "axes" for name, _ in need.subject.attrs)  # as NumPy's is
-                    return maker(empty, need.subject.meta.dtype, places[need.subject], lent)
+                    lent = any(name == "axes" for name, _ in need.subject.attrs)  # as in NumPy
+                    return array_factory(empty, need.subject.meta.dtype, places[need.subject], lent)
                 case "strides":
                     return places[need.subject].strides
                 case "copy":
-                    return partial(copied, empty)
+                    return partial(copy_array, empty)
                 case "shape":
                     return shapes[need.subject.attr("shape")]
                 case "stored":
-                    return self._workshop.stored(need.subject.op.name)
+                    return self._builder.sampled_operator(need.subject.op.name)
                 case "count":
                     shape = shapes[need.subject.inputs[0].meta.shape]
                     return np.intp(prod(shape[a] for a in need.subject.attr("axis")))
-            raise InternalError(f"program: nothing is known of a need for {need.kind!r}")
+            raise InternalError(f"program: unknown kind of need: {need.kind!r}")
 
         return [value(need) for need in self.script.needs]
 
@@ -367,7 +385,7 @@ class Program:
     ) -> Binding:
         shapes = self._bind_shapes(dims)
         places = self._bind_layouts(shapes, layouts, learned)
-        return Binding(shapes, places, layouts, self.order, self._workshop)
+        return Binding(shapes, places, layouts, self.order, self._builder)
 
     def _bind_shapes(self, dims: Mapping[int, int]) -> dict[Shape, Shape]:
         try:
@@ -375,33 +393,33 @@ class Program:
         except KeyError:
             raise Misfit from None
         if any(prod(shapes[a]) != prod(shapes[b]) for a, b in self._reshaped):
-            raise Misfit  # a product of sizes was one of the others by chance
+            raise Misfit  # a product of sizes was equal to another size by chance
         return shapes
 
     def _bind_layouts(
         self, shapes: Mapping[Shape, Shape], layouts: Mapping[int, Layout],
         learned: Mapping[Hop, Layout],
     ) -> dict[Hop, Layout]:
-        """Return where every array lies; values made of C-ordered arrays only are C-ordered."""
+        """Return the layout of every array; values computed from C-ordered arrays only are C-ordered."""
         places: dict[Hop, Layout] = {}
-        plain: set[Hop] = set()
+        c_ordered: set[Hop] = set()
         for hop in self._arrays:
             shape = shapes[hop.meta.shape]
             in_order = contiguous(shape, hop.meta.dtype.itemsize)
             if hop.op.kind is Kind.LEAF:
-                place = layouts[hop.attr("slot")]
-                if place.shape != shape:
-                    raise InternalError(f"program: a leaf of {place.shape} is bound as {shape}")
+                layout = layouts[hop.attr("slot")]
+                if layout.shape != shape:
+                    raise InternalError(f"program: a leaf of {layout.shape} is bound as {shape}")
             elif hop in learned:
-                place = learned[hop]
+                layout = learned[hop]
             elif hop.op.kind is not Kind.CALL and hop.op.name not in ("ring", "take") and all(
-                    i in plain or not i.meta.shape for i in hop.inputs):
-                place = in_order
+                    i in c_ordered or not i.meta.shape for i in hop.inputs):
+                layout = in_order
             else:
-                place = self._place(hop, shape, shapes, places)
-            places[hop] = place
-            if place.strides == in_order.strides:
-                plain.add(hop)
+                layout = self._place(hop, shape, shapes, places)
+            places[hop] = layout
+            if layout.strides == in_order.strides:
+                c_ordered.add(hop)
         places |= {h: _SCALAR for loop in self._loops for h in loop.kernel.outputs if not h.meta.shape}
         return places
 
@@ -411,43 +429,43 @@ class Program:
         attrs = {k: shapes[v] if k == "shape" else v for k, v in hop.attrs}
         return hop_layout(hop, shape, attrs, [places.get(i, _SCALAR) for i in layout_operands(hop)])
 
-    def _block(self, at: int, binding: Binding) -> Made:
-        """Return the argument block of a kernel and what runs it, knobs as whoever tunes or pins chooses."""
+    def _bind_kernel(self, number: int, binding: Binding) -> Launchable:
+        """Return the argument block of a kernel and its launcher, with the tuner's or pinned knobs."""
         rest()
-        loop, tuning = self._loops[at], self._workshop.tuning
+        loop, tuning = self._loops[number], self._builder.tuning
         if tuning is None:
-            return made(loop, binding, UNTUNED)
+            return bind_loop(loop, binding, UNTUNED)
         choice = choice_of(loop, binding)
-        self._chosen[loop.kernel] = choice.key, binding.shapes
+        self._tuned[loop.kernel] = choice.key, binding.shapes
         return tuning.block(choice)
 
     @property
-    def chosen(self) -> dict[Any, Chosen]:
-        """What runs kernels now, where something chooses."""
-        tuning = self._workshop.tuning
+    def chosen(self) -> dict[Any, ChosenSchedule]:
+        """The schedules of kernels chosen by the tuner, if there is one."""
+        tuning = self._builder.tuning
         return {} if tuning is None else {
-            kernel: Chosen(tuning.chosen.get(key, UNTUNED), tuning.said.get(key, ""), shapes)
-            for kernel, (key, shapes) in self._chosen.items()}
+            kernel: ChosenSchedule(tuning.chosen.get(key, UNTUNED), tuning.notes.get(key, ""), shapes)
+            for kernel, (key, shapes) in self._tuned.items()}
 
-    def choices(self) -> Iterator[tuple[int, Any, Choice]]:
-        """Yield the number of every kernel in the plan, the kernel, and what may be chosen as bound last."""
-        if self._last is not None:
+    def choices(self) -> Iterator[tuple[int, Any, TunableKernel]]:
+        """Yield number, kernel and tunable kernel of every kernel, for the last binding."""
+        if self._last_binding is not None:
             kernels = [s for s in self.plan.steps if not isinstance(s, Call)]
-            binding = self._binding(*self._last)
-            for at, loop in enumerate(self._loops):
+            binding = self._binding(*self._last_binding)
+            for number, loop in enumerate(self._loops):
                 yield kernels.index(loop.kernel) + 1, loop.kernel, choice_of(loop, binding)
 
 
 _SCALAR = Layout((), ())
 
 
-class Bound:
-    """A program with sizes and layouts filled in: `run(L)` returns the root values for leaves `L`."""
+class BoundProgram:
+    """A program bound to sizes and layouts: `run(L)` returns the root values for leaves `L`."""
 
-    __slots__ = ("program", "run", "count", "alert", "effects", "dims", "layouts", "_learned",
+    __slots__ = ("program", "run", "count", "reports_flags", "effects", "dims", "layouts", "_learned",
                  "__weakref__")
 
-    frozen = False  # it is no stopgap
+    frozen = False  # it is no fallback
 
     def __init__(
         self, program: Program, dims: Mapping[int, int], layouts: Mapping[int, Layout]
@@ -456,8 +474,8 @@ class Bound:
             raise Misfit  # a plan for these sizes may fit
         self.program = program
         self.count = 0
-        self.alert = False  # whether whoever runs this wants to know of flags
-        self.effects: Any = None  # what that needs to know, kept here for it
+        self.reports_flags = False  # whether a run raises `FlagsRaised`
+        self.effects: Any = None  # for the caller that handles `FlagsRaised`
         self.dims = dims
         self.layouts = layouts
         self._learned: dict[Hop, Layout] = {}
@@ -465,34 +483,34 @@ class Bound:
         program.clock.on = True
 
     def peak(self) -> int:
-        """Return the bytes that results and intermediates are predicted to take."""
+        """Return the predicted peak bytes of results and intermediates."""
         return self.program.peak(self.dims, self.layouts)
 
     def _bind(self) -> Run:
         data = self.program.values_for(self, self.dims, self.layouts, self._learned)
         return self.program._make(self, data)
 
-    def flagged(
+    def end_flagged_run(
         self, values: tuple[Any, ...], flags: int, saved: dict[int, np.ndarray | None], exact: bool,
     ) -> tuple[Any, ...]:
-        """End a run that raised floating-point flags: `FlagsRaised` is raised if that was asked for."""
-        if self.alert:
-            known = {k: v for k, v in saved.items() if v is not None}
-            raise FlagsRaised(values, flags, known, exact)
+        """End a run that raised floating-point flags; raise `FlagsRaised` if the caller wants reports."""
+        if self.reports_flags:
+            overwritten = {k: v for k, v in saved.items() if v is not None}
+            raise FlagsRaised(values, flags, overwritten, exact)
         return values
 
-    def learn(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
-        """Run again from the start, now that NumPy has shown where the result of `hop` lies.
+    def learn_layout(self, leaves: Sequence[Any], hop: Hop, value: np.ndarray) -> tuple[Any, ...]:
+        """Rebind and run again, with the layout in which NumPy returned the result of `hop`.
 
-        Nothing is lost: stores come after every such call.
+        No effect is repeated: stores come after all such calls.
         """
         self._learned[hop] = Layout(value.shape, value.strides)
         try:
             self.run = self._bind()
         except Misfit:
             assert self.program.numpy_program is not None
-            plain = self.program.numpy_program(self.dims, self.layouts)
-            other = Bound(plain, plain.identity(), self.layouts)
-            other.alert = self.alert
-            self.program, self.run = plain, other.run
+            fallback = self.program.numpy_program(self.dims, self.layouts)
+            replacement = BoundProgram(fallback, fallback.identity(), self.layouts)
+            replacement.reports_flags = self.reports_flags
+            self.program, self.run = fallback, replacement.run
         return self.run(leaves)

@@ -1,4 +1,4 @@
-"""A plan as the source of a Python function: local variables, one line per step."""
+"""Code generation of a program as a Python function: local variables, one line per step."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from jitla.hops import (
 )
 from jitla.recompile.output_buffers import (
     Aliases,
-    Order,
+    ExecutionOrder,
     Outs,
-    ring_of,
-    turn,
+    filled_ring,
+    rolled_index,
 )
 
 _INFIX = {
@@ -48,19 +48,19 @@ _INFIX = {
     "left_shift": "<<", "right_shift": ">>", "equal": "==", "not_equal": "!=", "less": "<",
     "less_equal": "<=", "greater": ">", "greater_equal": ">=",
 }
-# Python's numbers have their bits where NumPy's scalars of these dtypes have them.
+# Python's numbers have the memory layout of NumPy's scalars of these dtypes.
 _PYTHON = {np.dtype(np.float64): "float", np.dtype(np.complex128): "complex"}
 _PREFIX = {"negative": "-", "positive": "+", "invert": "~"}
 
 
-# Arrays up to this size are in a processor's cache: a copy costs little beside the kernel.
-KEPT_BYTES = 1 << 20
-# Up to this size a copy is made where the flags of a kernel alone do not say what NumPy would say.
-KEPT_INEXACT = 1 << 26
+# Arrays up to this size fit into a processor's cache, where a copy costs little beside the kernel.
+MAX_SAVED_BYTES = 1 << 20
+# The limit where the flags of a kernel are not exactly those of NumPy.
+MAX_SAVED_INEXACT_BYTES = 1 << 26
 
 
 class Need(NamedTuple):
-    """A name the function takes from its binding: `kind` says what, `subject` of which value or step."""
+    """A name whose value the binding provides: `kind` is that of the value, `subject` its hop or step."""
 
     name: str
     kind: str
@@ -69,48 +69,48 @@ class Need(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Source of ``make(bound, data) -> run``, its constants, and what `data` has to hold, in order."""
+    """Source of ``make(bound, data) -> run``, its constants, and the values `data` holds, in order."""
 
     source: str
     constants: Mapping[str, Any]
     needs: tuple[Need, ...]
 
 
-def write_script(order: Order, roots: tuple[Hop, ...], outs: Outs, aliases: Aliases) -> Script:
-    """Write the function that runs `order` and returns the values of `roots`."""
-    writer = _Writer(order, roots)
-    for at, step in enumerate(order.steps):
-        if at == order.late:
+def write_script(order: ExecutionOrder, roots: tuple[Hop, ...], outs: Outs, aliases: Aliases) -> Script:
+    """Return the source that runs `order` and returns the values of `roots`."""
+    writer = _ScriptWriter(order, roots)
+    for number, step in enumerate(order.steps):
+        if number == order.first_store:
             writer.detach()
-            writer.keep(aliases)
+            writer.save_overwritten(aliases)
         writer.step(step)
-        writer.lines.append(f"if T is not None: T.step({at})")
-        writer.count(at, step)
-        writer.release(at, step)
-    if order.late == len(order.steps):
+        writer.lines.append(f"if T is not None: T.step({number})")
+        writer.count(number, step)
+        writer.release(number, step)
+    if order.first_store == len(order.steps):
         writer.detach()
     writer.stores(outs, aliases)
     return writer.finish(outs)
 
 
-def uncast(hop: Hop) -> tuple[Hop, ...]:
-    """Return the operands of a call, leaves as they are before the cast that NumPy does by itself.
+def uncast_inputs(hop: Hop) -> tuple[Hop, ...]:
+    """Return the inputs of a call, leaves without the cast that NumPy's ufunc does by itself.
 
-    Other values lie in memory as their casts do.
+    Other values have the layouts of their casts.
     """
-    able = hop.op.kind is Kind.CELL and hop.op.numpy and not hop.attrs
-    if not able or not hop.meta.shape:
+    is_ufunc_like = hop.op.kind is Kind.CELL and hop.op.numpy and not hop.attrs
+    if not is_ufunc_like or not hop.meta.shape:
         return hop.inputs
     if isinstance(hop.op.numpy[0], np.ufunc) and len({i.meta.dtype for i in hop.inputs}) > 1:
-        return hop.inputs  # a comparison of int64 with uint64: there is no such loop to ask for
+        return hop.inputs  # a comparison of int64 with uint64: ufuncs have no loop for the common dtype
     pairs = zip(hop.inputs, layout_operands(hop), strict=True)
-    return tuple(s if s.meta.shape and s.op.kind is Kind.LEAF else given for given, s in pairs)
+    return tuple(s if s.meta.shape and s.op.kind is Kind.LEAF else operand for operand, s in pairs)
 
 
-class _Writer:
-    """Lines, constants and needs of one script."""
+class _ScriptWriter:
+    """Collects the lines, constants and needs of one script."""
 
-    def __init__(self, order: Order, roots: tuple[Hop, ...]) -> None:
+    def __init__(self, order: ExecutionOrder, roots: tuple[Hop, ...]) -> None:
         self.order = order
         self.roots = roots
         self.lines: list[str] = []
@@ -120,39 +120,39 @@ class _Writer:
         self.slots: dict[int, None] = {}
         self.numbers: dict[Hop, int] = {}
         self.kernels = 0
-        self.kept: list[int] = []
+        self.saved: list[int] = []
         self.final: dict[int, str] = {}
-        self.last = {h: at for at, s in enumerate(order.steps) for h in s.inputs}
-        self.flagging = any(map(step_raises, order.steps))
+        self.last = {h: number for number, s in enumerate(order.steps) for h in s.inputs}
+        self.flagging = any(map(can_raise_flags, order.steps))
         self.calling = any(isinstance(s, Call) and possible_flags(s.hop) for s in order.steps)
-        late = [h for s in order.steps[order.late:] if not isinstance(s, Call) for h in s.body]
-        self.exact = all(has_exact_flags(h) for h in late if possible_flags(h))
+        stored = [h for s in order.steps[order.first_store:] if not isinstance(s, Call) for h in s.body]
+        self.exact = all(has_exact_flags(h) for h in stored if possible_flags(h))
         self.called = {h for s in order.steps if isinstance(s, Call) for h in s.inputs} | set(roots)
 
     # ---------------------------------------------------------------------- names
 
     def number(self, hop: Hop) -> int:
-        """Return the number that names of `hop` carry."""
+        """Return the number in the names of `hop`."""
         return self.numbers.setdefault(hop, len(self.numbers))
 
     def constant(self, prefix: str, value: Any) -> str:
-        """Name a value that all bindings share."""
+        """Return a name for a value shared by all bindings."""
         name = f"{prefix}{len(self.constants)}"
         self.constants[name] = value
         return name
 
     def need(self, name: str, kind: str, subject: Any) -> str:
-        """Name a value that every binding has its own of."""
+        """Return a name for a value that each binding provides."""
         self.needs[name] = Need(name, kind, subject)
         return name
 
     def leaf(self, slot: int) -> str:
-        """Name the object at a leaf position."""
+        """Return the name of the object at a leaf position."""
         self.slots[slot] = None
         return f"a{slot}"
 
     def value(self, hop: Hop) -> str:
-        """Name a value as NumPy is to see it."""
+        """Return the name of a value as NumPy takes it."""
         if hop not in self.names:
             self.names[hop] = self._leaf_value(hop)
         return self.names[hop]
@@ -160,23 +160,24 @@ class _Writer:
     def _leaf_value(self, hop: Hop) -> str:
         if hop.op.name == "const":
             return self.constant("c", const_value(hop))
-        given = self.leaf(hop.attr("slot"))
+        name_of_leaf = self.leaf(hop.attr("slot"))
         if hop.attr("form") != "weak":
-            return given
+            return name_of_leaf
         exact = _PYTHON.get(hop.meta.dtype) if hop not in self.called else None
         kind = exact or self.constant("T", hop.meta.dtype.type)
         name = f"w{self.number(hop)}"
         if is_narrowed_scalar(hop):
-            most = self.constant("M", float(np.finfo(hop.meta.dtype).max))
-            held = f"-{most} <= {given} <= {most}" if hop.meta.dtype.kind == "f" else "False"
-            self.lines += [f"if {held}: {name} = {kind}({given})",
-                           f"else: {name}, more = {self.constant('f', narrowed)}({given}, {kind}); e |= more"]
+            largest = self.constant("M", float(np.finfo(hop.meta.dtype).max))
+            fits = f"-{largest} <= {name_of_leaf} <= {largest}" if hop.meta.dtype.kind == "f" else "False"
+            cast = self.constant("f", cast_narrow)
+            self.lines += [f"if {fits}: {name} = {kind}({name_of_leaf})",
+                           f"else: {name}, more = {cast}({name_of_leaf}, {kind}); e |= more"]
         else:
-            self.lines.append(f"{name} = {kind}({given})")
+            self.lines.append(f"{name} = {kind}({name_of_leaf})")
         return name
 
     def operand(self, hop: Hop) -> str:
-        """Name a kernel's operand: the bits of a scalar have to lie in the object itself."""
+        """Return a value as kernels take it: the bits of a scalar must be in the object itself."""
         zero_d = hop.op.name == "leaf" and hop.meta.shape == () and hop.attr("form") == "array"
         return self.value(hop) + ("[()]" if zero_d else "")
 
@@ -192,18 +193,19 @@ class _Writer:
             name = self.names[hop] = f"t{self.number(hop)}"
             self.lines.append(f"{name} = {text}")
             if not has_exact_layout(hop) and self._feeds_kernel(hop):
-                seen = self.need(f"G{self.number(hop)}", "strides", hop)
+                expected = self.need(f"G{self.number(hop)}", "strides", hop)
                 key = self.constant("h", hop)
-                self.lines.append(f"if {name}.strides != {seen}: return bound.learn(L, {key}, {name})")
+                rerun = f"return bound.learn_layout(L, {key}, {name})"
+                self.lines.append(f"if {name}.strides != {expected}: {rerun}")
 
     def _feeds_kernel(self, hop: Hop) -> bool:
-        """Tell whether a kernel relies on the strides of `hop`, or of a view or copy of it."""
+        """Return whether a kernel depends on the strides of `hop`, or of a view or copy of it."""
         return hop.meta.shape != () and hop in self.last
 
     def _kernel(self, kernel: Kernel | RowKernel | WindowKernel) -> None:
-        at, self.kernels = self.kernels, self.kernels + 1
-        launch = self.need(f"J{at}", "launch", at)
-        words = [self.need(f"K{at}", "block", at)]
+        kernel_number, self.kernels = self.kernels, self.kernels + 1
+        launch = self.need(f"J{kernel_number}", "launch", kernel_number)
+        words = [self.need(f"K{kernel_number}", "block", kernel_number)]
         words += [self.operand(h) for h in kernel.inputs if h.op.name != "const"]
         scalars = []
         for hop in kernel.outputs:
@@ -212,52 +214,54 @@ class _Writer:
                 self.names[hop] = self.leaf(self.order.direct[hop])
                 words.append(self.names[hop])
                 continue
-            made = self.need(f"E{n}", "empty", hop)
+            factory = self.need(f"E{n}", "empty", hop)
             name = f"t{n}" if hop.meta.shape else f"o{n}"
-            self.lines.append(f"{name} = {made}()")
+            self.lines.append(f"{name} = {factory}()")
             self.names[hop] = f"t{n}"
             words.append(name)
             if hop.meta.shape == ():
                 scalars.append(f"t{n} = {name}[0]")
-        asked = "e |= " if step_raises(kernel) else ""
-        self.lines.append(f"{asked}{launch}({', '.join(words)})")
+        flags = "e |= " if can_raise_flags(kernel) else ""
+        self.lines.append(f"{flags}{launch}({', '.join(words)})")
         self.lines += [f"{self._edges(h)}({self.names[h]})" for h in kernel.outputs if h.op.name == "ring"]
         self.lines += scalars
 
     def _edges(self, ring: Hop) -> str:
-        """Name what adds the edges of a copy that has been written inside them."""
+        """Return the name of the function that fills the edges of a ring."""
         return self.need(f"R{self.number(ring)}", "edges", ring)
 
-    def count(self, at: int, step: Step) -> None:
-        """Count what is other than 0 in results of step `at`, if that is estimated and somebody watches."""
-        sized = [h for h in step.outputs if h.meta.shape]
-        known = [(h.meta.nnz, i) for i, h in enumerate(sized) if h.meta.nnz is not None]
-        if known:
-            least = sized[min(known)[1]]
+    def count(self, step_number: int, step: Step) -> None:
+        """Count nonzeros in results of step `step_number` while profiling, if they were estimated."""
+        arrays = [h for h in step.outputs if h.meta.shape]
+        estimates = [(h.meta.nnz, i) for i, h in enumerate(arrays) if h.meta.nnz is not None]
+        if estimates:
+            smallest = arrays[min(estimates)[1]]
             counting = self.constant("f", np.count_nonzero)
             self.lines.append(
-                f"if T is not None and T.watched: T.count({at}, int({counting}({self.value(least)})))")
+                f"if T is not None and T.watched: "
+                f"T.count({step_number}, int({counting}({self.value(smallest)})))")
 
-    def release(self, at: int, step: Step) -> None:
-        """Forget arrays that nobody reads after step `at`, so that their memory is used again."""
+    def release(self, step_number: int, step: Step) -> None:
+        """Delete arrays that are dead after step `step_number`, so that their memory is reused."""
         for hop in dict.fromkeys(step.inputs):
-            dead = self.last[hop] == at and hop not in self.roots
+            dead = self.last[hop] == step_number and hop not in self.roots
             if dead and hop.meta.shape != () and hop.op.kind is not Kind.LEAF:
                 self.lines.append(f"del {self.names[hop]}")
 
     # ---------------------------------------------------------------------- calls
 
     def _call(self, hop: Hop) -> str:
-        """Write the NumPy call or operator that computes `hop`."""
+        """Return the NumPy call or operator expression that computes `hop`."""
         if hop.op.name == "count":
             return self.need(f"N{self.number(hop)}", "count", hop)
         if hop.op.name in SPARSE_KERNEL_OPS:
             loop = self.need(f"P{self.number(hop)}", "stored", hop)
             return self._general(hop, [self.value(i) for i in hop.inputs], loop)
         if hop.op.name == "ring":
-            made = self.need(f"E{self.number(hop)}", "empty", hop)
-            return f"{self.constant('f', ring_of)}({self.value(hop.inputs[0])}, {made}(), {self._edges(hop)})"
-        if uncast(hop) != hop.inputs:
+            factory = self.need(f"E{self.number(hop)}", "empty", hop)
+            function = self.constant("f", filled_ring)
+            return f"{function}({self.value(hop.inputs[0])}, {factory}(), {self._edges(hop)})"
+        if uncast_inputs(hop) != hop.inputs:
             return self._casting(hop)
         words = [self.value(i) for i in hop.inputs]
         if all(self._is_scalar(i) for i in hop.inputs) and words:
@@ -265,12 +269,12 @@ class _Writer:
         if any(i.meta.shape == () for i in hop.inputs):
             return self._general(hop, words)
         if hop.meta.shape == () and hop.op.kind is Kind.CALL and is_view(hop):
-            return self._general(hop, words)  # NumPy may give a 0-d array; the reference a scalar
+            return self._general(hop, words)  # NumPy may return a 0-d array, the reference returns a scalar
         return self._method(hop, words) or self._general(hop, words)
 
     def _casting(self, hop: Hop) -> str:
-        """Write a call that casts while it reads: NumPy orders the result by the uncast operands."""
-        words = ", ".join(self.value(i) for i in uncast(hop))
+        """Return a call that casts its inputs: NumPy orders the result by the uncast operands."""
+        words = ", ".join(self.value(i) for i in uncast_inputs(hop))
         function = self.constant("f", hop.op.numpy[0])
         if not isinstance(hop.op.numpy[0], np.ufunc):
             return f"{function}({words})"
@@ -282,7 +286,7 @@ class _Writer:
             hop.op.name == "leaf" and hop.attr("form") == "array")
 
     def _scalar(self, hop: Hop, words: list[str]) -> str | None:
-        """Write scalar arithmetic as Python does it on NumPy scalars."""
+        """Return scalar arithmetic as Python operators on NumPy scalars."""
         name = hop.op.name
         if name in _INFIX:
             return f"{words[0]} {_INFIX[name]} {words[1]}"
@@ -295,7 +299,7 @@ class _Writer:
         return None
 
     def _method(self, hop: Hop, words: list[str]) -> str | None:
-        """Write the shortest way into NumPy's C code, where there is one."""
+        """Return the call with the least overhead, if there is one besides the reference."""
         x = words[0] if words else ""
         match hop.op.name:
             case "cast":
@@ -303,8 +307,8 @@ class _Writer:
             case "getitem":
                 return f"{x}[{self.constant('i', index_key(hop.attr('index')))}]"
             case "roll" if is_roll_of_ring(hop):
-                part = turn(hop.attr("shifts"), hop.inputs[0].attr("widths"))
-                return f"{x}.base[{self.constant('i', part)}]"
+                index = rolled_index(hop.attr("shifts"), hop.inputs[0].attr("widths"))
+                return f"{x}.base[{self.constant('i', index)}]"
             case "transpose":
                 return f"{x}.transpose({self.constant('x', hop.attr('axes'))})"
             case "reshape":
@@ -315,101 +319,102 @@ class _Writer:
             reduce = self.constant("f", hop.op.numpy[0])
             axis = self.constant("x", hop.attr("axis"))
             return f"{reduce}({x}, {axis}, None, None, {hop.attr('keepdims')})"
-        first = hop.op.numpy[0] if hop.op.numpy else None
-        if hop.op.kind is Kind.CELL and isinstance(first, np.ufunc) and not hop.attrs:
-            return f"{self.constant('f', first)}({', '.join(words)})"
+        function = hop.op.numpy[0] if hop.op.numpy else None
+        if hop.op.kind is Kind.CELL and isinstance(function, np.ufunc) and not hop.attrs:
+            return f"{self.constant('f', function)}({', '.join(words)})"
         return None
 
     def _general(self, hop: Hop, words: list[str], function: str = "") -> str:
-        """Write a call of the operator's reference, or of what stands for it."""
+        """Return a call of the operator's reference, or of `function`."""
         for key, value in hop.attrs:
             if key == "shape":
-                given = self.need(f"S{self.number(hop)}", "shape", hop)
+                argument = self.need(f"S{self.number(hop)}", "shape", hop)
             else:
-                given = self.constant("x", value)
-            words = [*words, f"{key}={given}"]
+                argument = self.constant("x", value)
+            words = [*words, f"{key}={argument}"]
         return f"{function or self.constant('f', hop.op.ref)}({', '.join(words)})"
 
     # ---------------------------------------------------------------------- the end
 
     def detach(self) -> None:
-        """Copy roots that would change when the stores begin."""
+        """Copy roots whose memory is about to be overwritten."""
         for i in self.order.detached:
             name = f"r{i}"
             self.lines.append(f"{name} = {self.value(self.roots[i])}.copy('K')")
             self.final[i] = name
 
-    def keep(self, aliases: Aliases) -> None:
-        """Copy leaves that kernels read and overwrite at once: they cannot be asked afterwards.
+    def save_overwritten(self, aliases: Aliases) -> None:
+        """Copy leaves that kernels read and overwrite, for a replay that finds the origin of flags.
 
-        Large ones only if there is something to ask about.
+        Large ones are copied only if flags were raised before.
         """
-        self.hear()
-        limit = KEPT_BYTES if self.exact else KEPT_INEXACT
+        self.read_call_flags()
+        limit = MAX_SAVED_BYTES if self.exact else MAX_SAVED_INEXACT_BYTES
         targets = set(self.order.direct.values())
-        for slot in sorted(exposed(targets, aliases)) if self.flagging else ():
+        for slot in sorted(overwritten_slots(targets, aliases)) if self.flagging else ():
             reads = any(h.op.name == "leaf" and h.attr("slot") == slot and h.attr("form") == "array"
                         for s in self.order.steps for h in s.inputs)
             if reads:
                 a = self.leaf(slot)
-                self.kept.append(slot)
+                self.saved.append(slot)
                 copy = self.need("C", "copy", None)
                 self.lines.append(f"b{slot} = {copy}({a}) if e or {a}.nbytes <= {limit} else None")
 
-    def hear(self) -> None:
-        """Add the flags that NumPy's calls have raised so far."""
+    def read_call_flags(self) -> None:
+        """Add the flags that NumPy calls have raised so far."""
         if self.calling:
             recorded = self.constant("H", FLAGS_BY_THREAD)
             self.lines.append(f"if {recorded}: e |= {self.constant('f', take_flags)}()")
 
     def stores(self, outs: Outs, aliases: Aliases) -> None:
-        """Copy what could not be written directly into its leaf.
+        """Copy roots that could not be written directly into their leaves.
 
-        If flags were raised, keep what is overwritten: whoever looks for their origin needs it.
+        If flags were raised, the overwritten values are saved for the replay that finds their origin.
         """
-        self.hear()
-        if self.flagging and self.order.through:
-            targets = {slot for i in self.order.through if (slot := outs[i]) is not None}
-            for slot in sorted(exposed(targets, aliases) - set(self.kept)):
-                self.kept.append(slot)
+        self.read_call_flags()
+        if self.flagging and self.order.copied_back:
+            targets = {slot for i in self.order.copied_back if (slot := outs[i]) is not None}
+            for slot in sorted(overwritten_slots(targets, aliases) - set(self.saved)):
+                self.saved.append(slot)
                 self.lines.append(f"if e: b{slot} = {self.leaf(slot)}.copy('K')")
-        for i in self.order.through:
+        for i in self.order.copied_back:
             slot = outs[i]
             assert slot is not None
             source = self.final.get(i) or self.value(self.roots[i])
             self.lines.append(f"{self.leaf(slot)}[...] = {source}")
 
-    def result(self, i: int, out: int | None, seen: set[Hop]) -> str:
-        """Name root `i`; equal values are still distinct arrays, as NumPy would have made them."""
+    def result(self, i: int, out: int | None, returned: set[Hop]) -> str:
+        """Return the name of root `i`; equal roots are distinct arrays, as in NumPy."""
         if out is not None:
             return self.leaf(out)
         root = self.roots[i]
         name = self.final.get(i) or self.value(root)
-        if root in seen and root.meta.shape != () and root.op.kind is not Kind.LEAF:
-            name = self._twin(i, root, name)
-        seen.add(root)
+        if root in returned and root.meta.shape != () and root.op.kind is not Kind.LEAF:
+            name = self._duplicate(i, root, name)
+        returned.add(root)
         return name
 
-    def _twin(self, i: int, root: Hop, name: str) -> str:
-        """Write a second array that is equal to `name` in values and layout."""
+    def _duplicate(self, i: int, root: Hop, name: str) -> str:
+        """Return the name of a second array equal to `name` in values and layout."""
         if is_view(root):
             return f"{name}.view()"
-        made = self.needs.get(f"E{self.number(root)}")
-        if made is None:
-            return f"{self.constant('f', _twin)}({name})"
-        self.lines += [f"r{i} = {made.name}()", f"r{i}[...] = {name}"]
+        factory = self.needs.get(f"E{self.number(root)}")
+        if factory is None:
+            return f"{self.constant('f', _copy_strided)}({name})"
+        self.lines += [f"r{i} = {factory.name}()", f"r{i}[...] = {name}"]
         return f"r{i}"
 
     def finish(self, outs: Outs) -> Script:
-        """Put the pieces together."""
-        seen: set[Hop] = set()
-        words = [self.result(i, out, seen) for i, out in enumerate(outs)]
+        """Return the complete script."""
+        returned: set[Hop] = set()
+        words = [self.result(i, out, returned) for i, out in enumerate(outs)]
         head = [f"a{s} = L[{s}]" for s in self.slots]
         timed = ["T = CLOCK.start(bound) if CLOCK.on else None"]
         body = [*head, *timed, *self.lines, "bound.count += 1", "if T is not None: T.end()"]
         if self.flagging:
-            kept = ", ".join(f"{slot}: b{slot}" for slot in self.kept)
-            body.append(f"if e: return bound.flagged(({', '.join(words)},), e, {{{kept}}}, {self.exact})")
+            saved = ", ".join(f"{slot}: b{slot}" for slot in self.saved)
+            arguments = f"({', '.join(words)},), e, {{{saved}}}, {self.exact}"
+            body.append(f"if e: return bound.end_flagged_run({arguments})")
         body.append(f"return ({', '.join(words)},)")
         if self.calling:
             body = [f"before = {self.constant('f', start_recording)}()", "try:", *["    " + b for b in body],
@@ -422,30 +427,30 @@ class _Writer:
         return Script("\n".join(lines) + "\n", self.constants, tuple(self.needs.values()))
 
 
-def exposed(targets: set[int], aliases: Aliases) -> set[int]:
+def overwritten_slots(targets: set[int], aliases: Aliases) -> set[int]:
     """Return the slots of leaves that change when those at `targets` are written."""
     return targets | {b for x, y, _ in aliases for a, b in ((x, y), (y, x)) if a in targets}
 
 
-def narrowed(value: Any, kind: type) -> tuple[Any, int]:
-    """Return a number in a dtype that may not hold it, with the flags of that."""
+def cast_narrow(value: Any, kind: type) -> tuple[Any, int]:
+    """Return a number in a dtype that may not represent it, with the flags of the conversion."""
     before = start_recording()
     try:
-        made = kind(value)
-        raised = take_flags()  # what calls before this one raised is among it
-        return made, raised | (SCALAR_NARROWED if raised else 0)
+        number = kind(value)
+        raised = take_flags()  # including the flags of calls before this one
+        return number, raised | (SCALAR_NARROWED if raised else 0)
     finally:
         stop_recording(before)
 
 
-def step_raises(step: Step) -> bool:
-    """Say whether floating-point flags that `step` raises can mean anything."""
+def can_raise_flags(step: Step) -> bool:
+    """Return whether `step` may raise floating-point flags that matter."""
     body = (step.hop,) if isinstance(step, Call) else step.body
     return any(map(possible_flags, body))
 
 
-def _twin(array: np.ndarray) -> np.ndarray:
-    """Copy a fresh array with its strides, those of axes of length 1 included."""
+def _copy_strided(array: np.ndarray) -> np.ndarray:
+    """Return a copy with the same strides, including those of axes of length 1."""
     copy = np.ndarray(array.shape, array.dtype, strides=array.strides)
     copy[...] = array
     return copy

@@ -1,4 +1,4 @@
-"""Choice of schedules: the spaces of kernels, and what the tuner may ask for."""
+"""Spaces of schedules for the tuner: knobs of kernels, cost estimates, features of the model."""
 
 from __future__ import annotations
 
@@ -40,58 +40,58 @@ if TYPE_CHECKING:
 
 
 Launch = Callable[..., int]
-Made = tuple[bytes, Launch]  # an argument block, and what runs it
+Launchable = tuple[bytes, Launch]  # an argument block and its launcher
 UNTUNED: Values = MappingProxyType({})
-# Chosen instead of other knobs: lines of primitives by which the kernel is run as a nest, or sizes of tiles,
-# whether these are walked along rows or down columns, and where what stages pass on is computed.
+# Knobs that run the kernel as a loop nest: its primitives; or sizes of tiles, the order of the tiles, and the
+# place where intermediates are computed.
 LOOPS, TILE, ORDER, PLACE = "loops", "tile", "order", "place"
 ORDERS, PLACES = ("rows", "columns"), ("block", "inline", "root")
 
 
-class Key(NamedTuple):
-    """A kernel as other processes know it, too, and the sizes it is bound to."""
+class KernelKey(NamedTuple):
+    """The identity of a kernel in all processes, and the sizes it is bound to."""
 
     kernel: str
     shape: tuple[int, ...]
 
 
-class Choice(NamedTuple):
-    """A bound kernel for whoever chooses: `make` makes its argument block, and what runs it, of choices.
+class TunableKernel(NamedTuple):
+    """A bound kernel for the tuner: `make` returns its argument block and launcher for chosen knobs.
 
-    The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be as chosen.
-    `parcel` is what another process makes the same choice of.
+    The last `outputs` operands are results. `make` raises `ScheduleError` if its loops cannot be scheduled
+    like that. `portable` returns what another process makes the same kernel of.
     """
 
-    key: Key
+    key: KernelKey
     shapes: Mapping[Shape, Shape]
     outputs: int
     space: Callable[[], Space]
-    make: Callable[[Values], Made]
-    parcel: Callable[[], Any]
+    make: Callable[[Values], Launchable]
+    portable: Callable[[], Any]
 
 
-class Chosen(NamedTuple):
-    """What was chosen for a kernel, who chose that or why it was not possible, and the sizes it is for."""
+class ChosenSchedule(NamedTuple):
+    """Chosen knobs of a kernel, a note on their origin or why they are impossible, and its sizes."""
 
     values: Values
-    said: str
+    note: str
     shapes: Mapping[Shape, Shape]
 
 
-class Tuning(Protocol):
-    """What chooses knobs: what it has `chosen`, and what it has `said` to that."""
+class ScheduleTuner(Protocol):
+    """Chooses knobs: those `chosen` by kernel, with `notes` on each."""
 
-    chosen: Mapping[Key, Values]
-    said: Mapping[Key, str]
+    chosen: Mapping[KernelKey, Values]
+    notes: Mapping[KernelKey, str]
 
-    def block(self, choice: Choice) -> Made:
-        """Return what `choice.make` makes of what is chosen."""
+    def block(self, choice: TunableKernel) -> Launchable:
+        """Return what `choice.make` returns for the chosen knobs."""
         ...
 
 
 def key_of(
     kernel: Kernel | RowKernel | WindowKernel, shapes: Mapping[Shape, Shape], places: Mapping[Hop, Layout],
-) -> Key:
+) -> KernelKey:
     """Return the key of a bound kernel."""
     number: dict[Hop, int] = {}
     words: list[Any] = [kernel.template, type(kernel).__name__]
@@ -111,74 +111,74 @@ def key_of(
     if not isinstance(kernel, Kernel):
         words.append(tuple(tuple(number[h] for h in s.outputs) for s in kernel.stages))
     sizes += shapes[kernel.shape]
-    return Key(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
+    return KernelKey(sha256(repr(words).encode()).hexdigest()[:24], tuple(sizes))
 
 
 def _view(view: Hop, number: Mapping[Hop, int]) -> tuple[Any, ...]:
-    """Return what is read as a view of which value: a slice between two stages, a matrix turned."""
+    """Return what identifies a view between two stages: its operator, its input and its attributes."""
     return view.op.name, tuple(number.get(i, -1) for i in view.inputs), _attrs(view)
 
 
 def _attrs(hop: Hop) -> tuple[tuple[str, str], ...]:
-    """Return what says how `hop` is done, for any sizes."""
+    """Return the attributes of `hop` that do not depend on sizes."""
     return tuple((k, str(v)) for k, v in hop.attrs if k not in ("shape", "slot"))
 
 
 def is_nest(values: Values) -> bool:
-    """Tell whether a kernel is run as a nest of loops, if it is chosen like this."""
+    """Return whether these knobs run a kernel as a loop nest."""
     return bool(values.get(LOOPS) or values.get(TILE)) or values.get(ORDER, ORDERS[0]) != ORDERS[0] or \
         values.get(PLACE, PLACES[0]) != PLACES[0]
 
 
-def as_chosen(values: Values, schedule: Schedule) -> Schedule:
-    """Return how a loop over elements is run if its vectors and fetches are as chosen."""
+def apply_knobs(values: Values, schedule: Schedule) -> Schedule:
+    """Return a schedule of an elementwise loop with the chosen vectors and prefetches."""
     return replace(schedule, unroll=int(values.get("unroll", schedule.unroll)),
                    part=2 if values.get("vector") == "half" else 1, ahead=int(values.get("ahead", 0)))
 
 
-def short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
-    """Say whether a kernel walks over rows of so few elements that several should share a vector."""
+def has_short_rows(kernel: Kernel, form: Form, geometry: Geometry) -> bool:
+    """Return whether rows are so short that several should share a vector."""
     return 1 < geometry.dims[-1] <= crosswise_limit(kernel, form)
 
 
-STEP = 8  # rows by which heights differ at least
-HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-UNITS = tuple(2 ** k for k in range(11))
-MOST = 8 << 20  # bytes of a block, which every thread has of its own
+HEIGHT_STEP = 8  # rows
+BLOCK_HEIGHTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+UNIT_COUNTS = tuple(2 ** k for k in range(11))
+MAX_BLOCK_BYTES = 8 << 20  # of the private blocks of one thread
 TILE_HEIGHTS, TILE_WIDTHS = (8, 16, 32, 64), (256, 512, 1024)
 STORES = ("near", "around")
 UNROLL = (1, 2, 4, 8)
-SUMS = (1, 2, 4)  # times as many partial sums as NumPy has
+SUMS = (1, 2, 4)  # partial sums, as a multiple of NumPy's
 VECTORS = ("whole", "half")
-AHEAD = (0, 256, 1024, 4096)  # bytes, of a loop; of stages on blocks of rows fewer choices
-STAGES = {"unroll": (1, 2, 4), "vector": VECTORS, "ahead": (0, 1024)}
-LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and what a byte costs
-FAR = 1.5
-BYTES = 32  # of a vector
-NESTED: dict[str, Value] = {TILE: "", ORDER: ORDERS[0], PLACE: PLACES[0]}
-MOVED = 0.25  # of what a row costs, for one that moves to the next block
-STAGE, UNIT = 2000.0, 4000.0  # bytes that could be moved while a stage is begun, and a unit is handed out
+PREFETCH_BYTES = (0, 256, 1024, 4096)  # prefetch distances of a loop; stages on blocks of rows have fewer
+STAGE_KNOBS = {"unroll": (1, 2, 4), "vector": VECTORS, "ahead": (0, 1024)}
+CACHE_LEVELS = ((1 << 20, 1.0), (4 << 20, 1.2))  # bytes of a block, and the relative cost of a byte
+MEMORY_BYTE_COST = 1.5
+VECTOR_BYTES = 32
+NEST_DEFAULTS: dict[str, Value] = {TILE: "", ORDER: ORDERS[0], PLACE: PLACES[0]}
+MOVED_ROW_COST = 0.25  # relative cost of a row moved to the next block
+STAGE_COST_BYTES, UNIT_COST_BYTES = 2000.0, 4000.0  # overheads
 NO_TILES: dict[str, tuple[int, float]] = {"": (1, 1.0)}
 
 
 def work_of(body: Iterable[Hop]) -> float:
-    """Return how many operations are done for every byte that is computed."""
-    every = [h for h in body if h.op.kind is not Kind.LEAF]
-    return sum(map(flops, every)) / max(sum(h.meta.nbytes for h in every), 1)
+    """Return the operations per byte computed."""
+    computed = [h for h in body if h.op.kind is not Kind.LEAF]
+    return sum(map(flops, computed)) / max(sum(h.meta.nbytes for h in computed), 1)
 
 
-class Rows(NamedTuple):
-    """A pass over rows: how many, bytes of one in all values, stages, threads, operations for a
+class RowPass(NamedTuple):
+    """A pass over rows: their number, bytes of a row in all values, stages, threads, operations per
     byte, the `least` rows of a block.
 
-    `tiles` that it may be cut into, each with its rows and the part of a row that it takes; `places` where
-    what stages pass on may be computed. Some stages are `cells`, loops over elements, others `sums` of a row;
-    such a loop has `length` turns, of elements of so many bytes (`size`). Stages of windows work so many rows
-    `ahead`: units begin with these, and they move from block to block.
+    `tiles` it may be cut into, each with its rows and the share of a row it takes; `places` where
+    intermediates may be computed. Some stages are `cells`, elementwise loops, others `sums` of a row; such a
+    loop has `length` iterations, of elements of `size` bytes. Stages of windows work `ahead` rows: units
+    begin with these, and they are moved from block to block.
     """
 
     rows: int
-    each: int
+    row_bytes: int
     stages: int
     cores: int
     work: float
@@ -192,122 +192,126 @@ class Rows(NamedTuple):
     ahead: int = 0
 
 
-def row_space(cut: Rows, height: int, units: int, exact: bool, shared: bool) -> Space:
-    """Return the space of a pass over rows: how high blocks are, how many units are shared out.
+def row_space(row_pass: RowPass, height: int, units: int, exact: bool, shared: bool) -> Space:
+    """Return the space of a pass over rows: heights of blocks and numbers of units.
 
-    It is `exact` if no sum depends on that; if it is not `shared` out in units, each block is one.
+    It is `exact` if no sum depends on these; if it is not `shared` out in units, each block is one.
     """
-    most = min(cut.rows, max(MOST // max(cut.each, 1), height))
-    heights = {h for n in HEIGHTS if cut.least <= (h := n * STEP) <= most} | {height}
-    blocks = ceil(cut.rows / min(heights))
-    counts = {n for n in UNITS if n <= blocks} | {units}
+    max_height = min(row_pass.rows, max(MAX_BLOCK_BYTES // max(row_pass.row_bytes, 1), height))
+    heights = {h for n in BLOCK_HEIGHTS if row_pass.least <= (h := n * HEIGHT_STEP) <= max_height} | {height}
+    blocks = ceil(row_pass.rows / min(heights))
+    counts = {n for n in UNIT_COUNTS if n <= blocks} | {units}
     knobs = [Knob("height", tuple(sorted(heights)), exact)]
     if shared:
         knobs.append(Knob("units", tuple(sorted(counts)), exact))
-    default: dict[str, Value] = {"height": height, "units": units, **NESTED}
-    if len(cut.tiles) > 1:
-        knobs += [Knob(TILE, tuple(cut.tiles)), Knob(ORDER, ORDERS)]
-    if len(cut.places) > 1:
-        knobs.append(Knob(PLACE, cut.places))
+    default: dict[str, Value] = {"height": height, "units": units, **NEST_DEFAULTS}
+    if len(row_pass.tiles) > 1:
+        knobs += [Knob(TILE, tuple(row_pass.tiles)), Knob(ORDER, ORDERS)]
+    if len(row_pass.places) > 1:
+        knobs.append(Knob(PLACE, row_pass.places))
 
     def legal(values: Values) -> bool:
         if is_nest(values):
-            return _alone(values, default)
-        return int(values.get("units", 1)) <= ceil(cut.rows / int(values["height"]))
+            return _is_plain_nest(values, default)
+        return int(values.get("units", 1)) <= ceil(row_pass.rows / int(values["height"]))
 
-    if cut.cells:
-        knobs += [Knob(name, choices) for name, choices in STAGES.items()]
-        default |= {name: choices[0] for name, choices in STAGES.items()}
+    if row_pass.cells:
+        knobs += [Knob(name, choices) for name, choices in STAGE_KNOBS.items()]
+        default |= {name: choices[0] for name, choices in STAGE_KNOBS.items()}
     return Space(tuple(knobs), tuple(k.choices.index(default[k.name]) for k in knobs), legal,
-                 lambda v: _estimate(cut, v), lambda v: _traits(cut, default, v))
+                 lambda v: _estimate(row_pass, v), lambda v: _features(row_pass, default, v))
 
 
-def _alone(values: Values, default: Values) -> bool:
-    """Tell whether what is chosen makes a nest, of which other knobs, left as they are, say nothing."""
+def _is_plain_nest(values: Values, default: Values) -> bool:
+    """Return whether the knobs make a nest, with all knobs it ignores at their defaults."""
     if values.get(ORDER, ORDERS[0]) != ORDERS[0] and not values[TILE]:
         return False
-    return all(v == default[k] for k, v in values.items() if k not in NESTED)
+    return all(v == default[k] for k, v in values.items() if k not in NEST_DEFAULTS)
 
 
 def tiles_of(shape: Shape) -> dict[str, tuple[int, float]]:
-    """Return tiles that results of a shape may be cut into, along the first two axes; the first is none."""
-    found = {"": (1, 1.0)}
+    """Return the tiles of results of a shape, along the first two axes; the first entry is no tile."""
+    tiles = {"": (1, 1.0)}
     if len(shape) < 2:
-        return found
+        return tiles
     widths = TILE_WIDTHS if len(shape) == 2 else TILE_HEIGHTS
     for height in TILE_HEIGHTS:
         for width in widths:
             if height <= shape[0] and 2 * width <= shape[1]:
                 text = "x".join(map(str, (height, width, *shape[2:])))
-                found[text] = height, width / shape[1]
-    return found
+                tiles[text] = height, width / shape[1]
+    return tiles
 
 
-def _facts(cut: Rows, values: Values) -> tuple[int, int, int, float]:
-    """Return bytes of a block, blocks, units, and how much longer the busiest thread works."""
+def _block_counts(row_pass: RowPass, values: Values) -> tuple[int, int, int, float]:
+    """Return bytes of a block, blocks, units, and the load imbalance of the busiest thread."""
     if tile := str(values.get(TILE, "")):
-        height, part = cut.tiles[tile]
-        units = ceil(cut.rows / height)
-        blocks = units * ceil(1.0 / part)
-        share = ceil(units / cut.cores) / units * min(cut.cores, units)
-        block = int(height * cut.each * part)
-        return block, blocks, units, max(share, 1.0) * cut.cores / min(cut.cores, units)
+        height, row_share = row_pass.tiles[tile]
+        units = ceil(row_pass.rows / height)
+        blocks = units * ceil(1.0 / row_share)
+        share = ceil(units / row_pass.cores) / units * min(row_pass.cores, units)
+        block = int(height * row_pass.row_bytes * row_share)
+        return block, blocks, units, max(share, 1.0) * row_pass.cores / min(row_pass.cores, units)
     height = int(values["height"])
-    blocks = ceil(cut.rows / height)
+    blocks = ceil(row_pass.rows / height)
     per_unit = ceil(blocks / int(values.get("units", blocks)))
     units = ceil(blocks / per_unit)
-    share = ceil(units / cut.cores) * per_unit / blocks * min(cut.cores, units)
-    return height * cut.each, blocks, units, max(share, 1.0) * cut.cores / min(cut.cores, units)
+    share = ceil(units / row_pass.cores) * per_unit / blocks * min(row_pass.cores, units)
+    imbalance = max(share, 1.0) * row_pass.cores / min(row_pass.cores, units)
+    return height * row_pass.row_bytes, blocks, units, imbalance
 
 
-def _estimate(cut: Rows, values: Values) -> float:
-    block, blocks, units, waste = _facts(cut, values)
-    price = next((p for most, p in LEVELS if block <= most), FAR)
-    rows = cut.rows + cut.ahead * (units + MOVED * blocks)
-    return waste * (rows * cut.each * price + blocks * cut.stages * STAGE + units * UNIT)
+def _estimate(row_pass: RowPass, values: Values) -> float:
+    block, blocks, units, waste = _block_counts(row_pass, values)
+    price = next((p for limit, p in CACHE_LEVELS if block <= limit), MEMORY_BYTE_COST)
+    rows = row_pass.rows + row_pass.ahead * (units + MOVED_ROW_COST * blocks)
+    overhead = blocks * row_pass.stages * STAGE_COST_BYTES + units * UNIT_COST_BYTES
+    return waste * (rows * row_pass.row_bytes * price + overhead)
 
 
-def _traits(cut: Rows, usual: Values, values: Values) -> tuple[float, ...]:
-    block, blocks, units, waste = _facts(cut, values)
-    height = int(cut.tiles[str(values[TILE])][0]) if values.get(TILE) else int(values["height"])
-    numbers = (cut.rows * cut.each, cut.work, cut.each, cut.stages, block, blocks, units, waste, height,
-               height / int(usual["height"]), units / int(usual["units"]), cut.rows * cut.each / units,
-               cut.length, cut.size, *_turns(cut, values), 1.0 + cut.ahead / height,
-               1.0 + cut.ahead * units / cut.rows)
-    return (*map(_log, numbers), cut.sums / cut.stages, *_loop_traits(values, cut.tiles))
+def _features(row_pass: RowPass, default: Values, values: Values) -> tuple[float, ...]:
+    block, blocks, units, waste = _block_counts(row_pass, values)
+    height = int(row_pass.tiles[str(values[TILE])][0]) if values.get(TILE) else int(values["height"])
+    total = row_pass.rows * row_pass.row_bytes
+    numbers = (total, row_pass.work, row_pass.row_bytes, row_pass.stages, block, blocks, units, waste, height,
+               height / int(default["height"]), units / int(default["units"]), total / units,
+               row_pass.length, row_pass.size, *_vector_iterations(row_pass, values),
+               1.0 + row_pass.ahead / height,
+               1.0 + row_pass.ahead * units / row_pass.rows)
+    return (*map(_log, numbers), row_pass.sums / row_pass.stages, *_loop_features(values, row_pass.tiles))
 
 
-def _turns(cut: Rows, values: Values) -> tuple[float, float]:
-    """Return how many turns a loop over a row has, and how much longer it is for the last, partly used."""
-    width = BYTES // cut.size * int(values.get("unroll", 1))
+def _vector_iterations(row_pass: RowPass, values: Values) -> tuple[float, float]:
+    """Return the vector iterations over a row, and the factor of rounding them up."""
+    width = VECTOR_BYTES // row_pass.size * int(values.get("unroll", 1))
     width = max(width // (2 if values.get("vector") == "half" else 1), 1)
-    turns = cut.length / width
-    return turns, ceil(turns) / turns
+    iterations = row_pass.length / width
+    return iterations, ceil(iterations) / iterations
 
 
 def _log(number: float) -> float:
     return log2(max(number, 2.0 ** -10))
 
 
-def _loop_traits(values: Values, tiles: Mapping[str, tuple[int, float]]) -> tuple[float, ...]:
-    """Return numbers that say how loops over elements are written."""
+def _loop_features(values: Values, tiles: Mapping[str, tuple[int, float]]) -> tuple[float, ...]:
+    """Return the features of the code of elementwise loops."""
     tile = tiles.get(str(values.get(TILE, "")), (1, 1.0)) if values.get(TILE) else (0, 0.0)
-    said = (values.get("vector") == "half", values.get("stores") == "around", values.get("threads") == 1,
+    flags = (values.get("vector") == "half", values.get("stores") == "around", values.get("threads") == 1,
             is_nest(values), values.get(ORDER) == ORDERS[1], *(values.get(PLACE) == p for p in PLACES[1:]))
     return (log2(int(values.get("unroll", 1))), log2(int(values.get("ahead", 0)) + 1),
-            log2(int(values.get("sums", 1))), log2(tile[0] + 1), float(tile[1]), *map(float, said))
+            log2(int(values.get("sums", 1))), log2(tile[0] + 1), float(tile[1]), *map(float, flags))
 
 
-class Cells(NamedTuple):
-    """A loop over elements, or an aggregate of all: what may be chosen of it, the bytes it
-    moves, and operations for a byte.
+class CellPass(NamedTuple):
+    """An elementwise loop, or an aggregate of all elements: applicable knobs, bytes moved, operations
+    per byte.
 
-    Results may go around the caches (`streams`), and do so untuned if `around`. `sums` is whether partial
-    sums of floats depend on how many there are; None: there are none. Vectors are split up in `tiles`.
+    Stores may bypass the caches (`may_stream`), and do so by default if `streams`. `sums` is whether partial
+    sums of floats depend on their number; None: there are none. Arrays are split up in `tiles`.
     """
 
+    may_stream: bool
     streams: bool
-    around: bool
     unrolls: bool
     sums: bool | None
     cores: int
@@ -317,46 +321,46 @@ class Cells(NamedTuple):
     size: int = 8
 
 
-def cell_space(cells: Cells) -> Space:
-    """Return the space of a loop over elements."""
+def cell_space(cells: CellPass) -> Space:
+    """Return the space of an elementwise loop."""
     knobs: list[Knob] = []
     default: list[int] = []
-    every: tuple[tuple[str, tuple[Value, ...], bool, int], ...] = (
-        ("stores", STORES, cells.streams, int(cells.around)),
+    candidates: tuple[tuple[str, tuple[Value, ...], bool, int], ...] = (
+        ("stores", STORES, cells.may_stream, int(cells.streams)),
         ("unroll", UNROLL, cells.unrolls, 0),
         ("vector", VECTORS, cells.unrolls, 0),
         ("sums", SUMS, cells.sums is not None, 0),
-        ("ahead", AHEAD, cells.unrolls or cells.sums is not None, 0),
+        ("ahead", PREFETCH_BYTES, cells.unrolls or cells.sums is not None, 0),
         ("threads", (0, 1), cells.cores > 1, 0),
         (TILE, tuple(cells.tiles), len(cells.tiles) > 1, 0),
         (ORDER, ORDERS, len(cells.tiles) > 1, 0))
-    for name, choices, there, usual in every:
-        if there:
+    for name, choices, applies, default_index in candidates:
+        if applies:
             knobs.append(Knob(name, choices, exact=name != "sums" or not cells.sums))
-            default.append(usual)
-    usual_values = {k.name: k.choices[i] for k, i in zip(knobs, default, strict=True)}
+            default.append(default_index)
+    default_values = {k.name: k.choices[i] for k, i in zip(knobs, default, strict=True)}
 
     def legal(values: Values) -> bool:
-        return not is_nest(values) or _alone(values, usual_values)
+        return not is_nest(values) or _is_plain_nest(values, default_values)
 
-    return Space(tuple(knobs), tuple(default), legal, None, lambda v: _cell_traits(cells, v))
+    return Space(tuple(knobs), tuple(default), legal, None, lambda v: _cell_features(cells, v))
 
 
-def _cell_traits(cells: Cells, values: Values) -> tuple[float, ...]:
-    """Return the numbers of a pass over rows for a loop that has no blocks, all of it in one stage."""
-    alone = values.get("threads") == 1
-    threads = 1 if alone else cells.cores
+def _cell_features(cells: CellPass, values: Values) -> tuple[float, ...]:
+    """Return the features of a pass over rows for a loop without blocks, as one stage."""
+    single_threaded = values.get("threads") == 1
+    threads = 1 if single_threaded else cells.cores
     numbers = (cells.moved, cells.work, 1, 1, cells.moved / threads, threads, threads,
                cells.cores / threads, 1, 1, 1, cells.moved / threads, cells.moved, cells.size, 1, 1, 1, 1)
-    return (*map(_log, numbers), 0.0, *_loop_traits(values, cells.tiles))
+    return (*map(_log, numbers), 0.0, *_loop_features(values, cells.tiles))
 
 
-class Nested(Protocol):
-    """A loop nest that runs."""
+class CompiledNest(Protocol):
+    """An executable loop nest."""
 
     @property
     def text(self) -> str:
-        """What it was made of."""
+        """The LLVM IR it was compiled from."""
         ...
 
     def into(self, arrays: Mapping[str, np.ndarray]) -> int:
@@ -364,53 +368,53 @@ class Nested(Protocol):
         ...
 
 
-class RowTools(Protocol):
-    """What binding a kernel asks for; `cores` are the threads that share it, `tuning` chooses knobs.
+class KernelBuilder(Protocol):
+    """Compiles kernels for bindings; `cores` are the threads that share one, `tuning` chooses knobs.
 
-    `threads` are those of loops over elements, 0: as many as is usual.
+    `threads` are those of elementwise loops, 0: the default.
     """
 
     threads: int
     cores: int
-    tuning: Tuning | None
+    tuning: ScheduleTuner | None
 
     def executable(
         self, kernel: Kernel, key: Any, form: Form, schedule: Schedule
     ) -> tuple[Executable, Launch]:
-        """Machine code for one variant of a kernel, and what runs it."""
+        """Return the machine code of one variant of a kernel, and its launcher."""
         ...
 
-    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> Nested:
-        """Machine code for a loop nest, whose inputs and outputs have `steps` as strides."""
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> CompiledNest:
+        """Return the machine code of a loop nest whose inputs and outputs have the strides `steps`."""
         ...
 
     def assembly(self, text: str) -> str:
-        """Return the assembly language that the text of an executable is compiled to."""
+        """Return the assembly of the LLVM IR `text` of an executable."""
         ...
 
     def product(
         self, form: str, dtype: np.dtype, columns: int
     ) -> Callable[[int, int, int, int], bytes]:
-        """Return what makes the argument block for rows, of a length, bytes apart, and of vectors."""
+        """Return the factory of argument blocks: of rows, their length, strides of rows and vectors."""
         ...
 
     def wide(self, dtype: np.dtype, fetches: bool) -> Callable[[Tile], bytes]:
-        """Return what makes the argument block of a product with a wide matrix; it `fetches` rows."""
+        """Return the factory of argument blocks of products with wide matrices; it `fetches` rows."""
         ...
 
     def pairs(self, dtype: np.dtype, pairs: Pairs) -> Callable[[Pairs], bytes]:
-        """Return what makes the argument block of products of small matrices that lie like `pairs`."""
+        """Return the factory of argument blocks of products of small matrices with strides `pairs`."""
         ...
 
     def compressed(
         self, form: str, dtype: np.dtype, index: np.dtype, columns: int
     ) -> Callable[[SparseProduct], bytes]:
-        """Return what makes the argument block of a product over compressed rows."""
+        """Return the factory of argument blocks of products over compressed rows."""
         ...
 
     def rows_block(
         self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
-        cut: Blocking, nanoseconds: float,
-    ) -> Made:
-        """Return the argument block of the whole, and what runs it."""
+        row_pass: Blocking, nanoseconds: float,
+    ) -> Launchable:
+        """Return the argument block of a row kernel, and its launcher."""
         ...

@@ -391,7 +391,7 @@ def planner_fingerprint() -> str:
     """Return the versions of jitla, NumPy and Python, and the planner's file sizes and dates, as text."""
     machine = os.uname().machine if hasattr(os, "uname") else ""
     fingerprint = (f"plans of jitla {__version__} numpy {np.__version__} python {sys.hexversion:x} "
-             f"{sys.platform} {machine}")
+                   f"{sys.platform} {machine}")
     package = os.path.dirname(os.path.dirname(__file__))
     for name in PLANNING_PACKAGES:
         try:

@@ -106,7 +106,7 @@ class _Process:
         self.empty: Allocator = numpy_empty
         self.threads: int | None = None
         self.reserved = 0
-        self.held = False
+        self.is_locked = False
         self.layout_table: tuple[Callable[..., Any], ...] | None = None
         self.native_methods: NativeMethods | None = None
 
@@ -117,11 +117,11 @@ class _Process:
 
     def before_fork(self) -> None:
         """Lock the list of kept blocks, so that no other thread is inside when memory is copied."""
-        self.held = bool(self.buffers is not None and self.buffers.hold())
+        self.is_locked = bool(self.buffers is not None and self.buffers.hold())
 
     def after_fork(self) -> None:
         """Unlock the list of kept blocks."""
-        if self.held and self.buffers is not None:
+        if self.is_locked and self.buffers is not None:
             self.buffers.drop()
 
     def in_child(self) -> None:

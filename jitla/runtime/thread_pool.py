@@ -76,10 +76,10 @@ def _quotas(root: Root) -> Iterator[list[int]]:
             yield numbers
 
 
-def _groups(root: Root, controller: str, first: str, second: str) -> Iterator[tuple[str, str]]:
+def _groups(root: Root, controller: str, name_v1: str, name_v2: str) -> Iterator[tuple[str, str]]:
     """Yield the control groups of this process, inner ones first, and the name of their limit file.
 
-    `first` is the name in version 1 of control groups, `second` in version 2. A container may see only the
+    `name_v1` is the name in version 1 of control groups, `name_v2` in version 2. A container may see only the
     outermost.
     """
     for line in _text(os.path.join(root, "proc/self/cgroup")).splitlines():
@@ -90,7 +90,7 @@ def _groups(root: Root, controller: str, first: str, second: str) -> Iterator[tu
         names = path.strip().strip("/").split("/")
         for mount in CGROUP_MOUNTS[controller if controllers else ""]:
             for depth in range(len(names), -1, -1):
-                yield os.path.join(root, mount, *names[:depth]), first if controllers else second
+                yield os.path.join(root, mount, *names[:depth]), name_v1 if controllers else name_v2
 
 
 def _numbers(words: list[str]) -> list[int]:
@@ -141,12 +141,12 @@ class ThreadPool:
 
         The platform's maximum caps it. Up to `reserved` threads exist for kernels that ask for that many.
         """
-        usual = default_threads() if wanted is None else wanted
-        if usual < 1:
-            raise ConfigError(f"threads must be at least 1, not {usual}")
+        default = default_threads() if wanted is None else wanted
+        if default < 1:
+            raise ConfigError(f"threads must be at least 1, not {default}")
         self._words[self._setting_index["firm"]] = int(wanted is not None)
-        threads = min(max(usual, reserved), self._max_threads)
-        self._words[self._setting_index["usual"]] = min(usual, self._max_threads)
+        threads = min(max(default, reserved), self._max_threads)
+        self._words[self._setting_index["usual"]] = min(default, self._max_threads)
         self._words[self._setting_index["threads"]] = threads
         if self["ready"] > threads:
             self._words[self._setting_index["ready"]] = threads

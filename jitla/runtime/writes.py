@@ -129,13 +129,13 @@ class WatchedArrays:
     __slots__ = ("_edges", "_epochs")
 
     def __init__(self, arrays: tuple[np.ndarray, ...], ranges: list[_Range]) -> None:
-        self._epochs = [(each, each.current_epoch()) for each in ranges]
-        edges = [edge for each in arrays for edge in _partial_pages(each)]
+        self._epochs = [(item, item.current_epoch()) for item in ranges]
+        edges = [edge for item in arrays for edge in _partial_pages(item)]
         self._edges = [(*edge, string_at(*edge)) for edge in edges]  # not the arrays themselves
 
     def is_same(self) -> bool:
         """Return whether nothing was written into them; they must not have been freed."""
-        return all(each.current_epoch() == epoch for each, epoch in self._epochs) and \
+        return all(range_.current_epoch() == epoch for range_, epoch in self._epochs) and \
             all(string_at(address, size) == before for address, size, before in self._edges)
 
 
@@ -155,9 +155,9 @@ def watch_arrays(arrays: tuple[np.ndarray, ...]) -> WatchedArrays | None:
 def _range_of(system: _System, start: int, end: int) -> _Range | None:
     """Return the range of these pages, shared by all watchers; None if another range overlaps it partly."""
     ranges = list(_ranges.values())
-    for each in ranges:
-        if each.system is system and each.start < end and start < each.end:
-            return each if (each.start, each.end) == (start, end) else None
+    for other in ranges:
+        if other.system is system and other.start < end and start < other.end:
+            return other if (other.start, other.end) == (start, end) else None
     created = _ranges[start] = _Range(system, start, end)
     return created
 
@@ -171,8 +171,8 @@ def _whole_pages(array: np.ndarray) -> tuple[int, int]:
 def _partial_pages(array: np.ndarray) -> list[tuple[int, int]]:
     """Return address and size of the parts of an array outside its whole pages."""
     address, (start, end) = array.ctypes.data, _whole_pages(array)
-    last = address + array.nbytes
-    return [(address, last - address)] if start >= end else [(address, start - address), (end, last - end)]
+    stop = address + array.nbytes
+    return [(address, stop - address)] if start >= end else [(address, start - address), (end, stop - end)]
 
 
 def _is_pinned() -> bool:

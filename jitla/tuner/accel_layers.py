@@ -9,7 +9,7 @@ from time import perf_counter
 from jitla import accel
 from jitla.accel import Device, Layer, Spec, Tiling, to_tiling
 from jitla.fusion import Point, Space
-from jitla.recompile import Key
+from jitla.recompile import KernelKey
 from jitla.tuner.kernel_search import TunedKernel
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
@@ -21,9 +21,9 @@ from jitla.tuner.search import (
 __all__ = ["tiling_chooser", "tune_layers"]
 
 
-def key_of(layer: Layer) -> Key:
+def key_of(layer: Layer) -> KernelKey:
     """Return the record key of a layer."""
-    return Key("layer " + sha256(repr(layer).encode()).hexdigest()[:18], ())
+    return KernelKey("layer " + sha256(repr(layer).encode()).hexdigest()[:18], ())
 
 
 def target_of(spec: Spec) -> str:
@@ -73,7 +73,7 @@ def tune_layers(device: Device, records: Records, settings: Settings, end: float
 
 
 def _store_result(
-    key: Key, space: Space, result: SearchResult, default_seconds: float, records: Records, target: str
+    key: KernelKey, space: Space, result: SearchResult, default_seconds: float, records: Records, target: str
 ) -> TunedKernel:
     point, seconds = result.best or (space.default, default_seconds)
     record = Record(*key, target, space.values(point), seconds, default_seconds, 0.0, True)

@@ -18,7 +18,7 @@ from jitla.concurrency import relock
 from jitla.config import Config
 from jitla.events import log
 from jitla.process.resources import start
-from jitla.recompile import Choice, Key, Made
+from jitla.recompile import KernelKey, Launchable, TunableKernel
 from jitla.tuner.kernel_search import measuring_options
 from jitla.tuner.measurement import (
     MeasurementUnavailable,
@@ -73,7 +73,7 @@ class ProfiledLaunch:
     __slots__ = ("tuner", "choice", "profile", "executable", "__weakref__")
 
     def __init__(
-        self, tuner: BackgroundTuner, choice: Choice, profile: KernelProfile, executable: Made
+        self, tuner: BackgroundTuner, choice: TunableKernel, profile: KernelProfile, executable: Launchable
     ) -> None:
         self.tuner, self.choice, self.profile, self.executable = tuner, choice, profile, executable
         profile.bindings.add(self)
@@ -96,15 +96,15 @@ class ProfiledLaunch:
 class BackgroundTuner:
     """The background tuner of one compiler: it profiles kernels and tunes hot ones, one at a time."""
 
-    def __init__(self, config: Config, records: Records, block: Callable[[Choice], Made],
+    def __init__(self, config: Config, records: Records, block: Callable[[TunableKernel], Launchable],
                  background: JobQueue) -> None:
         self.config, self.records, self.block, self.background = config, records, block, background
-        self.profiles: dict[Key, KernelProfile] = {}
+        self.profiles: dict[KernelKey, KernelProfile] = {}
         self.threshold_seconds = config.tune_after_ms * 1e-3
         self.lock = relock()
         self.busy = False
 
-    def profiled(self, choice: Choice, executable: Made) -> Made:
+    def profiled(self, choice: TunableKernel, executable: Launchable) -> Launchable:
         """Return an untuned kernel whose launcher profiles it."""
         profile = self.profiles.setdefault(choice.key, KernelProfile())
         return executable[0], ProfiledLaunch(self, choice, profile, executable)
@@ -128,14 +128,14 @@ class BackgroundTuner:
             self.busy, run.profile.is_candidate = True, False
         try:
             memory = OperandMemory.copy_of(operands, run.choice.outputs)
-            job = Job(run.choice.parcel(), memory, run.choice.outputs, measuring_options(self.config))
+            job = Job(run.choice.portable(), memory, run.choice.outputs, measuring_options(self.config))
             work = partial(copy_context().run, self._tune, run.choice.key, job)
             start(threading.Thread(target=work, name="jitla tunes", daemon=True))
         except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
             log.info("kernel not tuned: %s", error)
             self.busy = False
 
-    def _tune(self, key: Key, job: Job) -> None:
+    def _tune(self, key: KernelKey, job: Job) -> None:
         try:
             line = _tune_in_process(job)
         except (MeasurementUnavailable, Unsendable, EOFError, OSError) as error:
@@ -148,7 +148,7 @@ class BackgroundTuner:
             self.records.learn(record)
             self.background.submit(partial(self._swap, key), share=SWAP_SHARE)
 
-    def _swap(self, key: Key) -> None:
+    def _swap(self, key: KernelKey) -> None:
         """Rebuild every binding of a kernel with the recorded schedule; the next runs use it."""
         for launch in list(self.profiles[key].bindings):
             launch.executable = self.block(launch.choice)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jitla.config import Config, current
 from jitla.fusion import Point, Space, Values
-from jitla.recompile import Key
+from jitla.recompile import KernelKey
 from jitla.tuner.measurement import (
     MeasurementProcess,
     MeasurementUnavailable,
@@ -45,7 +45,7 @@ class TunedKernel(NamedTuple):
     "crashed" for those that ended the measurement process. `note` is the reason if nothing better was found.
     """
 
-    key: Key
+    key: KernelKey
     chosen: Values
     seconds: float
     untuned: float
@@ -65,7 +65,8 @@ def measuring_options(config: Config) -> dict[str, Any]:
 class KernelSearch:
     """The search for a schedule of one kernel: each is timed in another process against the untuned one."""
 
-    def __init__(self, key: Key, space: Space, job: Job, host: str, seconds: float, patience: float = 1.0,
+    def __init__(self, key: KernelKey, space: Space, job: Job, host: str, seconds: float,
+                 patience: float = 1.0,
                  check: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
         self.key, self.space, self.host, self.check = key, space, host, check
         self.end = perf_counter() + seconds

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from jitla.errors import ConfigError, ScheduleError
 from jitla.fusion import Values
-from jitla.recompile import LOOPS, TILE, UNTUNED, Choice, Key, Made
+from jitla.recompile import LOOPS, TILE, UNTUNED, KernelKey, Launchable, TunableKernel
 from jitla.runtime.disk_cache import (
     UnsafeDirectory,
     is_private_file,
@@ -32,13 +32,13 @@ class ScheduleChooser:
 
     def __init__(self, records: Records | None, target: str, relaxed: bool = False,
                  pins: Mapping[str, Values] = MappingProxyType({}),
-                 watch: Callable[[Choice, Made], Made] | None = None) -> None:
+                 watch: Callable[[TunableKernel, Launchable], Launchable] | None = None) -> None:
         self.records, self.target, self.relaxed, self.pins = records, target, relaxed, pins
         self.watch = watch  # wraps an untuned kernel in a profiling launcher
-        self.chosen: dict[Key, Values] = {}
-        self.said: dict[Key, str] = {}
+        self.chosen: dict[KernelKey, Values] = {}
+        self.notes: dict[KernelKey, str] = {}
 
-    def block(self, choice: Choice) -> Made:
+    def block(self, choice: TunableKernel) -> Launchable:
         """Return the argument block of a kernel and its launcher, with the chosen schedule."""
         pinned = self.pins.get(choice.key.kernel)
         if pinned is not None:
@@ -55,13 +55,13 @@ class ScheduleChooser:
         executable = choice.make(values)
         return executable if values or self.watch is None else self.watch(choice, executable)
 
-    def _note(self, key: Key, values: Values, said: str) -> None:
-        if len(self.said) >= MAX_REPORTED_CHOICES:
-            self.said.clear()
+    def _note(self, key: KernelKey, values: Values, said: str) -> None:
+        if len(self.notes) >= MAX_REPORTED_CHOICES:
+            self.notes.clear()
             self.chosen.clear()
-        self.chosen[key], self.said[key] = values, said
+        self.chosen[key], self.notes[key] = values, said
 
-    def values(self, choice: Choice) -> Values:
+    def values(self, choice: TunableKernel) -> Values:
         """Return the best recorded values; `UNTUNED` if there are none, or they are not legal here."""
         key = choice.key
         record = self.records.best(key.kernel, key.shape, self.target) if self.records is not None else None
@@ -72,7 +72,7 @@ class ScheduleChooser:
         return UNTUNED if point is None else space.values(point)
 
 
-def checked_pins(pinned: Values, choice: Choice, relaxed: bool) -> Values:
+def checked_pins(pinned: Values, choice: TunableKernel, relaxed: bool) -> Values:
     """Return the pinned values that differ from the default; raise `ScheduleError` if they are not legal.
 
     Pinned loops and tiles are checked when the kernel is compiled.

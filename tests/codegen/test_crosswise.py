@@ -12,7 +12,7 @@ from jitla.codegen.kernel_abi import lay_out
 from jitla.codegen.kernels.cell_layouts import is_crosswise
 from jitla.fusion import Form, Schedule, crosswise_limit
 from jitla.hops import Hop, Meta, apply, leaf, make
-from jitla.recompile.schedule_choices import short_rows
+from jitla.recompile.schedule_choices import has_short_rows
 from tests.codegen.driver import BACKEND, kernel_of
 from tests.codegen.test_gather import leaves_of, operand, run
 
@@ -82,11 +82,11 @@ def test_plans_ask_for_it_where_rows_are_short(monkeypatch: pytest.MonkeyPatch) 
     asked: list[tuple[int, bool]] = []
 
     def noted(kernel: Any, form: Form, geometry: Any) -> bool:
-        asked.append((geometry.dims[-1], short_rows(kernel, form, geometry)))
+        asked.append((geometry.dims[-1], has_short_rows(kernel, form, geometry)))
         return asked[-1][1]
 
-    monkeypatch.setattr("jitla.recompile.binding.short_rows", noted)
-    monkeypatch.setattr("jitla.recompile.row_binding.short_rows", noted)
+    monkeypatch.setattr("jitla.recompile.binding.has_short_rows", noted)
+    monkeypatch.setattr("jitla.recompile.row_binding.has_short_rows", noted)
 
     @jitla.jit(compile="sync")
     def classes(x: np.ndarray) -> Any:

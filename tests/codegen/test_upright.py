@@ -76,8 +76,8 @@ def even(X, C):
     (nearest, 10, True), (odds, 5, True), (nearest, 40, False), (scores, 10, False), (even, 8, False)])
 def test_values_that_only_rows_are_asked_of_lie_so(monkeypatch, function, centres, upright):
     found = []
-    whole = binding.upright_values
-    monkeypatch.setattr(binding, "upright_values", lambda *a: found.append(whole(*a)) or found[-1])
+    whole = binding.column_major_values
+    monkeypatch.setattr(binding, "column_major_values", lambda *a: found.append(whole(*a)) or found[-1])
     X, C = rng.normal(size=(9001, 12)), rng.normal(size=(centres, 12))
     X[5000, 3] = np.nan
     made = jitla.jit(function, compile="sync")(X, C)

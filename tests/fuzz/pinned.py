@@ -9,7 +9,7 @@ from jitla.engine import ENGINE
 from jitla.errors import ScheduleError
 from jitla.fusion import RowKernel
 from jitla.loopir import apply_schedule
-from jitla.recompile import LOOPS, UNTUNED, Choice, Key, Made
+from jitla.recompile import LOOPS, UNTUNED, KernelKey, Launchable, TunableKernel
 from jitla.recompile.loop_schedules import nest_of
 from tests.loopir.agree import line_for
 
@@ -21,10 +21,10 @@ class Pinner:
     """Chooses at random for every kernel, the same for the same one."""
 
     def __init__(self) -> None:
-        self.chosen: dict[Key, dict] = {}
-        self.said: dict[Key, str] = {}
+        self.chosen: dict[KernelKey, dict] = {}
+        self.notes: dict[KernelKey, str] = {}
 
-    def block(self, choice: Choice) -> Made:
+    def block(self, choice: TunableKernel) -> Launchable:
         """Return what runs a kernel by a random schedule; as usual if that is refused."""
         dice = random.Random(repr(choice.key))
         space = choice.space().exact()
@@ -43,7 +43,7 @@ class Pinner:
         return choice.make(UNTUNED)
 
 
-def _lines(choice: Choice, dice: random.Random) -> str:
+def _lines(choice: TunableKernel, dice: random.Random) -> str:
     """Draw lines that change the loops of a kernel; nothing if it has none."""
     kernel = choice.make.args[0].kernel  # type: ignore[attr-defined]
     nest = None if isinstance(kernel, RowKernel) else nest_of(kernel, "K", choice.shapes.__getitem__)

@@ -41,7 +41,8 @@ def test_a_wrong_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_wrong_machine_code_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.recompile.compiler.difference", lambda *given: "")  # it would not be used
+    # else the kernel would not be used
+    monkeypatch.setattr("jitla.recompile.compiler.numpy_difference", lambda *given: "")
     real = jitla.codegen.module.module_text
     monkeypatch.setattr(
         jitla.codegen.module, "module_text", lambda *given: real(*given).replace(" fadd ", " fsub ")

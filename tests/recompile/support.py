@@ -1,4 +1,4 @@
-"""What the tests of this room share: layouts of leaves, exact comparison of results."""
+"""Helpers of the tests of this package: layouts of leaves, exact comparison of results."""
 
 from __future__ import annotations
 

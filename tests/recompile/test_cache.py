@@ -12,8 +12,8 @@ from jitla.fusion import MIN_STREAMED_BYTES, InterpretedBackend, Layout, Schedul
 from jitla.hops import Hop, Meta, apply, leaf
 from jitla.recompile import Compiler
 from jitla.recompile.compiler import (
-    EACH,
-    PROGRAM,
+    OPERATION_BYTES,
+    PROGRAM_BYTES,
 )
 from tests.recompile.support import layouts_of
 
@@ -74,11 +74,11 @@ def test_programs_used_long_ago_make_room():
     compiler.program(3, lambda: recipe()[0])
     assert compiler.program(1, lambda: recipe()[0]) is first
     assert compiler.statistics() == {
-        "programs": 2, "kernels": 0, "nbytes": 2 * (PROGRAM + 4 * EACH), "dropped": 1}
+        "programs": 2, "kernels": 0, "nbytes": 2 * (PROGRAM_BYTES + 4 * OPERATION_BYTES), "dropped": 1}
 
 
 def test_large_programs_make_room_for_others():
-    compiler = Compiler(Counting(), room=3 * PROGRAM)
+    compiler = Compiler(Counting(), max_program_bytes=3 * PROGRAM_BYTES)
     for key in range(5):
         compiler.program(key, lambda: recipe()[0])
     assert compiler.statistics()["programs"] == 2 and compiler.has(4) and not compiler.has(2)

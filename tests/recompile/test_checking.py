@@ -26,7 +26,7 @@ from jitla.fusion import (
 )
 from jitla.hops import Meta, apply, const, leaf, lookup
 from jitla.recompile import Compiler
-from jitla.recompile.compiler import difference
+from jitla.recompile.compiler import numpy_difference
 from tests.codegen.driver import BACKEND, drive, kernel_of
 
 F8 = Meta((4,), np.dtype(np.float64))
@@ -75,7 +75,7 @@ def test_a_kernel_that_differs_is_not_used(kernel: Kernel, form: Form, caplog: A
 @pytest.mark.parametrize(("kernel", "form"), kernels())
 def test_a_kernel_that_does_not_differ_is(kernel: Kernel, form: Form) -> None:
     made: Executable = BACKEND.compile(kernel, form, Schedule())
-    assert difference(kernel, form, Schedule(), made, drive, True) == ""
+    assert numpy_difference(kernel, form, Schedule(), made, drive, True) == ""
     told: list[Event] = []
     found, _ = Compiler(InterpretedBackend(), observe=told.append).executable(kernel, "key", form, Schedule())
     assert type(found) is InterpretedKernel and [event.kind for event in told] == ["kernel"]
@@ -109,7 +109,7 @@ def test_a_wrong_instruction_is_found(put: Any, monkeypatch: pytest.MonkeyPatch)
         kernel, form = put(monkeypatch)
         backend = LlvmBackend(launch=drive, threads=1)
         made = backend.compile(kernel, form, Schedule())
-        assert difference(kernel, form, Schedule(), made, drive, True)
+        assert numpy_difference(kernel, form, Schedule(), made, drive, True)
     finally:
         object.__setattr__(spec, "emit", real)
 
@@ -132,14 +132,15 @@ def test_functions_without_exact_results_may_round_but_not_be_wrong() -> None:
 
     launch = InterpretedBackend().launch
     for factor, wrong in ((1.0, False), (1.0 + 4e-16, False), (1.001, True)):
-        assert bool(difference(kernel, form, Schedule(), Rounded(kernel, form), launch, True)) is wrong
+        assert bool(numpy_difference(kernel, form, Schedule(), Rounded(kernel, form), launch, True)) is wrong
 
 
 def test_results_are_as_precise_as_what_they_were_made_of() -> None:
     x = leaf(0, Meta((4,), np.dtype(np.float32)))
     kernel = kernel_of([apply("cast", apply("exp", x), dtype=np.dtype(np.float64))])
     form = Form("cell", 1, "cc")
-    assert difference(kernel, form, Schedule(), BACKEND.compile(kernel, form, Schedule()), drive, True) == ""
+    executable = BACKEND.compile(kernel, form, Schedule())
+    assert numpy_difference(kernel, form, Schedule(), executable, drive, True) == ""
 
 
 SUMS = apply("sum", apply("multiply", X, Y), axis=(0,), keepdims=False)
@@ -154,9 +155,9 @@ def test_kernels_are_looked_at_however_arrays_lie(form: Form, crosswise: bool) -
     kernel = kernel_of([apply("multiply", X, Y) if form.mode == "cell" else SUMS])
     schedule = Schedule(crosswise=crosswise)
     made = BACKEND.compile(kernel, form, schedule)
-    assert difference(kernel, form, schedule, made, drive, True) == ""
+    assert numpy_difference(kernel, form, schedule, made, drive, True) == ""
     launch = InterpretedBackend().launch
-    assert "in NumPy" in difference(kernel, form, schedule, Off(kernel, form), launch, True)
+    assert "in NumPy" in numpy_difference(kernel, form, schedule, Off(kernel, form), launch, True)
 
 
 def test_rows_that_share_vectors_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +166,7 @@ def test_rows_that_share_vectors_are_looked_at(monkeypatch: pytest.MonkeyPatch) 
     real = crosswise.across
     monkeypatch.setattr("jitla.codegen.kernels.cell.across", lambda *a: real(*a).replace("fmul", "fadd"))
     made = LlvmBackend(launch=drive, threads=1).compile(kernel, form, schedule)
-    assert difference(kernel, form, schedule, made, drive, True)
+    assert numpy_difference(kernel, form, schedule, made, drive, True)
 
 
 def test_results_of_other_kernels_are_arrays_like_others() -> None:
@@ -174,7 +175,7 @@ def test_results_of_other_kernels_are_arrays_like_others() -> None:
     kernel = Kernel("MAgg", (4, 1), (every,), (count.inputs[0], count), (count,))
     form = Form("full", 1, "cb")
     made = BACKEND.compile(kernel, form, Schedule())
-    assert difference(kernel, form, Schedule(), made, drive, True) == ""
+    assert numpy_difference(kernel, form, Schedule(), made, drive, True) == ""
 
 
 def test_what_is_stored_between_rows_is_found() -> None:
@@ -192,11 +193,11 @@ def test_what_is_stored_between_rows_is_found() -> None:
 
     kernel, form = kernel_of([apply("multiply", X, Y)]), Form("cell", 2, "ccc")
     launch = InterpretedBackend().launch
-    assert difference(kernel, form, Schedule(), Beyond(kernel, form), launch, True)
+    assert numpy_difference(kernel, form, Schedule(), Beyond(kernel, form), launch, True)
 
 
 def test_delayed_stores_and_tables_are_not_looked_at() -> None:
     kernel, _ = kernels()[0]
     launch = InterpretedBackend().launch
     for form, schedule in ((CELL, Schedule(delayed=True)), (Form("tally", 1, "ccc"), Schedule())):
-        assert difference(kernel, form, schedule, Off(kernel, form), launch, True) == ""
+        assert numpy_difference(kernel, form, schedule, Off(kernel, form), launch, True) == ""

@@ -39,7 +39,7 @@ class Trying:
     """Runs every kernel in many ways after the untuned one, and compares."""
 
     def __init__(self, most):
-        self.chosen, self.said, self.tried, self.most = {}, {}, [], most
+        self.chosen, self.notes, self.tried, self.most = {}, {}, [], most
 
     def block(self, choice):
         block, launch = choice.make(UNTUNED)

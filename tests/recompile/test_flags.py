@@ -39,7 +39,7 @@ def raised(name: str, root: Hop, arrays: list[np.ndarray]) -> int:
     program = COMPILERS[name].program(
         (name, root), lambda: ((root,), layouts_of(arrays), (None,), frozenset()))
     bound = program.bind(program.identity(), program.layouts)
-    bound.alert = True
+    bound.reports_flags = True
     try:
         bound.run(list(arrays))
     except FlagsRaised as hit:
@@ -148,7 +148,7 @@ def test_what_a_store_overwrites_is_saved() -> None:
     program = COMPILERS["llvm"].build(
         (apply("sqrt", tail),), {0: ((3,), (8,)), 1: ((3,), (8,))}, (0,), frozenset({(0, 1, -1)}))
     bound = program.bind(program.identity(), program.layouts)
-    bound.alert = True
+    bound.reports_flags = True
     with pytest.raises(FlagsRaised) as hit:
         bound.run([x[1:], x[:-1]])
     assert hit.value.flags == 1 and a.meta.shape == (4,)
@@ -220,7 +220,7 @@ def test_large_leaves_are_saved_where_flags_say_too_little() -> None:
         (a,) = leaves_of([x])
         program = COMPILERS["llvm"].build((apply(name, a),), layouts_of([x]), (0,))
         bound = program.bind(program.identity(), program.layouts)
-        bound.alert = True
+        bound.reports_flags = True
         given = x.copy("K") * (1.0 if kept else 1e200)
         before = given.copy("K")
         with pytest.raises(FlagsRaised) as hit:

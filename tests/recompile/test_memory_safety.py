@@ -16,7 +16,7 @@ import pytest
 from jitla.codegen import LlvmBackend
 from jitla.fusion import Layout
 from jitla.hops import Hop, Meta, apply, evaluate, leaf, make
-from jitla.recompile import Bound, Compiler
+from jitla.recompile import BoundProgram, Compiler
 from tests.recompile.support import expected, layouts_of, run
 
 PAGE = mmap.PAGESIZE
@@ -138,7 +138,7 @@ def chain(k: int) -> Hop:
     return root
 
 
-def many(compiler: Compiler, count: int) -> tuple[list[Bound], list[np.ndarray], list[bytes]]:
+def many(compiler: Compiler, count: int) -> tuple[list[BoundProgram], list[np.ndarray], list[bytes]]:
     leaves = list(np.random.default_rng(0).random((2, 1000)))
     layouts = {i: Layout((1000,), (8,)) for i in (0, 1)}
     bounds = []
@@ -195,7 +195,7 @@ def test_compilers_make_room_while_others_run() -> None:
     assert not wrong
 
 
-def _child(bound: Bound, leaves: list[np.ndarray], want: bytes, found) -> None:
+def _child(bound: BoundProgram, leaves: list[np.ndarray], want: bytes, found) -> None:
     found.put(all(bound.run(leaves)[0].tobytes() == want for _ in range(5)))
 
 

@@ -20,7 +20,7 @@ from jitla.rewrites.matmul_chains import (
     order_price,
 )
 from jitla.rewrites.search import search
-from tests.recompile.test_appraisal import ALL, allowed_states, appraisals
+from tests.recompile.test_search_costs import ALL, allowed_states, appraisals
 from tests.rewrites.test_chains import brute_force
 from tests.rewrites.test_search import everything, random_products
 

@@ -674,7 +674,7 @@ def test_policy_inexact_flags_of_very_large_overwritten_memory_warn_nobody(
         x -= np.exp(x) * 3
         return x
 
-    monkeypatch.setattr("jitla.recompile.program_source.KEPT_INEXACT", 1 << 20)
+    monkeypatch.setattr("jitla.recompile.program_source.MAX_SAVED_INEXACT_BYTES", 1 << 20)
     fast = jitla.jit(inside)
     for value in (np.inf, 1000.0):
         with warnings.catch_warnings(record=True) as caught:

@@ -9,7 +9,7 @@ from jitla.dispatch.tuning import Session
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Space
 from jitla.recompile.schedule_choices import (
-    Rows,
+    RowPass,
     row_space,
 )
 from jitla.tuner.model import (
@@ -90,7 +90,7 @@ def test_beliefs_count_as_measurements_bear_them_out():
 
 
 def test_rows_tell_how_many_turns_their_loops_have():
-    space = row_space(Rows(100, 960, 3, 2, 1.0, cells=True, length=60, size=8, sums=1), 16, 4, True, True)
+    space = row_space(RowPass(100, 960, 3, 2, 1.0, cells=True, length=60, size=8, sums=1), 16, 4, True, True)
     plain = space.values(space.default)
     one, four = (np.array(space.traits({**plain, "unroll": n})) for n in (1, 4))
     turns = int(np.flatnonzero(np.isclose(one, np.log2(60 / 4)))[-1])
@@ -101,7 +101,7 @@ def test_rows_tell_how_many_turns_their_loops_have():
 
 
 def test_windows_tell_which_rows_are_computed_again_and_which_move():
-    cut = Rows(100, 960, 3, 2, 1.0, cells=True, length=60)
+    cut = RowPass(100, 960, 3, 2, 1.0, cells=True, length=60)
     plain, ahead = (row_space(c, 16, 4, True, True) for c in (cut, cut._replace(ahead=4)))
     values = plain.values(plain.default)
     less, more = (np.array(s.traits(values)) for s in (plain, ahead))

@@ -1,4 +1,4 @@
-"""The search over real plans: the optimum of small DAGs, what it does to programs, how it is switched."""
+"""The search over real plans: the optimum of small DAGs, its effect on programs, its settings."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jitla.engine import ENGINE
 from jitla.fusion import Call, Layout, is_view
 from jitla.hops import REFERENCE_MACHINE, Hop, substitute, topo
 from jitla.recompile.pipeline import (
-    Appraisals,
-    Terms,
+    PlanningContext,
+    SearchCosts,
 )
 from jitla.rewrites import SUBSTITUTIONS, SearchBudget, moves, simplify
 from jitla.rewrites.search import search
@@ -39,9 +39,10 @@ def supports(hop: Hop) -> str | None:
     return None if hop.op.kind.value in ("cell", "agg") else "left to NumPy"
 
 
-def appraisals(roots: tuple[Hop, ...], outs=None, layouts=None) -> Appraisals:
-    terms = Terms(layouts or {}, supports, REFERENCE_MACHINE, ("Cell", "MAgg", "Row"), "cost", 0, None)
-    return Appraisals(roots, outs or (None,) * len(roots), terms)
+def appraisals(roots: tuple[Hop, ...], outs=None, layouts=None) -> SearchCosts:
+    context = PlanningContext(
+        layouts or {}, supports, REFERENCE_MACHINE, ("Cell", "MAgg", "Row"), "cost", 0, None)
+    return SearchCosts(roots, outs or (None,) * len(roots), context)
 
 
 def allowed_states(roots: tuple[Hop, ...], costs, rules) -> set[tuple[Hop, ...]]:
