@@ -26,10 +26,10 @@ from jitla.dispatch.schedule_pins import schedule
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
 from jitla.introspection.callables import (
-    awaited,
-    behind,
-    foreign,
     is_decorated,
+    reject_coroutine,
+    table_class_name,
+    unwrap_callable,
 )
 
 if TYPE_CHECKING:
@@ -196,15 +196,15 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     TraceError
         If `function` is not callable, or a class, or arguments are given and it has to be awaited.
     """
-    function, first, named = behind(function)
+    function, first, named = unwrap_callable(function)
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
     watch = None
     if args or kwargs:
-        awaited(state.function)
+        reject_coroutine(state.function)
         watch = call_traced(state, decorated, (*first, *args), {**named, **kwargs})
     finish(state)
-    return _explained(state, level, watch, foreign((*args, *kwargs.values())))
+    return _explained(state, level, watch, table_class_name((*args, *kwargs.values())))
 
 
 def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:

@@ -1,4 +1,4 @@
-"""Counts of what each thread compiles, and the refusal where nothing may be compiled.
+"""Per-thread statistics of compilation, and the error raised where compilation is disabled.
 
 Decorating a function needs this file, so it imports little.
 """
@@ -13,28 +13,28 @@ from typing import NamedTuple
 
 from jitla.classes import dataclass
 
-__all__ = ["MAKING", "Made", "NothingNew", "Reason", "making"]
+__all__ = ["COMPILING", "CompileStats", "CompilationDisabled", "Reason", "count_compilations"]
 
 
 class Reason(NamedTuple):
-    """Why a block is compiled once more: the guard that failed, what it expected, and what it saw."""
+    """Why a block is recompiled: the guard that failed, the expected value, and the actual one."""
 
     guard: str
     expected: str
     actual: str
 
 
-class NothingNew(Exception):
-    """Something would have to be planned or compiled where that is switched off; `reason` says why."""
+class CompilationDisabled(Exception):
+    """A plan or kernel would have to be made where that is disabled; `reason` is the failed guard."""
 
     reason: Reason | None = None
 
 
 @dataclass(slots=True)
-class Made:
-    """What was made for one request: plans, kernels compiled and found, and their bytes.
+class CompileStats:
+    """Statistics of one request: plans, kernels compiled and reused, bytes of code, seconds.
 
-    `allowed`: whether anything may be made.
+    `allowed`: whether anything may be planned or compiled.
     """
 
     allowed: bool = True
@@ -44,40 +44,40 @@ class Made:
     nbytes: int = 0
     seconds: float = 0.0
 
-    def plan(self) -> None:
-        """Note that a plan is made; raise `NothingNew` if none may be."""
+    def count_plan(self) -> None:
+        """Count a plan; raise `CompilationDisabled` if none may be made."""
         if not self.allowed:
-            raise NothingNew
+            raise CompilationDisabled
         self.plans += 1
 
-    def kernel(self, nbytes: int | None) -> None:
-        """Note that code of `nbytes` was compiled, or was there (None)."""
+    def count_kernel(self, nbytes: int | None) -> None:
+        """Count a kernel that was compiled to `nbytes` of code, or reused (None)."""
         self.compiled += nbytes is not None
         self.reused += nbytes is None
         self.nbytes += nbytes or 0
 
-    def check(self) -> None:
-        """Raise `NothingNew` where nothing may be compiled."""
+    def require_allowed(self) -> None:
+        """Raise `CompilationDisabled` if nothing may be compiled."""
         if not self.allowed:
-            raise NothingNew
+            raise CompilationDisabled
 
 
-class _Making(threading.local):
-    """What the running thread makes now; what nobody asked about is counted together."""
+class _ThreadStats(threading.local):
+    """The statistics that this thread adds to; by default one that all threads share."""
 
-    now: Made = Made()
+    current: CompileStats = CompileStats()
 
 
-MAKING = _Making()
+COMPILING = _ThreadStats()
 
 
 @contextmanager
-def making(allowed: bool = True) -> Iterator[Made]:
-    """Count what the ``with`` block makes in this thread."""
-    outer, start = MAKING.now, perf_counter()
-    made = MAKING.now = Made(allowed and outer.allowed)
+def count_compilations(allowed: bool = True) -> Iterator[CompileStats]:
+    """Collect the statistics of the ``with`` block in this thread."""
+    outer, start = COMPILING.current, perf_counter()
+    stats = COMPILING.current = CompileStats(allowed and outer.allowed)
     try:
-        yield made
+        yield stats
     finally:
-        made.seconds = perf_counter() - start
-        MAKING.now = outer
+        stats.seconds = perf_counter() - start
+        COMPILING.current = outer

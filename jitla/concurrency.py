@@ -1,4 +1,4 @@
-"""Locks that survive forks, and background threads that yield the interpreter to the program."""
+"""Locks that survive forks, and throttling of background threads in favour of the program."""
 
 from __future__ import annotations
 
@@ -12,159 +12,160 @@ from typing import Any
 from weakref import WeakSet
 
 __all__ = [
-    "LOCAL", "hold", "hurry", "lost", "lull", "pausing", "relock", "rest", "resting", "resume",
-    "short_turns",
+    "THREAD_SHARE", "acquire_before_fork", "unthrottled", "is_lost_in_fork", "wait_idle", "throttle_imports",
+    "fork_safe_lock", "throttle", "throttled", "restart_work_clock",
+    "short_switch_interval",
 ]
 
 
-PATIENCE = 5.0  # seconds that a fork waits for a library
+FORK_WAIT_SECONDS = 5.0  # for locks of libraries
 
 
-class _Forks:
-    """The locks of this process."""
+class _ForkHandler:
+    """Acquires, releases and reinitialises the locks of this process around forks."""
 
     def __init__(self) -> None:
         self._made: WeakSet[Any] = WeakSet()
         self._held: list[Any] = []
-        self._taken: list[Any] = []
+        self._acquired: list[Any] = []
         self.lost: list[Any] = []
         if hasattr(os, "register_at_fork"):
-            # Who registers first is called last before a fork: whatever others wait for goes on till then.
+            # The first hook registered runs last before a fork: other hooks may need our locks until then.
             os.register_at_fork(
                 before=self._before, after_in_parent=self._after, after_in_child=self._in_child)
 
-    def made(self) -> Any:
-        """Return a new lock."""
+    def new_lock(self) -> Any:
+        """Return a new lock, which is reinitialised in forked processes."""
         lock = threading.RLock()
         self._made.add(lock)
         return lock
 
     def hold(self, lock: Any) -> None:
-        """Let forks wait until nobody has `lock`."""
+        """Acquire `lock` before every fork."""
         if lock not in self._held:
             self._held.append(lock)
 
     def _before(self) -> None:
-        self._taken = [lock for lock in self._held if lock.acquire(timeout=PATIENCE)]
+        self._acquired = [lock for lock in self._held if lock.acquire(timeout=FORK_WAIT_SECONDS)]
 
     def _after(self) -> None:
-        for lock in self._taken:
+        for lock in self._acquired:
             lock.release()
 
     def _in_child(self) -> None:
-        self.lost += [lock for lock in self._held if lock not in self._taken]
+        self.lost += [lock for lock in self._held if lock not in self._acquired]
         self._after()
         for lock in (*self._made, *self.lost):
-            if not lock._is_owned():  # by the thread that has forked, inside a `with`
+            if not lock._is_owned():  # not by the forking thread, inside a `with`
                 lock._at_fork_reinit()
 
 
-_FORKS = _Forks()
+_FORK_HANDLER = _ForkHandler()
 
 
-def relock() -> Any:
-    """Return a new lock that a thread may take several times, and that is open in a forked process."""
-    return _FORKS.made()
+def fork_safe_lock() -> Any:
+    """Return a new reentrant lock that is free in a forked process."""
+    return _FORK_HANDLER.new_lock()
 
 
-def hold(lock: Any) -> None:
-    """Let forks wait until nobody has `lock`, for some seconds; after these it is `lost` in the child."""
-    _FORKS.hold(lock)
+def acquire_before_fork(lock: Any) -> None:
+    """Make forks wait until `lock` is free, for `FORK_WAIT_SECONDS` at most; then it is lost in the child."""
+    _FORK_HANDLER.hold(lock)
 
 
-def lost(lock: Any) -> bool:
-    """Return whether another thread had `lock` when this process was forked: what it guards is unusable."""
-    return lock in _FORKS.lost
+def is_lost_in_fork(lock: Any) -> bool:
+    """Return whether another thread held `lock` at the fork of this process: the guarded data is unusable."""
+    return lock in _FORK_HANDLER.lost
 
 
-#: Seconds of work after which a thread rests, and those that it rests at most.
-SLICE, LONGEST = 3e-4, 0.05
-#: Seconds after which a thread that wants Python asks another to give way, while there is work behind it.
-TURN = 5e-4
-#: The interpreter keeps whole microseconds, and leaves out what is beyond.
-ROUNDING = 5e-7
-_OWN = f"{__name__.partition('.')[0]}."
-# Who waits for what is done behind the program: then nobody rests.
-_WAITING: list[None] = []
+#: Work after which a throttled thread sleeps, and the longest sleep.
+WORK_SLICE_SECONDS, MAX_SLEEP_SECONDS = 3e-4, 0.05
+#: The interpreter's switch interval while background threads work.
+SHORT_SWITCH_SECONDS = 5e-4
+#: Half a microsecond: the interpreter truncates the interval to whole microseconds.
+SWITCH_ROUNDING_SECONDS = 5e-7
+_OWN_PREFIX = f"{__name__.partition('.')[0]}."
+# One item per thread that waits for background work: no thread is throttled then.
+_WAITERS: list[None] = []
 
 
-class _Local(threading.local):
-    """The part of the time in which this thread works, and how much it had worked after the last rest."""
+class _ThreadShare(threading.local):
+    """The share of time in which this thread works, and its processor time at the end of its last pause."""
 
     share: float = 1.0
     since: float = 0.0
 
 
-LOCAL: Any = _Local()
+THREAD_SHARE: Any = _ThreadShare()
 
 
-def rest() -> None:
-    """Let other threads go on, if this one has worked for a while and need not hurry."""
-    share = LOCAL.share
+def throttle() -> None:
+    """Sleep if this thread is throttled and has used up its work slice; no-op while a thread waits for it."""
+    share = THREAD_SHARE.share
     if share < 1.0:
-        worked = thread_time() - LOCAL.since
-        if worked > SLICE:
-            if not _WAITING:
-                sleep(min(worked * (1.0 / share - 1.0), LONGEST))
-            resume()
+        seconds = thread_time() - THREAD_SHARE.since
+        if seconds > WORK_SLICE_SECONDS:
+            if not _WAITERS:
+                sleep(min(seconds * (1.0 / share - 1.0), MAX_SLEEP_SECONDS))
+            restart_work_clock()
 
 
-def lull(seconds: float) -> None:
-    """Let the program go on for a while before anything is done at all, unless somebody waits."""
+def wait_idle(seconds: float) -> None:
+    """Wait `seconds` before background work starts, unless a thread waits for its result."""
     end = monotonic() + seconds
-    while not _WAITING and (left := end - monotonic()) > 0.0:
-        sleep(min(left, LONGEST))
-    resume()
+    while not _WAITERS and (remaining := end - monotonic()) > 0.0:
+        sleep(min(remaining, MAX_SLEEP_SECONDS))
+    restart_work_clock()
 
 
-def resume() -> None:
-    """Take what was done so far for no work: Python was free meanwhile."""
-    if LOCAL.share < 1.0:
-        LOCAL.since = thread_time()
-
-
-@contextmanager
-def resting(share: float) -> Iterator[None]:
-    """Let this thread work in `share` of the time while the ``with`` block runs."""
-    outer, LOCAL.share = LOCAL.share, share
-    resume()
-    try:
-        yield
-    finally:
-        LOCAL.share = outer
+def restart_work_clock() -> None:
+    """Count work from now on: the interpreter was free until here."""
+    if THREAD_SHARE.share < 1.0:
+        THREAD_SHARE.since = thread_time()
 
 
 @contextmanager
-def hurry() -> Iterator[None]:
-    """Let nobody rest while the ``with`` block waits for what others do."""
-    _WAITING.append(None)
+def throttled(share: float) -> Iterator[None]:
+    """Limit this thread to `share` of the time inside the ``with`` block."""
+    outer, THREAD_SHARE.share = THREAD_SHARE.share, share
+    restart_work_clock()
     try:
         yield
     finally:
-        _WAITING.pop()
+        THREAD_SHARE.share = outer
 
 
-class _Pauses:
-    """Stands before what finds modules, and finds none: who loads ours behind the program rests between them.
+@contextmanager
+def unthrottled() -> Iterator[None]:
+    """Disable throttling in all threads while the ``with`` block waits for a background thread."""
+    _WAITERS.append(None)
+    try:
+        yield
+    finally:
+        _WAITERS.pop()
 
-    Modules of others are loaded without rests: their users would have to wait, and nobody here would know.
+
+class _ThrottlingFinder:
+    """A module finder that finds nothing: it throttles between imports of jitla's modules.
+
+    Modules of others are imported without pauses: their users would wait for a thread that sleeps.
     """
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-        """Rest, if the module is ours."""
-        if name.startswith(_OWN):
-            rest()
+        """Throttle if the module belongs to jitla; return None."""
+        if name.startswith(_OWN_PREFIX):
+            throttle()
 
 
-def pausing() -> None:
-    """Let whoever loads modules of ours rest between them, where `resting` says so."""
-    if _Pauses not in sys.meta_path:
-        sys.meta_path.insert(0, _Pauses)
+def throttle_imports() -> None:
+    """Install the finder that throttles imports of jitla's modules."""
+    if _ThrottlingFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _ThrottlingFinder)
 
 
 class _SwitchInterval:
-    """The interpreter's switch interval while threads work behind the program, and what it was before."""
+    """The interpreter's switch interval, shortened while background threads work."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -174,26 +175,26 @@ class _SwitchInterval:
             os.register_at_fork(after_in_child=self._in_child)
 
     def shorten(self) -> None:
-        """Let threads give way after `TURN` at most, until as many have called `restore`."""
+        """Shorten the interval to `SHORT_SWITCH_SECONDS`; calls nest with those of `restore`."""
         with self._lock:
             self._users += 1
             if self._users == 1:
                 self._before = self._ours = sys.getswitchinterval()
-                if self._before > TURN:
-                    sys.setswitchinterval(TURN)
+                if self._before > SHORT_SWITCH_SECONDS:
+                    sys.setswitchinterval(SHORT_SWITCH_SECONDS)
                     self._ours = sys.getswitchinterval()
 
     def restore(self) -> None:
-        """Set what was set before, if nobody needs short turns any more and the program has set nothing."""
+        """Restore the interval after the last user, unless the program has set another one."""
         with self._lock:
             if not self._users:  # this process was forked inside of the block
                 return
             self._users -= 1
             if not self._users and self._ours != self._before and sys.getswitchinterval() == self._ours:
-                sys.setswitchinterval(self._before + ROUNDING)
+                sys.setswitchinterval(self._before + SWITCH_ROUNDING_SECONDS)
 
     def _in_child(self) -> None:
-        """Forget the threads that a forked process does not have."""
+        """Drop the users of the parent process: their threads do not exist here."""
         self._lock = threading.Lock()
         if self._users:
             self._users = 1
@@ -204,10 +205,10 @@ _SWITCH_INTERVAL = _SwitchInterval()
 
 
 @contextmanager
-def short_turns() -> Iterator[None]:
-    """Let threads give way to others sooner while the ``with`` block runs, unless they are told to anyhow.
+def short_switch_interval() -> Iterator[None]:
+    """Shorten the interpreter's switch interval inside the ``with`` block, unless it is short already.
 
-    Blocks of several threads may overlap: the last one to end restores what was before the first.
+    Blocks of several threads may overlap: the last one to end restores the interval.
     """
     _SWITCH_INTERVAL.shorten()
     try:

@@ -12,23 +12,23 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
-from jitla.compile_stats import MAKING, NothingNew, Reason
+from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
 from jitla.concurrency import (
-    hurry,
-    lull,
-    relock,
-    short_turns,
+    fork_safe_lock,
+    short_switch_interval,
+    unthrottled,
+    wait_idle,
 )
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.process.loading import (
-    LACKING,
+    RESOURCE_ERRORS,
     load,
 )
-from jitla.process.resources import foresee, start
+from jitla.process.resources import require_memory, start_thread
 from jitla.profiling.loop_detector import (
-    indexes_in_turn,
-    reaches,
+    any_reachable,
+    may_have_element_loops,
 )
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Engine:
     def __init__(self) -> None:
         self._recorder: Any = None
         self.states: WeakSet[Any] = WeakSet()  # of decorated functions
-        self._lock = relock()
+        self._lock = fork_safe_lock()
         self.rooms: dict[str, Any] = {}  # that are loaded
         self._compilers: dict[tuple[Any, ...], Any] = {}
         self._indexed: dict[tuple[str, int, bool], Any] = {}
@@ -116,9 +116,9 @@ class Engine:
         key = self._key(config)
         found = self._compilers.get(key)
         if found is None:
-            if not MAKING.now.allowed:
-                raise NothingNew
-            with self._lock, hurry():  # others may wait for the lock
+            if not COMPILING.current.allowed:
+                raise CompilationDisabled
+            with self._lock, unthrottled():  # others may wait for the lock
                 found = self._compilers.get(key) or self._make(config)
                 self._compilers[key] = found
         return found
@@ -228,7 +228,7 @@ class Engine:
         found = self._backends.get(cpu)
         if found is None:
             if "codegen" not in self.rooms:
-                foresee(LIBRARY)
+                require_memory(LIBRARY)
             codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
             found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
@@ -266,8 +266,8 @@ class Engine:
 
     def tell_failure(self, name: str, text: str) -> None:
         """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
-        with suppress(*LACKING):  # there may be no memory, and no logging module, to tell it with
-            self.recorder.once(self.room("events").Event("failure", f"{name}: {text}"))
+        with suppress(*RESOURCE_ERRORS):  # there may be no memory, and no logging module, to tell it with
+            self.recorder.record_once(self.room("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
@@ -282,7 +282,7 @@ class Engine:
         For few, NumPy is done before what makes such loops is loaded.
         """
         if config.compile == "auto" and not self._backends and seen < WORTH_LOADING:
-            raise NothingNew
+            raise CompilationDisabled
         ordered = config.numerics == "strict"
         key = config.cpu, config.num_threads, ordered
         found = self._indexed.get(key)
@@ -295,7 +295,7 @@ class Engine:
 
     def looping(self, function: FunctionType) -> Any:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
-        if not reaches(function, indexes_in_turn):
+        if not any_reachable(function, may_have_element_loops):
             return None
         with self._lock:
             self._loops = self._loops or self.room("loopjit").Loops(
@@ -308,19 +308,19 @@ class Engine:
             then(made)
         else:
             try:
-                start(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
+                start_thread(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
                 self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
-        lull(LULL)
-        with short_turns():
+        wait_idle(LULL)
+        with short_switch_interval():
             self.room("runtime")
         self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
-        with self._lock, hurry():  # others may wait for the lock
+        with self._lock, unthrottled():  # others may wait for the lock
             jit, asked = self._native().jit, b"jitla_share" in data
             made = jit.adopt(data, name, {
                 "jitla_share": self.room("runtime").share(current().num_threads)} if asked else {})
@@ -328,7 +328,7 @@ class Engine:
 
     def _loaded(self, text: str, name: str) -> tuple[Any, int]:
         """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
-        with self._lock, hurry():
+        with self._lock, unthrottled():
             made = self._native().jit.load(text, (name,))
         return made, made.addresses[name]
 
@@ -373,7 +373,7 @@ class Engine:
              if compiler.has((key, n)) and not compiler.has((key, size))), None)
         try:
             program = compiler.program((key, size), recipe)
-        except NothingNew as refused:
+        except CompilationDisabled as refused:
             refused.reason = reason
             raise
         if program.sizes is None:
@@ -399,7 +399,7 @@ class Engine:
         for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
             found = compiler.cached_program((key, other)) if compiler is not None else None
             if found is not None and found.sizes is not None:
-                with suppress(NothingNew):
+                with suppress(CompilationDisabled):
                     return self._bound(compiler, found, sizes, layouts)[0]
         return None
 

@@ -1,4 +1,4 @@
-"""The errors and warnings a user of jitla can meet."""
+"""The errors and warnings that users of jitla can see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = [
 
 
 class JitlaError(Exception):
-    """Root of every error that jitla itself raises; `code` is its number in docs/errors.md."""
+    """Base class of all errors that jitla raises; `code` is the number in docs/errors.md."""
 
     code = "J100"
 
@@ -36,13 +36,13 @@ class TraceError(JitlaError, TypeError):
 
 
 class UnsupportedError(TraceError):
-    """``strict=True`` and an operation has no entry in the op table."""
+    """``strict=True``, and an operation has no entry in the op table."""
 
     code = "J102"
 
 
 class VerificationError(JitlaError, AssertionError):
-    """``verify=True`` and jitla did not compute what NumPy does; `plan` is that of the block, if known."""
+    """``verify=True``, and a result differs from NumPy's; `plan` is that of the block, if known."""
 
     code = "J103"
     plan = ""
@@ -61,13 +61,13 @@ class BackendError(JitlaError, RuntimeError):
 
 
 class DeviceError(JitlaError, RuntimeError):
-    """A program for the simulated accelerator does what its machine cannot do."""
+    """A program for the simulated accelerator uses an operation that the machine does not have."""
 
     code = "J106"
 
 
 class NestError(JitlaError, ValueError):
-    """A loop nest, or its text, means nothing; `law` names what it breaks."""
+    """A loop nest or its text is invalid; `law` names the violated rule."""
 
     code = "J108"
 
@@ -80,7 +80,7 @@ class NestError(JitlaError, ValueError):
 
 
 class ScheduleError(NestError):
-    """A change of a loop nest would change what it computes, or does not fit; `law` names why."""
+    """A schedule primitive would change results, or does not apply; `law` names the reason."""
 
     code = "J109"
 
@@ -92,7 +92,7 @@ class InternalError(JitlaError, RuntimeError):
 
 
 class JitlaWarning(UserWarning):
-    """Something that works, but not as fast as it could; `code` is its number in docs/errors.md."""
+    """A program works, but not as fast as it could; `code` is the number in docs/errors.md."""
 
     code = "J200"
 
@@ -101,18 +101,18 @@ class JitlaWarning(UserWarning):
 
 
 class MemoryLimitWarning(JitlaWarning):
-    """No plan of a block stays below ``memory_limit``; the one that takes least memory is run."""
+    """No plan of a block stays below ``memory_limit``; the one that needs least memory is run."""
 
     code = "J202"
 
 
 class CacheWarning(JitlaWarning):
-    """Machine code is not kept on disk: others could have written it there."""
+    """Machine code is not cached on disk: other users could have written it there."""
 
     code = "J201"
 
 
 class FallbackWarning(JitlaWarning):
-    """An operation was handed to NumPy, and ``fallback="warn"`` asks to say so, once for each line."""
+    """An operation fell back to NumPy, and ``fallback="warn"``; one warning for each line."""
 
     code = "J203"

@@ -1,4 +1,4 @@
-"""The event log, and timers of steps."""
+"""The event log, and timers of program runs."""
 
 from __future__ import annotations
 
@@ -13,27 +13,28 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from jitla.classes import dataclass
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 
 __all__ = [
-    "Clock", "Event", "Lap", "Recorder", "Watch", "compile_log", "log", "moment", "stored", "usual",
-    "watching",
+    "Clock", "Event", "Lap", "Recorder", "CallWatch", "compile_log", "log", "record_moment",
+    "record_sparse_matrix", "median_seconds",
+    "watch_calls",
 ]
 
 
-FIRST = 5  # runs of a program that are timed; what a cold cache does shows in the first alone
-KEPT = 256  # laps of a program that are remembered
+TIMED_RUNS = 5  # of each binding; only the first is affected by cold caches
+MAX_LAPS = 256  # of a program
 
 
-MOST = 10_000  # moments that a watch remembers
-_WATCHES: list[Watch] = []  # while anybody watches, every run of every program is timed
+MAX_MOMENTS = 10_000  # of a watch
+_WATCHES: list[CallWatch] = []  # active watches: if there are any, every run of every program is timed
 
 
 @dataclass
-class Watch:
-    """A call that is watched: when it began, its seconds, its moments: name, begin, seconds, thread.
+class CallWatch:
+    """Measurements of one watched call: start, seconds, and moments (name, start, seconds, thread).
 
-    `stored` are the sparse matrices it made: class and sizes, elements, entries at most, entries there.
+    `stored` are the sparse matrices made: class and shape, elements, bound on entries, actual entries.
     """
 
     begun: float = field(default_factory=perf_counter)
@@ -42,26 +43,26 @@ class Watch:
     stored: list[tuple[str, int, int, int]] = field(default_factory=list)
 
 
-def moment(name: str, begun: float, seconds: float) -> None:
-    """Take note of what a call spent time for outside of programs, if anybody watches."""
+def record_moment(name: str, begun: float, seconds: float) -> None:
+    """Record time that a call spent outside of programs, for every active watch."""
     for watch in _WATCHES:
-        if len(watch.moments) < MOST:
+        if len(watch.moments) < MAX_MOMENTS:
             watch.moments.append((name, begun, seconds, threading.get_ident()))
 
 
-def stored(matrix: Any, most: int) -> None:
-    """Take note of a sparse matrix that was made, of at most so many entries, if anybody watches."""
+def record_sparse_matrix(matrix: Any, max_entries: int) -> None:
+    """Record a sparse matrix with at most `max_entries` entries, for every active watch."""
     for watch in _WATCHES:
-        if len(watch.stored) < MOST:
+        if len(watch.stored) < MAX_MOMENTS:
             rows, columns = matrix.shape
             title = f"{type(matrix).__name__} {rows}x{columns} {matrix.dtype}"
-            watch.stored.append((title, rows * columns, most, matrix.nnz))
+            watch.stored.append((title, rows * columns, max_entries, matrix.nnz))
 
 
 class Clock:
     """The laps of one program; `on`: whether its next run is timed.
 
-    A program is run by bindings of it, the first runs of each of which are timed: its sizes, its function.
+    The first runs of each binding (program bound to sizes and layouts) are timed.
     """
 
     __slots__ = ("laps", "on", "steps", "timed")
@@ -69,40 +70,40 @@ class Clock:
     def __init__(self, steps: int) -> None:
         self.steps = steps
         self.on = True
-        self.timed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # runs of each binding that were
-        self.laps: deque[Lap] = deque(maxlen=KEPT)
+        self.timed: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # timed runs of each binding
+        self.laps: deque[Lap] = deque(maxlen=MAX_LAPS)
 
     def start(self, binding: Any = None) -> Lap:
-        """Begin a run of a binding."""
+        """Start the lap of a run of `binding`."""
         return Lap(self, binding)
 
 
-def usual(laps: Sequence[Lap]) -> tuple[float, ...]:
-    """Return what each step takes, the whole run last: the median of `laps`, the first left out."""
+def median_seconds(laps: Sequence[Lap]) -> tuple[float, ...]:
+    """Return the median seconds of each step, the whole run last, without the first lap."""
     columns = zip(*[(*lap.seconds, lap.whole) for lap in laps[1:] or laps], strict=True)
     return tuple(_median(column) for column in columns)
 
 
 def _median(values: tuple[float, ...]) -> float:
-    """Return the middle value; the module that has such things takes milliseconds to import."""
+    """Return the median; importing `statistics` takes milliseconds."""
     ordered, half = sorted(values), len(values) // 2
     return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 class Lap:
-    """One run of a `binding`: when it `begun`, the seconds of its steps and of all of it, in which thread.
+    """The timing of one run of a `binding`: start, seconds of its steps, seconds in all (`whole`), thread.
 
-    `counts` are elements other than 0 of what steps made, by number, if somebody watched.
+    `counts` are nonzeros of the results of steps, by step, if the call is watched.
     """
 
-    __slots__ = ("begun", "binding", "counts", "seconds", "watched", "whole", "thread", "_aside", "_clock",
+    __slots__ = ("begun", "binding", "counts", "seconds", "watched", "whole", "thread", "_excluded", "_clock",
                  "_last")
 
     def __init__(self, clock: Clock, binding: Any = None) -> None:
-        self.binding = binding and ref(binding)  # it goes when its function needs it no more
+        self.binding = binding and ref(binding)  # weak: laps do not keep bindings alive
         self.counts: dict[int, int] = {}
         self.watched = bool(_WATCHES)
-        self._aside = 0.0
+        self._excluded = 0.0
         self._clock = clock
         self.seconds = [0.0] * clock.steps
         self.whole = 0.0
@@ -110,34 +111,34 @@ class Lap:
         self.begun = self._last = perf_counter()
 
     def step(self, at: int) -> None:
-        """Take note that step number `at` is done."""
+        """Record the end of step number `at`."""
         now = perf_counter()
         self.seconds[at] = now - self._last
         self._last = perf_counter()
 
-    def count(self, at: int, found: int) -> None:
-        """Take note of how many elements other than 0 step number `at` made; counting is nobody's time."""
-        self.counts[at] = found
+    def count(self, at: int, nonzeros: int) -> None:
+        """Record the nonzeros of the result of step number `at`; the time of counting is excluded."""
+        self.counts[at] = nonzeros
         now = perf_counter()
-        self._aside += now - self._last
+        self._excluded += now - self._last
         self._last = now
 
     def end(self) -> None:
-        """Take note that the run is done."""
-        self.whole = perf_counter() - self.begun - self._aside
+        """Record the end of the run."""
+        self.whole = perf_counter() - self.begun - self._excluded
         clock = self._clock
         clock.laps.append(self)
         binding = self.binding and self.binding()
         runs = len(clock.laps)
         if binding is not None:
             runs = clock.timed[binding] = clock.timed.get(binding, 0) + 1
-        clock.on = runs < FIRST or bool(_WATCHES)
+        clock.on = runs < TIMED_RUNS or bool(_WATCHES)
 
 
 @contextmanager
-def watching(clocks: Collection[Clock] = ()) -> Iterator[Watch]:
-    """Time every run in the ``with`` block, those of programs with `clocks` among them."""
-    watch = Watch()
+def watch_calls(clocks: Collection[Clock] = ()) -> Iterator[CallWatch]:
+    """Time every run inside the ``with`` block, of programs with `clocks` and of new ones."""
+    watch = CallWatch()
     _WATCHES.append(watch)
     for clock in clocks:
         clock.on = True
@@ -150,12 +151,12 @@ def watching(clocks: Collection[Clock] = ()) -> Iterator[Watch]:
 
 log = logging.getLogger("jitla")
 log.addHandler(logging.NullHandler())
-compile_log = logging.getLogger("jitla.compile")  # what was compiled, for whom, how long that took
+compile_log = logging.getLogger("jitla.compile")  # one record per compilation
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happened: `kind` ("rewrites.static"), `subject`, `seconds`, `data`."""
+    """An event: `kind` ("rewrites.static"), `subject`, `seconds`, `data`."""
 
     kind: str
     subject: str = ""
@@ -168,33 +169,33 @@ class Event:
 
 
 class Recorder:
-    """A bounded, thread-safe memory of events: the last `limit` in full, all of them as counts."""
+    """A bounded, thread-safe event log: the last `limit` events in full, all of them as counts."""
 
     def __init__(self, limit: int = 1000) -> None:
-        self._kept: deque[Event] = deque(maxlen=limit)
+        self._events: deque[Event] = deque(maxlen=limit)
         self._counts: Counter[tuple[str, str]] = Counter()
-        self._lock = relock()
+        self._lock = fork_safe_lock()
 
     def record(self, event: Event) -> None:
-        """Remember `event`; it is also logged, at level DEBUG."""
+        """Append `event`; it is also logged, at level DEBUG."""
         with self._lock:
-            self._kept.append(event)
-            if (event.kind, event.subject) in self._counts or len(self._counts) < _SUBJECTS:
+            self._events.append(event)
+            if (event.kind, event.subject) in self._counts or len(self._counts) < _MAX_SUBJECTS:
                 self._counts[event.kind, event.subject] += 1
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", event)
 
-    def once(self, event: Event, level: int = logging.WARNING) -> bool:
-        """Remember `event`; log it at `level` if its kind and subject are new. True if so."""
-        fresh = self.count(event.kind, event.subject) == 0
+    def record_once(self, event: Event, level: int = logging.WARNING) -> bool:
+        """Append `event`, and log it at `level` if its kind and subject are new; return whether they are."""
+        is_new = self.count(event.kind, event.subject) == 0
         self.record(event)
-        if fresh:
+        if is_new:
             log.log(level, "%s", event)
-        return fresh
+        return is_new
 
     @contextmanager
     def timed(self, kind: str, subject: str = "", **data: Any) -> Iterator[dict[str, Any]]:
-        """Record what the ``with`` block does, with its time; facts may be added to the dict."""
+        """Record an event for the ``with`` block with its time; data may be added to the yielded dict."""
         start = perf_counter()
         try:
             yield data
@@ -202,34 +203,24 @@ class Recorder:
             self.record(Event(kind, subject, perf_counter() - start, data))
 
     def recent(self, kind: str = "") -> tuple[Event, ...]:
-        """Return the remembered events of `kind`; "rewrites" includes "rewrites.static"."""
+        """Return the logged events of `kind`; "rewrites" includes "rewrites.static"."""
         with self._lock:
-            kept = tuple(self._kept)
+            kept = tuple(self._events)
         return tuple(e for e in kept if not kind or e.kind == kind or e.kind.startswith(kind + "."))
 
     def count(self, kind: str, subject: str | None = None) -> int:
-        """Return how often `kind` happened since the last `clear`, to `subject` if given."""
+        """Return the number of events of `kind` since the last `clear`, of `subject` if given."""
         with self._lock:
             if subject is not None:
                 return self._counts[kind, subject] if (kind, subject) in self._counts else 0
             return sum(n for (k, _), n in self._counts.items() if k == kind)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all events and counts."""
         with self._lock:
-            self._kept.clear()
+            self._events.clear()
             self._counts.clear()
 
 
-# Subjects come from user code (file:line) without end; beyond this many, new ones are not counted.
-_SUBJECTS = 10_000
-
-
-
-
-
-
-
-
-
-
+# Subjects come from user code (file:line) and are unbounded; beyond this number, new ones are not counted.
+_MAX_SUBJECTS = 10_000

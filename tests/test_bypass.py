@@ -21,8 +21,8 @@ import jitla
 from jitla.dispatch import wrapper_code as bypass
 from jitla.dispatch.wrapper_code import MOST
 from jitla.profiling.call_classes import (
-    SOME,
-    kind_of_argument,
+    MAX_COLD_BITS_LOOP_FREE,
+    argument_class,
 )
 
 X = np.arange(6.0)
@@ -51,9 +51,9 @@ def test_a_test_holds_for_arguments_of_one_kind_and_no_other(made_of: Any) -> No
     shortcut = type("Shortcut", (), {"known": known})
     for value in VALUES:
         held = eval(test, {
-            "v": value, "ndarray": np.ndarray, "_j1": shortcut, "kind_of_argument": kind_of_argument})
+            "v": value, "ndarray": np.ndarray, "_j1": shortcut, "argument_class": argument_class})
         alike = type(value) is np.ndarray if type(made_of) is np.ndarray else \
-            type(value) is not np.ndarray and kind_of_argument(value) == kind_of_argument(made_of)
+            type(value) is not np.ndarray and argument_class(value) == argument_class(made_of)
         assert held is alike, value
 
 
@@ -72,7 +72,7 @@ def test_sparse_matrices_are_told_by_their_class_and_what_is_stored(kind: str) -
     known: list[Any] = [int]
     made = getattr(sp, kind)
     test = bypass.test_of("v", made(np.eye(9)), known)
-    assert "kind_of_argument" not in test
+    assert "argument_class" not in test
     holds = [eval(test, {"v": value, "_j1": type("Shortcut", (), {"known": known})}) for value in (
         made(np.eye(15)), made(np.eye(16)), made((9, 9)), sp.lil_array(np.eye(9)), X)]
     assert holds == [True, False, False, False, False]
@@ -125,7 +125,7 @@ def test_calls_are_counted_once() -> None:
 def test_calls_on_more_elements_are_traced() -> None:
     f = auto(lambda x, y: (x * y + 2.5) * x)
     settled(f, X, X)
-    large = np.ones(1 << SOME)
+    large = np.ones(1 << MAX_COLD_BITS_LOOP_FREE)
     f(large, large)
     assert f.stats().forces == 1
 

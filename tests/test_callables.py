@@ -10,8 +10,8 @@ import pytest
 import jitla
 from jitla.errors import ConfigError, TraceError
 from jitla.introspection.callables import (
-    behind,
-    kind_note,
+    untraceable_reason,
+    unwrap_callable,
 )
 
 X = np.random.default_rng(3).normal(size=(60, 4))
@@ -56,7 +56,7 @@ def test_methods_and_partial_calls_can_be_decorated():
 
 def test_arguments_of_partial_calls_come_first():
     given = partial(partial(scale, 1), by=2)
-    assert behind(given) == (scale, (1,), {"by": 2})
+    assert unwrap_callable(given) == (scale, (1,), {"by": 2})
 
 
 @pytest.mark.parametrize("ask", [Model().score.explain, Model().score.compile])
@@ -84,7 +84,7 @@ def test_what_has_to_be_awaited_is_not_called():
     async def later(x):
         return x
 
-    with pytest.raises(TraceError, match="later runs in a loop of events: await a call of it, then explain"):
+    with pytest.raises(TraceError, match="later runs in an event loop: await a call of it, then explain"):
         jitla.explain(later, X)
 
 
@@ -139,11 +139,11 @@ def test_why_there_is_nothing_to_explain_is_said():
     assert "has not been called" in str(jitla.explain(scale))
     assert "nothing was compiled" in str(jitla.explain(lambda x: x.T, X))
     told = str(jitla.explain(np.sum, X))
-    assert told.startswith("sum  0 calls") and "is no function of Python" in told and "source" not in told
-    assert "is no function of Python" in jitla.explain(np.sum)._repr_html_()
+    assert told.startswith("sum  0 calls") and "is not a Python function" in told and "source" not in told
+    assert "is not a Python function" in jitla.explain(np.sum)._repr_html_()
     told = str(jitla.explain(np.linalg.norm.__wrapped__, X))
     assert "is a function of NumPy or SciPy itself" in told and "source" not in told
-    assert kind_note(scale) == ""
+    assert untraceable_reason(scale) == ""
     with jitla.options(disable=True):
         assert "the option disable is on" in str(jitla.explain(scale, X, 2.0))
 

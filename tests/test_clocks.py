@@ -11,12 +11,12 @@ import pytest
 import jitla
 from jitla import events as clocks
 from jitla.events import (
-    FIRST,
+    TIMED_RUNS,
+    CallWatch,
     Clock,
-    Watch,
-    moment,
-    usual,
-    watching,
+    median_seconds,
+    record_moment,
+    watch_calls,
 )
 
 
@@ -47,7 +47,7 @@ def test_steps_and_the_whole_are_timed(ticking):
     clock = Clock(2)
     run(clock)
     assert clock.laps[0].seconds == [1.0, 1.0] and clock.laps[0].whole == 5.0
-    assert usual([*clock.laps]) == (1.0, 1.0, 5.0)
+    assert median_seconds([*clock.laps]) == (1.0, 1.0, 5.0)
 
 
 def test_the_first_lap_is_left_out_of_the_median(ticking):
@@ -55,41 +55,41 @@ def test_the_first_lap_is_left_out_of_the_median(ticking):
     for whole in (90.0, 2.0, 4.0, 3.0):
         run(clock)
         clock.laps[-1].whole = whole
-    assert usual([*clock.laps])[-1] == 3.0
+    assert median_seconds([*clock.laps])[-1] == 3.0
 
 
 def test_only_the_first_runs_are_timed_but_for_those_that_are_watched():
     clock = Clock(1)
-    for _ in range(FIRST):
+    for _ in range(TIMED_RUNS):
         assert clock.on
         run(clock)
     assert not clock.on
-    with watching([clock]) as watch:
+    with watch_calls([clock]) as watch:
         run(clock)
         run(clock)
         assert clock.on
-        moment("median", 1.0, 2.0)
-    moment("median", 3.0, 4.0)
+        record_moment("median", 1.0, 2.0)
+    record_moment("median", 3.0, 4.0)
     run(clock)
-    assert not clock.on and len(clock.laps) == FIRST + 3
+    assert not clock.on and len(clock.laps) == TIMED_RUNS + 3
     assert [found[:3] for found in watch.moments] == [("median", 1.0, 2.0)] and watch.seconds > 0.0
 
 
 def test_every_binding_has_first_runs_of_its_own():
     clock, one, two = Clock(1), np.float64, np.float32
-    for binding in (one,) * FIRST + (two,):
+    for binding in (one,) * TIMED_RUNS + (two,):
         run(clock, binding)
-    assert clock.on and [lap.binding() is one for lap in clock.laps] == [True] * FIRST + [False]
+    assert clock.on and [lap.binding() is one for lap in clock.laps] == [True] * TIMED_RUNS + [False]
     run(clock, one)
     assert not clock.on  # it has been timed as often as it is
 
 
 def test_a_watch_remembers_so_many_moments_only(monkeypatch):
-    monkeypatch.setattr(clocks, "MOST", 3)
-    with watching() as watch:
+    monkeypatch.setattr(clocks, "MAX_MOMENTS", 3)
+    with watch_calls() as watch:
         for _ in range(5):
-            moment("f", 0.0, 1.0)
-    assert isinstance(watch, Watch) and len(watch.moments) == 3
+            record_moment("f", 0.0, 1.0)
+    assert isinstance(watch, CallWatch) and len(watch.moments) == 3
 
 
 def test_programs_of_a_function_have_laps_and_a_timeline():
@@ -99,12 +99,12 @@ def test_programs_of_a_function_have_laps_and_a_timeline():
         return np.median(y) + y.sum()
 
     x = np.linspace(0.0, 1.0, 3000)
-    for _ in range(FIRST + 4):
+    for _ in range(TIMED_RUNS + 4):
         f(x)
     e = jitla.explain(f)
-    assert [len(p.laps) for p in e.record.programs] == [FIRST] * len(e.record.programs)
+    assert [len(p.laps) for p in e.record.programs] == [TIMED_RUNS] * len(e.record.programs)
     e = jitla.explain(f, x)
-    assert all(len(p.laps) == FIRST + 1 for p in e.record.programs) and e.record.call is not None
+    assert all(len(p.laps) == TIMED_RUNS + 1 for p in e.record.programs) and e.record.call is not None
     assert [m.name for m in e.record.call.moments] == ["median"]
     events = json.loads(e.to_trace())["traceEvents"]
     assert {event["cat"] for event in events if event["ph"] == "X"} >= {

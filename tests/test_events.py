@@ -46,7 +46,7 @@ def test_once_logs_once(caplog):
     recorder = Recorder()
     with caplog.at_level(logging.INFO, "jitla"):
         event = Event("fallback", "f.py:3", data={"why": "x"})
-        assert [recorder.once(event) for _ in range(3)] == [True, False, False]
+        assert [recorder.record_once(event) for _ in range(3)] == [True, False, False]
     assert caplog.messages == ["fallback: f.py:3 why=x"]
     assert recorder.count("fallback") == 3
 

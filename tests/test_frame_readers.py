@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from jitla.introspection.frames import (
-    looks_at_frames,
-    looks_beyond,
-    stays_plain,
+    frame_access_of,
+    frame_sensitivity_of,
+    outer_frame_access_of,
 )
 
 
@@ -95,16 +95,16 @@ def names_a_near_one():
     (from_inside, True, True, True), (with_numpy, False, False, False),
     (names_another, False, False, True), (names_a_near_one, False, False, False)])
 def test_what_is_looked_at(function, looks, beyond, plain):
-    assert bool(looks_at_frames(function)) is looks
-    assert bool(looks_beyond(function)) is beyond
-    assert bool(stays_plain(function)) is plain
+    assert bool(frame_access_of(function)) is looks
+    assert bool(outer_frame_access_of(function)) is beyond
+    assert bool(frame_sensitivity_of(function)) is plain
 
 
 def test_long_functions():
     lines = "".join(f"    a.b{n}\n" for n in range(300))  # names whose numbers take more than a byte
     names: dict = {"inspect": inspect}
     exec(f"def long(a):\n{lines}    return inspect.stack()\n", names)
-    assert looks_at_frames(names["long"]) == "inspect.stack" and looks_beyond(names["long"])
+    assert frame_access_of(names["long"]) == "inspect.stack" and outer_frame_access_of(names["long"])
 
 
 def test_a_closure_that_names_one():
@@ -114,4 +114,4 @@ def test_a_closure_that_names_one():
     def outer():
         return deep()
 
-    assert "deep, which it calls" in stays_plain(outer)
+    assert "deep, which it calls" in frame_sensitivity_of(outer)

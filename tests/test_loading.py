@@ -22,19 +22,19 @@ from jitla.process import (
     resources as stacks,
 )
 from jitla.process.loading import (
-    LACKING,
+    RESOURCE_ERRORS,
     Loader,
-    NotLoaded,
-    Retry,
+    ModuleUnavailable,
+    RetryBackoff,
 )
 from jitla.process.resources import (
-    ENOUGH,
-    LEAST,
-    deeply,
-    foresee,
-    is_shallow,
+    COMPILER_STACK_BYTES,
+    MIN_TRACING_STACK_BYTES,
+    call_with_deep_stack,
+    has_shallow_stack,
+    require_memory,
     stack_bytes,
-    start,
+    start_thread,
 )
 
 
@@ -95,7 +95,7 @@ def test_without_threads_it_is_loaded_where_it_is_asked_for(
     def refuse(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(loading, "start", refuse)
+    monkeypatch.setattr(loading, "start_thread", refuse)
     assert Loader().load(name).thread == threading.get_ident()
 
 
@@ -104,7 +104,7 @@ def test_what_failed_is_tried_again_after_twice_as_many_calls(module: Any) -> No
     loader, tries = Loader(), []
     try:
         for _ in range(30):
-            with pytest.raises(NotLoaded, match="OSError: no handles"):
+            with pytest.raises(ModuleUnavailable, match="OSError: no handles"):
                 loader.load(name)
             tries.append(sys.tries)  # type: ignore[attr-defined]
     finally:
@@ -113,7 +113,7 @@ def test_what_failed_is_tried_again_after_twice_as_many_calls(module: Any) -> No
 
 
 def test_failures_of_one_try_are_one() -> None:
-    retry = Retry()
+    retry = RetryBackoff()
     assert retry.is_due()
     for _ in range(5):
         retry.fail(MemoryError())
@@ -124,19 +124,19 @@ def test_what_failed_is_loaded_when_it_can_be(module: Any, monkeypatch: pytest.M
     name = module("import sys\nif hasattr(sys, 'lacking'): raise MemoryError\nvalue = 7\n")
     loader = Loader()
     monkeypatch.setattr(sys, "lacking", True, raising=False)
-    with pytest.raises(LACKING):
+    with pytest.raises(RESOURCE_ERRORS):
         loader.load(name)
     monkeypatch.delattr(sys, "lacking")
-    with pytest.raises(NotLoaded):
+    with pytest.raises(ModuleUnavailable):
         loader.load(name)
     assert loader.load(name).value == 7
 
 
 def test_a_child_without_the_thread_that_loads_waits_for_nothing(module: Any) -> None:
     loader = Loader()
-    loader._taken, loader._safe = [False], False
+    loader._fork_acquisitions, loader._safe = [False], False
     loader._in_child()
-    with pytest.raises(NotLoaded, match="forked"):
+    with pytest.raises(ModuleUnavailable, match="forked"):
         loader.load(module(""))
 
 
@@ -151,15 +151,15 @@ def test_the_same_operator_may_be_declared_again_but_no_other() -> None:
 
 @pytest.mark.parametrize("kilobytes", [32, 64, 1024])
 def test_threads_know_their_stacks(kilobytes: int) -> None:
-    found, shallow = in_thread(lambda: (stack_bytes(), is_shallow()), kilobytes)
-    assert found == kilobytes << 10 and shallow is (found < LEAST)
-    assert not is_shallow()
+    found, shallow = in_thread(lambda: (stack_bytes(), has_shallow_stack()), kilobytes)
+    assert found == kilobytes << 10 and shallow is (found < MIN_TRACING_STACK_BYTES)
+    assert not has_shallow_stack()
 
 
 def test_what_needs_a_stack_is_called_where_there_is_one() -> None:
-    assert in_thread(lambda: deeply(stack_bytes), 64) >= ENOUGH
-    assert deeply(threading.get_ident) == threading.get_ident()
-    assert in_thread(lambda: pytest.raises(ValueError, deeply, int, "x").type, 64) is ValueError
+    assert in_thread(lambda: call_with_deep_stack(stack_bytes), 64) >= COMPILER_STACK_BYTES
+    assert call_with_deep_stack(threading.get_ident) == threading.get_ident()
+    assert in_thread(lambda: pytest.raises(ValueError, call_with_deep_stack, int, "x").type, 64) is ValueError
 
 
 def test_threads_started_here_have_enough_whatever_is_set() -> None:
@@ -167,33 +167,33 @@ def test_threads_started_here_have_enough_whatever_is_set() -> None:
     usual = threading.stack_size(32 << 10)
     try:
         thread = threading.Thread(target=lambda: found.append(stack_bytes()))
-        start(thread)
+        start_thread(thread)
         thread.join()
         assert threading.stack_size() == 32 << 10
     finally:
         threading.stack_size(usual)
-    assert found[0] >= ENOUGH
+    assert found[0] >= COMPILER_STACK_BYTES
 
 
 def test_threads_without_memory_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
     thread = threading.Thread(target=lambda: None)
     usual = threading.stack_size()
-    monkeypatch.setattr(stacks, "BESIDE_STACK", 1 << 62)
+    monkeypatch.setattr(stacks, "THREAD_OVERHEAD_BYTES", 1 << 62)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        start(thread)
+        start_thread(thread)
     assert not thread.is_alive() and threading.stack_size() == usual
 
 
 def test_nothing_is_loaded_where_it_would_take_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "FREE_BYTES", 1 << 62)
-    with pytest.raises(NotLoaded, match="MiB of memory left"):
+    monkeypatch.setattr(loading, "MIN_FREE_BYTES", 1 << 62)
+    with pytest.raises(ModuleUnavailable, match="MiB of memory left"):
         Loader().load("colorsys")
 
 
 def test_memory_that_there_is_not_is_foreseen() -> None:
-    foresee(1 << 20)
+    require_memory(1 << 20)
     with pytest.raises(MemoryError, match="MiB of memory left"):
-        foresee(1 << 62)
+        require_memory(1 << 62)
 
 
 def test_blocks_that_could_not_be_compiled_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,7 +224,7 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
     from jitla.engine import ENGINE
 
     def refuse(name: str) -> Any:
-        raise NotLoaded(name)
+        raise ModuleUnavailable(name)
 
     @jitla.jit(compile="sync")
     def steps(x: Any) -> Any:
@@ -247,18 +247,18 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
 def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
     from jitla.process import resources as headroom
 
-    left = headroom.MAPPINGS_OF_OTHERS + 3 * headroom.MAPPINGS_OF_OBJECT
+    left = headroom.RESERVED_MAPPINGS + 3 * headroom.MAPPINGS_PER_OBJECT
     counted: list[int] = []
-    monkeypatch.setattr(headroom, "_count", lambda: counted.append(1) or 1000)
-    monkeypatch.setattr(headroom, "_limit", lambda: 1000 + left)
-    mappings = headroom._Mappings()
+    monkeypatch.setattr(headroom, "_mapping_count", lambda: counted.append(1) or 1000)
+    monkeypatch.setattr(headroom, "_mapping_limit", lambda: 1000 + left)
+    mappings = headroom._MappingBudget()
     for _ in range(3):
-        mappings.foresee()
+        mappings.require()
     assert len(counted) == 1
-    monkeypatch.setattr(headroom, "_limit", lambda: 1000 + headroom.MAPPINGS_OF_OTHERS)
+    monkeypatch.setattr(headroom, "_mapping_limit", lambda: 1000 + headroom.RESERVED_MAPPINGS)
     for _ in range(2):
         with pytest.raises(MemoryError, match="mappings"):
-            mappings.foresee()
+            mappings.require()
     assert len(counted) == 3
 
 
@@ -273,14 +273,14 @@ def test_a_fork_while_a_thread_is_started_can_start_threads() -> None:
             go.wait(20.0)
             super().start()
 
-    starting = threading.Thread(target=lambda: start(Slow(target=int)))
+    starting = threading.Thread(target=lambda: start_thread(Slow(target=int)))
     before = threading.stack_size()
     starting.start()
     assert begun.wait(10.0)
     child = os.fork()
     if not child:
         done = threading.Event()
-        start(threading.Thread(target=done.set))
+        start_thread(threading.Thread(target=done.set))
         os._exit(0 if done.wait(10.0) and threading.stack_size() == before else 1)
     for _ in range(1000):
         ended, status = os.waitpid(child, os.WNOHANG)

@@ -10,9 +10,9 @@ import pytest
 
 from jitla import concurrency as locks
 from jitla.concurrency import (
-    hold,
-    lost,
-    relock,
+    acquire_before_fork,
+    fork_safe_lock,
+    is_lost_in_fork,
 )
 
 
@@ -40,7 +40,7 @@ def taken(lock: object, seconds: float = 60.0) -> threading.Event:
 
 
 def test_a_lock_of_another_thread_is_open_in_the_child() -> None:
-    lock = relock()
+    lock = fork_safe_lock()
     go = taken(lock)
     assert child_says(lambda: bool(lock.acquire(timeout=5.0)))
     assert not lock.acquire(timeout=0.01)  # here the thread is still there
@@ -48,7 +48,7 @@ def test_a_lock_of_another_thread_is_open_in_the_child() -> None:
 
 
 def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
-    lock = relock()
+    lock = fork_safe_lock()
     with lock, lock:
         child = os.fork()
         if child == 0:
@@ -57,21 +57,21 @@ def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
 
 
 def test_a_library_is_waited_for() -> None:
-    lock = relock()
-    hold(lock)
+    lock = fork_safe_lock()
+    acquire_before_fork(lock)
     taken(lock, seconds=0.2)
-    assert child_says(lambda: not lost(lock) and bool(lock.acquire(timeout=5.0)))
-    assert lock.acquire(timeout=5.0) and not lost(lock)
+    assert child_says(lambda: not is_lost_in_fork(lock) and bool(lock.acquire(timeout=5.0)))
+    assert lock.acquire(timeout=5.0) and not is_lost_in_fork(lock)
     lock.release()
-    locks._FORKS._held.remove(lock)
+    locks._FORK_HANDLER._held.remove(lock)
 
 
 def test_a_library_that_is_not_left_is_lost_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "PATIENCE", 0.05)
-    lock = relock()
-    hold(lock)
+    monkeypatch.setattr(locks, "FORK_WAIT_SECONDS", 0.05)
+    lock = fork_safe_lock()
+    acquire_before_fork(lock)
     go = taken(lock)
-    assert child_says(lambda: lost(lock) and bool(lock.acquire(timeout=5.0)))
-    assert not lost(lock)
+    assert child_says(lambda: is_lost_in_fork(lock) and bool(lock.acquire(timeout=5.0)))
+    assert not is_lost_in_fork(lock)
     go.set()
-    locks._FORKS._held.remove(lock)
+    locks._FORK_HANDLER._held.remove(lock)

@@ -18,12 +18,12 @@ import pytest
 import jitla
 from jitla.engine import ENGINE
 from jitla.introspection.recursion import (
-    DEEP,
-    LEVELS,
-    OPEN,
-    call_with_room,
+    DEEP_NESTING,
+    NESTING,
+    SUSPENDED_STATES,
+    call_with_stack_headroom,
 )
-from jitla.profiling.call_classes import RUNNING
+from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.tracing import LOCAL
 
 MODES: dict[str, dict[str, Any]] = {
@@ -128,7 +128,7 @@ def depth(f: Any) -> int:
 
 def check_nothing_is_left() -> None:
     assert LOCAL.session is None and not LOCAL.timing
-    assert not RUNNING and not OPEN and LEVELS.nested == 0
+    assert not RUNNING_SESSIONS and not SUSPENDED_STATES and NESTING.nested == 0
 
 
 @for_all
@@ -197,9 +197,9 @@ def test_code_is_given_back() -> None:
         return g
 
     shallow, deep = made(), made()  # each is called for the first time: no call is left to the plain function
-    shallow(DEEP - 1)
+    shallow(DEEP_NESTING - 1)
     assert not any(seen)
-    deep(4 * DEEP)
+    deep(4 * DEEP_NESTING)
     assert any(seen)
     for each in (f, shallow, deep):
         assert each.__code__ is each.__jitla_state__.shortcut.code is not each.__wrapped__.__code__
@@ -220,7 +220,7 @@ def test_deep_recursions_leave_other_calls_to_be_traced() -> None:
         return f(x, n - 1) if n else traced(x) + f(x, -1)
 
     for _ in range(3):
-        assert np.array_equal(f(X, 3 * DEEP), X * 2.0 + 1.0 + X + 1.0)
+        assert np.array_equal(f(X, 3 * DEEP_NESTING), X * 2.0 + 1.0 + X + 1.0)
     assert traced.stats().forces == 3 and traced.stats().fallbacks == 0
     check_nothing_is_left()
 
@@ -244,7 +244,7 @@ def test_operators_of_users_are_called_as_they_were() -> None:
 
     own = Own(X)
     for _ in range(3):
-        assert np.array_equal(own + 3 * DEEP, (X * 2.0) * 3.0 + 1.0 + X * 2.0)
+        assert np.array_equal(own + 3 * DEEP_NESTING, (X * 2.0) * 3.0 + 1.0 + X * 2.0)
     check_nothing_is_left()
 
 
@@ -258,7 +258,7 @@ def test_options_that_change_within_a_recursion_count() -> None:
         with jitla.options(compile="sync"):
             return f(x, -1)
 
-    assert np.array_equal(f(X, 3 * DEEP), X * 2.0)
+    assert np.array_equal(f(X, 3 * DEEP_NESTING), X * 2.0)
     assert f.stats().forces == 1
     check_nothing_is_left()
 
@@ -473,8 +473,8 @@ def test_calls_with_room(deep: bool) -> None:
 
     levels = sys.getrecursionlimit() - levels_so_far() - 60 if deep else 0
     with jitla.options(num_threads=1):
-        assert descend(levels, lambda: call_with_room(lambda: jitla.config.num_threads)) == 1
-    assert descend(levels, lambda: call_with_room(found, 3)) == 4
+        assert descend(levels, lambda: call_with_stack_headroom(lambda: jitla.config.num_threads)) == 1
+    assert descend(levels, lambda: call_with_stack_headroom(found, 3)) == 4
     with pytest.raises(ValueError, match="-3"):
-        descend(levels, lambda: call_with_room(found, -3))
+        descend(levels, lambda: call_with_stack_headroom(found, -3))
     assert (here[0] == threading.get_ident()) is not deep

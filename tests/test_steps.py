@@ -12,10 +12,10 @@ import pytest
 import jitla
 from jitla.profiling import step_times as steps
 from jitla.profiling.step_times import (
+    DECISION_INTERVAL,
     PLAIN_COUNT,
-    REST,
     SPENT_SECONDS,
-    TRIALS,
+    TRIAL_COUNT,
     StepTimes,
 )
 
@@ -70,7 +70,7 @@ def measured(clock: Clock, plain: float, traced: float) -> StepTimes:
         run(times, clock, plain)
     times.note_traced(4, 1.0)  # blocks were met
     assert times.is_next_traced(never) and not times.is_next_traced(lambda: True)
-    for _ in range(TRIALS):
+    for _ in range(TRIAL_COUNT):
         assert times.is_next_traced(never) and times.is_timed()
         times.note_traced(4, 4 * traced)
     return times
@@ -79,8 +79,8 @@ def measured(clock: Clock, plain: float, traced: float) -> StepTimes:
 @pytest.mark.parametrize(("traced", "wanted"), [(5e-3, True), (2e-2, False), (0.99e-2, False)])
 def test_the_faster_way_is_kept_for_a_while(clock: Clock, traced: float, wanted: bool) -> None:
     times = measured(clock, 1e-2, traced)
-    ways = [times.is_next_traced(never) for _ in range(REST)]
-    assert ways == [wanted] * REST
+    ways = [times.is_next_traced(never) for _ in range(DECISION_INTERVAL)]
+    assert ways == [wanted] * DECISION_INTERVAL
     assert not times.is_next_traced(never)  # the plain one is timed again
 
 
@@ -93,13 +93,13 @@ def test_what_may_take_long_is_tried_after_many(clock: Clock) -> None:
 
 def test_a_traced_generator_that_takes_too_long_ends_the_trial(clock: Clock) -> None:
     times = measured(clock, 1e-3, 1e-4)
-    assert times.allowed(4) == np.inf  # nothing is known of plain ones now
+    assert times.max_traced_seconds(4) == np.inf  # nothing is known of plain ones now
     times = StepTimes()
     while not times.is_next_traced(never):
         run(times, clock, 1e-3)
-    assert 4e-3 < times.allowed(4) < 0.1
-    times.note_dear()
-    assert [times.is_next_traced(never) for _ in range(REST)] == [False] * REST
+    assert 4e-3 < times.max_traced_seconds(4) < 0.1
+    times.note_slow()
+    assert [times.is_next_traced(never) for _ in range(DECISION_INTERVAL)] == [False] * DECISION_INTERVAL
 
 
 def walk(x: Any, n: int) -> Any:
@@ -141,7 +141,8 @@ def test_results_are_those_of_the_plain_generator(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(steps, "SPENT_SECONDS", 0.0)
     monkeypatch.setattr(steps, "PLAIN_PER_SECOND", 0.0)
     if allowed is not None:
-        monkeypatch.setattr(StepTimes, "allowed", lambda self, count: allowed if count > 1 else np.inf)
+        monkeypatch.setattr(StepTimes, "max_traced_seconds", lambda self,
+                            count: allowed if count > 1 else np.inf)
     x = np.linspace(0.0, 1.0, 5000)
     wanted = talk(walk, x, 6)
     f = jitla.jit(walk, compile="auto")
@@ -153,7 +154,7 @@ def test_results_are_those_of_the_plain_generator(monkeypatch: pytest.MonkeyPatc
             assert np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b or abs(a - b) < 1e-9 * abs(b)
     assert f.stats()["failures"] == 0
     times, *_ = f.__jitla_state__.steps.values()
-    assert times._met
+    assert times._has_met_blocks
 
 
 def test_coroutines_are_judged_too() -> None:

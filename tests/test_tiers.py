@@ -14,7 +14,7 @@ from jitla.dispatch import tiering as tiers
 from jitla.engine import ENGINE
 from jitla.hops import cost
 from jitla.profiling import call_classes as cold
-from jitla.profiling.call_classes import Cold
+from jitla.profiling.call_classes import ColdCallClass
 from jitla.tracing import (
     fallback as replay,
 )
@@ -33,7 +33,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
     monkeypatch.setattr(ENGINE, "_compilers", {})
-    monkeypatch.setattr(cold, "SOME", cold.FEW)  # first calls are traced, though what they do is done once
+    monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)  # first calls are traced, though what they do is done once
     monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
@@ -211,7 +211,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
     assert f.stats().bypassed == f.stats().calls == 50 and f.stats().plans == 0
     (site,) = f.__jitla_state__.all_sites()
     (cold,) = site.payoff.kinds.values()
-    assert type(cold) is Cold
+    assert type(cold) is ColdCallClass
     cold._spent, cold.skip = 1.0, 0
     bypassed = f.stats().bypassed
     f(np.ones(10))
@@ -294,15 +294,15 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
     monkeypatch.setattr(payoff, "run_untraced", call(plain))
     site = SimpleNamespace(
         interim_replays={"a block"}, annotated_calls=0, numpy_seconds=lambda: 0.0, awaited=0)
-    made = cold.Payoff("file", 1, lambda: (onset.WarmUp, payoff.TimedClass))
-    many = np.ones(1 << cold.FEW)
+    made = cold.CallClasses("file", 1, lambda: (onset.WarmUp, payoff.TimedClass))
+    many = np.ones(1 << cold.MAX_COLD_BITS)
     times = 0
     kind = made.of((many,), {})._grow(0.0)
     for _ in range(100):
         kind.weigh(site, len, len, (), {})
         if type(made.of((many,), {})) is onset.WarmUp:
             times, kind = times + 1, made.of((many,), {})._grow(0.0)
-    assert times == (cold.RETURNS if plain < 1e-3 else 0)
+    assert times == (cold.MAX_RESTARTS if plain < 1e-3 else 0)
     assert kind.bypassed is (plain < 1e-3)
 
 
@@ -312,7 +312,7 @@ def test_explain_shows_programs_whatever_pays() -> None:
     assert "have not taken long enough" in str(jitla.explain(f))
     assert "== program 1" in str(jitla.explain(f, np.ones(10)))
     g = jitla.jit(lambda x: x * 9.5 - np.exp(-x), compile="auto")
-    g(np.ones(2 << cold.SOME))
+    g(np.ones(2 << cold.MAX_COLD_BITS_LOOP_FREE))
     assert "== program 1" in str(jitla.explain(g)) and g.stats().waiting == 0
 
 

@@ -41,7 +41,7 @@ from jitla.accel.tiling import (
 from jitla.accel.timing_sim import measure
 from jitla.accel.trace_view import text_timeline
 from jitla.classes import cached_property, dataclass
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.errors import DeviceError, InternalError
 from jitla.fusion import Knob, Layout, Space, Value, Values, all_layouts
 from jitla.hops import Hop, Meta, evaluate, leaf, substitute
@@ -302,7 +302,7 @@ class OffloadedPart:
         self.runs = self.refused = 0
         self.last: LayerProgram | None = None
         self._jobs: OrderedDict[tuple[Layer, ...], LayerProgram] = OrderedDict()
-        self._lock = relock()
+        self._lock = fork_safe_lock()
         leaves = {h: leaf(i, h.meta, "array" if h.meta.shape else "scalar")
                   for i, h in enumerate(self.inputs)}
         (self._expression,) = substitute((self.out,), leaves)

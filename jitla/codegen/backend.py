@@ -51,7 +51,7 @@ from jitla.fusion import (
     structure_key,
 )
 from jitla.hops import Hop, Kind
-from jitla.process.loading import later
+from jitla.process.loading import lazy_functions
 from jitla.runtime import threads as runtime_threads
 
 if TYPE_CHECKING:
@@ -77,18 +77,19 @@ if TYPE_CHECKING:
     from jitla.codegen.sparse.kernels import Stored, pack_entries
     from jitla.loopir import Nest
 else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
-    csr_text, held_columns = later("jitla.codegen.sparse.csr_kernels", "csr_text", "held_columns")
-    lies, pack_pairs, pairs_text = later("jitla.codegen.matmul.narrow", "lies", "pack_pairs", "pairs_text")
-    pack_wide, wide_text = later("jitla.codegen.matmul.wide", "pack_wide", "wide_text")
-    [pack_entries] = later("jitla.codegen.sparse.kernels", "pack_entries")
-    [band_units] = later("jitla.codegen.kernels.cell", "band_units")
-    [Located] = later("jitla.codegen.indexing.kernels", "Located")
-    [kernel_text] = later("jitla.codegen.module", "kernel_text")
-    [CompiledNest] = later("jitla.codegen.loopir", "CompiledNest")
-    [product_text] = later("jitla.codegen.matmul.matvec", "product_text")
-    [reason_of] = later("jitla.codegen.module", "reason_of")
-    [Stored] = later("jitla.codegen.sparse.kernels", "Stored")
-    [tally_units] = later("jitla.codegen.kernels.tally", "tally_units")
+    csr_text, held_columns = lazy_functions("jitla.codegen.sparse.csr_kernels", "csr_text", "held_columns")
+    lies, pack_pairs, pairs_text = lazy_functions("jitla.codegen.matmul.narrow", "lies", "pack_pairs",
+                                                  "pairs_text")
+    pack_wide, wide_text = lazy_functions("jitla.codegen.matmul.wide", "pack_wide", "wide_text")
+    [pack_entries] = lazy_functions("jitla.codegen.sparse.kernels", "pack_entries")
+    [band_units] = lazy_functions("jitla.codegen.kernels.cell", "band_units")
+    [Located] = lazy_functions("jitla.codegen.indexing.kernels", "Located")
+    [kernel_text] = lazy_functions("jitla.codegen.module", "kernel_text")
+    [CompiledNest] = lazy_functions("jitla.codegen.loopir", "CompiledNest")
+    [product_text] = lazy_functions("jitla.codegen.matmul.matvec", "product_text")
+    [reason_of] = lazy_functions("jitla.codegen.module", "reason_of")
+    [Stored] = lazy_functions("jitla.codegen.sparse.kernels", "Stored")
+    [tally_units] = lazy_functions("jitla.codegen.kernels.tally", "tally_units")
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
 BATCH_BYTES = 16_384  # of rows that are run through before the columns that are no whole vector

@@ -16,20 +16,20 @@ import llvmlite.binding as llvm
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.ufunc_loops import symbols_in
-from jitla.compile_stats import MAKING
+from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
-    hold,
-    lost,
-    relock,
-    rest,
-    resume,
+    acquire_before_fork,
+    fork_safe_lock,
+    is_lost_in_fork,
+    restart_work_clock,
+    throttle,
 )
 from jitla.config import __version__
 from jitla.errors import BackendError
 from jitla.process.resources import (
-    deeply,
-    foresee,
-    foresee_mappings,
+    call_with_deep_stack,
+    require_mapping,
+    require_memory,
 )
 
 __all__ = ["host_target", "lacking", "level_target"]
@@ -72,8 +72,8 @@ def _described(cpu: str, features: frozenset[str]) -> Target:
 
 
 # Nobody is in LLVM but who has it: a fork meanwhile would leave its memory half written.
-_INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or relock()
-hold(_INSIDE)
+_INSIDE = getattr(getattr(llvm.ffi.lib, "_lock", None), "_lock", None) or fork_safe_lock()
+acquire_before_fork(_INSIDE)
 _PARTS = re.compile(PART.replace("{}", r"(\d)"))
 # Bytes that LLVM takes at most: for any code, and for each of a text; for loading any object.
 FOR_CODE, FOR_TEXT, FOR_LOADING = 32 << 20, 64, 8 << 20
@@ -149,7 +149,7 @@ class Jit:
         self._wanted = target
         self._shelf = shelf
         self.objects = Objects() if objects is None else objects
-        self._lock = relock()
+        self._lock = fork_safe_lock()
         self._numbers = itertools.count()
         self._loaded: WeakValueDictionary[str, Library] = WeakValueDictionary()
         self._engine: Any = None
@@ -166,11 +166,12 @@ class Jit:
         return self._target
 
     def _start(self) -> None:
-        foresee(FOR_CODE)
+        require_memory(FOR_CODE)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         target = self._wanted or host_target()
-        self._engine = deeply(llvm.create_lljit_compiler, _machine(target, self._level, "jitdefault"))
+        self._engine = call_with_deep_stack(llvm.create_lljit_compiler,
+                                            _machine(target, self._level, "jitdefault"))
         self._target = target
 
     @cached_property
@@ -206,13 +207,13 @@ class Jit:
         return data
 
     def _emit(self, text: str, level: int) -> bytes:
-        MAKING.now.check()
-        if lost(_INSIDE):
+        COMPILING.current.require_allowed()
+        if is_lost_in_fork(_INSIDE):
             raise BackendError("the compiler was at work when this process was forked")
-        foresee(FOR_CODE + FOR_TEXT * len(text))
-        data: bytes = deeply(_object, text, self.target, level)
-        MAKING.now.kernel(len(data))
-        resume()
+        require_memory(FOR_CODE + FOR_TEXT * len(text))
+        data: bytes = call_with_deep_stack(_object, text, self.target, level)
+        COMPILING.current.count_kernel(len(data))
+        restart_work_clock()
         return data
 
     def load(self, text: Text, names: tuple[str, ...], words: tuple[Any, ...] = ()) -> Library:
@@ -227,20 +228,20 @@ class Jit:
         key, parts = self.key(written), modules(written)
         library = self._loaded.get(key)
         if library is not None:
-            MAKING.now.kernel(None)
+            COMPILING.current.count_kernel(None)
         else:  # only then wait for whoever compiles
-            rest()  # whoever has the lock does not
-            before = MAKING.now.compiled
+            throttle()  # whoever has the lock does not
+            before = COMPILING.current.compiled
             objects = [self.compile(part, level) for level, part in parts]
-            if MAKING.now.compiled == before:
-                MAKING.now.kernel(None)
+            if COMPILING.current.compiled == before:
+                COMPILING.current.count_kernel(None)
             library = self._linked(key, objects, names, written)
         if words:
             self._tell(words, [key, *[self.key(part, level) for level, part in parts]])
         return library
 
     def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
-        rest()
+        throttle()
         with self._lock:
             library = self._loaded.get(key)
             if library is None:
@@ -260,7 +261,7 @@ class Jit:
             if not parts or len(objects) < len(parts):
                 return None
             library = self._linked(key, objects, names, text)
-        MAKING.now.kernel(None)
+        COMPILING.current.count_kernel(None)
         return library
 
     def _known(self, key: str, shelf: Shelf) -> bytes | None:
@@ -301,8 +302,8 @@ class Jit:
         self, objects: list[bytes], names: tuple[str, ...], text: Text = "",
         symbols: Mapping[str, int] | None = None,
     ) -> Library:
-        foresee(FOR_LOADING + 2 * sum(map(len, objects)))
-        foresee_mappings()
+        require_memory(FOR_LOADING + 2 * sum(map(len, objects)))
+        require_mapping()
         builder = llvm.JITLibraryBuilder().add_current_process()
         for name, address in {**symbols_in(objects), **(symbols or {})}.items():
             builder = builder.import_symbol(name, address)
@@ -311,10 +312,10 @@ class Jit:
         for name in names:
             builder = builder.export_symbol(name)
         try:
-            tracker = deeply(builder.link, self._engine, f"jitla{next(self._numbers)}")
+            tracker = call_with_deep_stack(builder.link, self._engine, f"jitla{next(self._numbers)}")
         except RuntimeError as error:
             raise BackendError(f"LLVM cannot load an object: {error}") from error
-        resume()
+        restart_work_clock()
         return Library(tracker, names, objects, text)
 
 

@@ -18,13 +18,13 @@ from jitla.dispatch.function_state import State
 from jitla.engine import ENGINE
 from jitla.errors import ConfigError, TraceError
 from jitla.events import (
-    Watch,
-    watching,
+    CallWatch,
+    watch_calls,
 )
 from jitla.introspection.callables import (
-    behind,
     check_arguments,
     is_decorated,
+    unwrap_callable,
 )
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
     return Spec(shape, np.dtype(dtype), order, density, kind)
 
 
-def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Watch:
+def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallWatch:
     """Call a decorated function; its calls are traced, and wait for programs, whatever pays.
 
     What a `Spec` describes is made. Return how long everything in the call took.
@@ -176,7 +176,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     check_arguments(state.function, args, kwargs)
     finish(state)  # what NumPy runs so far is not what is to be timed
     clocks = ENGINE.room("explanations.collect").clocks_of(state.all_sites())
-    with ENGINE.room("dispatch.tiering").waiting(), watching(clocks) as watch:
+    with ENGINE.room("dispatch.tiering").waiting(), watch_calls(clocks) as watch:
         decorated = is_decorated(function) and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
@@ -238,7 +238,7 @@ def _made(value: Any) -> Any:
 
 def state_of(function: Any) -> State:
     """Return what belongs to a decorated function."""
-    state = getattr(behind(function)[0], "__jitla_state__", None)
+    state = getattr(unwrap_callable(function)[0], "__jitla_state__", None)
     if not isinstance(state, State):
         raise TraceError(f"{function!r} is not decorated by jitla.jit")
     return state

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Generator
 from types import FunctionType
 from typing import Any
 
-from jitla.config import PROCESS, current, local
+from jitla.config import PROCESS_CONFIG, current, local_config
 from jitla.dispatch.function_state import State
 from jitla.dispatch.wrapper_code import (
     Link,
@@ -17,14 +17,14 @@ from jitla.dispatch.wrapper_code import (
     code_of,
 )
 from jitla.engine import ENGINE
-from jitla.introspection.frames import BRIDGE_FILES, hide_module, stays_plain
+from jitla.introspection.frames import BRIDGE_FILES, frame_sensitivity_of, hide_module
 from jitla.introspection.recursion import (
-    DEEP,
-    LEVELS,
-    OPEN,
-    is_deep,
+    DEEP_NESTING,
+    NESTING,
+    SUSPENDED_STATES,
+    is_deep_recursion,
 )
-from jitla.profiling.call_classes import RUNNING
+from jitla.profiling.call_classes import RUNNING_SESSIONS
 
 __all__ = ["called_instead"]
 
@@ -34,7 +34,7 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
     does: Callable[..., Any] = called
     if type(function) is FunctionType:
         if not state.changes.get("strict", current().strict):
-            state.bare = stays_plain(function)
+            state.bare = frame_sensitivity_of(function)
             if state.bare:  # no frame more than the plain function takes
                 return called_by(function, function.__code__)
         flags = function.__code__.co_flags
@@ -46,13 +46,14 @@ def called_instead(function: Any, state: State) -> Callable[..., Any]:
 
 def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Do a call of a decorated function."""
-    LEVELS.nested += 1
+    NESTING.nested += 1
     deep = None
     try:
         state = link.state()
         function, shortcut, tracing = state.function, state.shortcut, state.tracing
-        if LEVELS.nested > DEEP and is_deep(called.__code__) and (body := _body_of(state)) is not None:
-            OPEN.append(state)
+        if NESTING.nested > DEEP_NESTING and is_deep_recursion(called.__code__) \
+                and (body := _body_of(state)) is not None:
+            SUSPENDED_STATES.append(state)
             deep = state.wrapper()
             deep.__code__ = body
         if tracing is None:
@@ -71,7 +72,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if session is None:
             if state.traceable:
                 try:  # `state.site()`, without a step
-                    site = state.sites[(local() or PROCESS[0]).epoch]
+                    site = state.sites[(local_config() or PROCESS_CONFIG[0]).epoch]
                 except KeyError:  # under these options no call has been looked at
                     site = state.first_site(args, kwargs)
             if site is None:
@@ -81,7 +82,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if site.looping is not None and not site.looping.traced:
                 return tracing.run_loops(site, args, kwargs)
             if site.payoff is not None:
-                kind = site.payoff.of(args, kwargs)
+                kind = site.payoff.class_of(args, kwargs)
                 if kind.bypassed:
                     return _left(function, shortcut, state, site, kind, args, kwargs)
         elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
@@ -103,10 +104,10 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         # Called by traced code: the caller's session goes on through the body.
         return twin(*map(session.argument, args), **{k: session.argument(v) for k, v in kwargs.items()})
     finally:
-        LEVELS.nested -= 1
+        NESTING.nested -= 1
         if deep is not None:
             deep.__code__ = shortcut.code
-            OPEN.remove(state)
+            SUSPENDED_STATES.remove(state)
 
 
 def _body_of(state: State) -> Any:
@@ -177,7 +178,7 @@ def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if times is not None and not times.is_next_traced(state.has_waiting_blocks):
         made = state.function(*args, **kwargs)
         # Within a traced call: it may be dropped there.
-        return times.run_plain(made, _close_plain) if times.is_timed() or RUNNING else made
+        return times.run_plain(made, _close_plain) if times.is_timed() or RUNNING_SESSIONS else made
     site, twin = _suspended(state)
     if site is None:
         return state.function(*args, **kwargs)

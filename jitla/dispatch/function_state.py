@@ -16,27 +16,27 @@ from jitla.dispatch.wrapper_code import (
 from jitla.engine import ENGINE
 from jitla.errors import UnsupportedError
 from jitla.introspection.callables import (
-    foreign,
-    kind_note,
+    table_class_name,
+    untraceable_reason,
 )
-from jitla.introspection.frames import looks_at_frames
-from jitla.introspection.recursion import call_with_room
+from jitla.introspection.frames import frame_access_of
+from jitla.introspection.recursion import call_with_stack_headroom
 from jitla.process.loading import (
-    LACKING,
-    is_waiting,
+    RESOURCE_ERRORS,
+    is_waiting_for_load,
 )
-from jitla.process.resources import is_shallow
+from jitla.process.resources import has_shallow_stack
 from jitla.profiling.call_classes import (
-    FEW,
-    Brief,
-    Payoff,
-    bits_of,
+    MAX_COLD_BITS,
+    CallClasses,
+    ShortCalls,
+    element_bits,
 )
 from jitla.profiling.loop_detector import (
-    computes_in_turn,
-    indexes_in_turn,
-    reaches,
-    runs_once,
+    any_reachable,
+    has_element_loops,
+    is_loop_free,
+    may_have_element_loops,
 )
 from jitla.profiling.step_times import StepTimes
 
@@ -85,11 +85,11 @@ class State:
         self.function = function
         self.changes = changes
         self.sites: dict[int, Site | None] = {}
-        self.payoffs: dict[int, tuple[Config, Payoff]] = {}
+        self.payoffs: dict[int, tuple[Config, CallClasses]] = {}
         self.tracing: Any = None
         self.begun: dict[int, tuple[Config, int]] = {}  # calls, by options, before one needed the tracer
         self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
-        self.briefs: dict[int, tuple[Config, Brief]] = {}  # those that were short before it was known
+        self.briefs: dict[int, tuple[Config, ShortCalls]] = {}  # those that were short before it was known
         # Whether calls need more than the plain function; the twin is made when one is traced.
         self.traceable = False
         self._twin: Any = _UNKNOWN
@@ -128,7 +128,7 @@ class State:
         made.__dict__["__jitla_state__"] = self  # which is to live as long
         return made
 
-    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Payoff | Brief | None:
+    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
         tracing = ENGINE.rooms.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
@@ -146,18 +146,19 @@ class State:
         if self._looping is _UNKNOWN and (brief := self._brief(config, function)).has(args, kwargs):
             return brief
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        looping = self.looping if reaches(function, indexes_in_turn) and (
-            bits_of(args, kwargs) > FEW or reaches(function, computes_in_turn)) else None
+        looping = self.looping if any_reachable(function, may_have_element_loops) and (
+            element_bits(args, kwargs) > MAX_COLD_BITS
+            or any_reachable(function, has_element_loops)) else None
         kept = looping is not None and looping.alone(args, kwargs)
         if looping is not None and not kept and not looping.traced:
             return None
         return self.payoff(config, kept)
 
-    def kind_of(self, early: Payoff | Brief, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def kind_of(self, early: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
         try:
-            return early.of(args, kwargs)
-        except LACKING as error:
+            return early.class_of(args, kwargs)
+        except RESOURCE_ERRORS as error:
             self.fail(error)
             return None
 
@@ -172,11 +173,12 @@ class State:
     def _prepare(self) -> None:
         ENGINE.behind.submit(lambda: self.looping and None, soon=True)
 
-    def _brief(self, config: Config, function: FunctionType) -> Brief:
+    def _brief(self, config: Config, function: FunctionType) -> ShortCalls:
         """Return what calls are that are short; the loops are looked for behind the program."""
         if config.epoch not in self.briefs:
-            counts = reaches(function, indexes_in_turn) and reaches(function, computes_in_turn)
-            self.briefs[config.epoch] = config, Brief(function, counts, self._prepare)
+            counts = any_reachable(function, may_have_element_loops) and any_reachable(function,
+                                                                                       has_element_loops)
+            self.briefs[config.epoch] = config, ShortCalls(function, counts, self._prepare)
         return self.briefs[config.epoch][1]
 
     def _is_usual(self, config: Config) -> bool:
@@ -191,7 +193,7 @@ class State:
         tracing = ENGINE.rooms.get("tracing")
         if not self._is_usual(config) or tracing is not None and tracing.LOCAL.session is not None:
             return None
-        key = config.epoch, bits_of(args, kwargs)
+        key = config.epoch, element_bits(args, kwargs)
         if key not in self.steps:
             if len(self.steps) >= MAX_STEP_TIMES:
                 self.steps.clear()
@@ -225,7 +227,7 @@ class State:
         """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
-                or not indexes_in_turn(function.__code__):
+                or not may_have_element_loops(function.__code__):
             return
         if self.looping and self.looping.alone(args, kwargs):
             line, reason = self.looping.refused[0]
@@ -249,7 +251,7 @@ class State:
     def _reason(self) -> str:
         """Say why nothing of a function of Python is traced."""
         function: Any = self.function
-        if looks := looks_at_frames(function):
+        if looks := frame_access_of(function):
             return f"it looks at frames of the stack, by {looks}"
         made: str = self.tracing.INSTRUMENTED.reason(function)
         return made
@@ -261,7 +263,7 @@ class State:
             function: Any = self.function
             try:
                 made = ENGINE.looping(function) if type(function) is FunctionType else None
-            except LACKING as error:
+            except RESOURCE_ERRORS as error:
                 self.fail(error)
                 return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
@@ -282,16 +284,16 @@ class State:
             self._twin = tracing.INSTRUMENTED.get(self.function, decorated=True) if plain else None
         return self._twin
 
-    def payoff(self, config: Config, kept: bool = False) -> Payoff:
+    def payoff(self, config: Config, kept: bool = False) -> CallClasses:
         """Return what is known of the kinds of calls under these options."""
         code = self.function.__code__
-        made = Payoff(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code),
-                      type(self.function) is FunctionType and runs_once(self.function))
+        made = CallClasses(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code),
+                      type(self.function) is FunctionType and is_loop_free(self.function))
         return self.payoffs.setdefault(config.epoch, (config, made))[1]
 
     def start(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
-        return call_with_room(self._start)
+        return call_with_stack_headroom(self._start)
 
     def _start(self) -> Any:
         tracing = ENGINE.room("tracing")
@@ -307,25 +309,25 @@ class State:
 
         `given` are the arguments, if loops over elements matter.
         """
-        if is_shallow() or is_waiting():
+        if has_shallow_stack() or is_waiting_for_load():
             return None
         try:
             if given:
                 self.insist(*given)
             return self.start()
-        except LACKING as error:
+        except RESOURCE_ERRORS as error:
             self.fail(error)
             return None
 
     def first_site(self, *given: Any) -> Site | None:
         """Return the site for a first call under the options in force; None: it is the plain function's."""
-        if is_waiting():
+        if is_waiting_for_load():
             return None
         try:
             if given:
                 self.insist(*given)
             return self.site()
-        except LACKING as error:
+        except RESOURCE_ERRORS as error:
             self.fail(error)
             return None
 
@@ -359,7 +361,7 @@ class State:
         if current().disable:
             return "runs in NumPy: the option disable is on"
         sites = self.all_sites()
-        if told := kind_note(self.function):
+        if told := untraceable_reason(self.function):
             return told
         if self.bare or self.tracing and self.twin is None:
             return f"runs in NumPy: {self.bare or self._reason()}"
@@ -371,7 +373,8 @@ class State:
     @property
     def foreign(self) -> str:
         """The class of tables among the arguments of calls, as far as that is known."""
-        return next((name for _, p in list(self.payoffs.values()) if (name := foreign(p.classes))), "")
+        return next((name for _, p in list(self.payoffs.values()) if (name := table_class_name(p.classes))),
+                    "")
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""

@@ -10,14 +10,14 @@ from functools import cache
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
-from jitla.compile_stats import Made, NothingNew, Reason, making
+from jitla.compile_stats import CompilationDisabled, CompileStats, Reason, count_compilations
 from jitla.config import current
 from jitla.engine import (
     ENGINE,
     magnitude,
 )
 from jitla.events import Event, compile_log, log
-from jitla.process.loading import LACKING
+from jitla.process.loading import RESOURCE_ERRORS
 
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
@@ -111,7 +111,7 @@ NEWEST = 0.2
 
 BEGUN = perf_counter()  # times in the log are since then
 
-Note = Callable[[str, Made, Reason | None], None]
+Note = Callable[[str, CompileStats, Reason | None], None]
 
 
 class _Local(threading.local):
@@ -164,7 +164,7 @@ class Tiers:
         _keep_freed()
         standby = ENGINE.room("tracing").InterimReplay(request, due, least(request), job, program_state)
         self._site.interim_replays.add(standby)
-        note("none", Made(), None)
+        note("none", CompileStats(), None)
         return standby
 
     def _alike_of(self, served: Any) -> Any:
@@ -181,16 +181,16 @@ class Tiers:
         note: Note,
     ) -> Any:
         """Return the program if nothing has to be made for it; None if something has to, and may be."""
-        with making(allowed=False) as made:
+        with count_compilations(allowed=False) as made:
             try:
                 bound, reason = ENGINE.bind(self._config, key, sizes, layouts, make)
                 note("now", made, reason)
                 return self._finish(bound, make)
-            except NothingNew as refused:
+            except CompilationDisabled as refused:
                 reason = refused.reason  # not the exception: its traceback would keep the frames of users
         if not self._allowed():
             note("none", made, reason)
-            raise NothingNew
+            raise CompilationDisabled
         return None
 
     def _near(
@@ -201,7 +201,7 @@ class Tiers:
 
         The program that is best for this magnitude is planned behind it.
         """
-        with making(allowed=False) as made:
+        with count_compilations(allowed=False) as made:
             bound = ENGINE.near(self._config, key, sizes, layouts)
         if bound is None:
             return None
@@ -216,7 +216,7 @@ class Tiers:
         if not current().recompile:
             return
         try:
-            with making() as made:
+            with count_compilations() as made:
                 better, reason = job.bound()
         except Exception as error:
             self._site.note_failure(error)
@@ -232,14 +232,14 @@ class Tiers:
         outer = LOCAL.since, LOCAL.name
         LOCAL.since, LOCAL.name = LOCAL.since or perf_counter(), self._site.name
         try:
-            with making(self._allowed()) as made:
+            with count_compilations(self._allowed()) as made:
                 try:
                     bound, reason = ENGINE.bind(self._config, key, sizes, layouts, make)
                 finally:
                     made.seconds = made.seconds or perf_counter() - LOCAL.since
             note("now", made, reason)
             return self._finish(bound, make)
-        except NothingNew as refused:
+        except CompilationDisabled as refused:
             note("none", made, refused.reason)
             raise
         finally:
@@ -284,9 +284,9 @@ class Tiers:
             return
         start = thread_time() + loading()
         try:
-            with making() as made:
+            with count_compilations() as made:
                 bound, reason = job.bound()
-        except LACKING as error:  # perhaps not for ever
+        except RESOURCE_ERRORS as error:  # perhaps not for ever
             standby.postpone()
             self._site.note_failure(error)
             return

@@ -22,10 +22,10 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.concurrency import relock
-from jitla.config import PROCESS, Config, in_force, local
-from jitla.introspection.frames import BRIDGE_FILES, MARK
-from jitla.profiling.call_classes import RUNNING, kind_of_argument
+from jitla.concurrency import fork_safe_lock
+from jitla.config import PROCESS_CONFIG, Config, configs_in_force, local_config
+from jitla.introspection.frames import BRIDGE_FILES, INTERNAL_MARK
+from jitla.profiling.call_classes import RUNNING_SESSIONS, argument_class
 
 __all__ = [
     "Link", "MOST", "OWN", "Shortcut", "called_by", "code_of", "link_in", "names_in_code", "test_of",
@@ -38,9 +38,9 @@ OWN = "_j"
 # the names may mean something else.
 _MEANT: dict[str, Any] = {
     each.__name__: each for each in (type, int, len, str, float, complex, BaseException, RecursionError,
-                                     np.ndarray, kind_of_argument)}
+                                     np.ndarray, argument_class)}
 _CONSTANT, _LINK = "\0jitla ", "link"  # what stands for an object among the constants until there is code
-_FILE = __file__ + MARK  # its frames are not counted
+_FILE = __file__ + INTERNAL_MARK  # its frames are not counted
 
 # What is called is put into a variable first: CPython 3.11 looks longer for methods than for attributes.
 _CALL = """\
@@ -274,7 +274,7 @@ _MANY = 16  # parameters for which testing takes too long
 _NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Packages whose classes are asked for their length in next to no time.
 _TABLES = frozenset({"pandas", "polars"})
-_ADMITTING = relock()
+_ADMITTING = fork_safe_lock()
 
 
 class Shortcut:
@@ -288,7 +288,8 @@ class Shortcut:
         self.running: Any = True  # no kind of calls is known yet
         self.process: Config | None = None
         self.local: Config | None = None
-        self.standing, self.innermost = PROCESS, local  # here: code that travels takes nothing else along
+        # here: code that travels takes nothing else along
+        self.standing, self.innermost = PROCESS_CONFIG, local_config
         # By pattern, and then by the bits of the number of elements: the kind of calls.
         self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
         self.known: list[Any] = []
@@ -309,7 +310,7 @@ class Shortcut:
         with _ADMITTING:
             if not self.holds():
                 self.forget()
-                (self.process, self.local), self.running = in_force(), RUNNING
+                (self.process, self.local), self.running = configs_in_force(), RUNNING_SESSIONS
             kind.short = self.tables
             signature = self._signature
             values = None if signature is None else signature.values(args, kwargs)
@@ -338,7 +339,7 @@ class Shortcut:
 
     def holds(self) -> bool:
         """Say whether the options are those that the kinds of calls belong to."""
-        process, local = in_force()
+        process, local = configs_in_force()
         return process is self.process and local is self.local
 
     def forget(self) -> None:
@@ -374,7 +375,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     kind = type(value)
     if kind is np.ndarray:
         return f"type({name}) is ndarray"
-    said = kind_of_argument(value)
+    said = argument_class(value)
     if value is None or kind is bool:
         return f"{name} is {value}"
     if kind is int:
@@ -392,7 +393,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     if thing not in known:
         known.append(thing)
     place = f"{OWN}1.known[{known.index(thing)}]"
-    return f"type({name}) is {place}" if simple else f"kind_of_argument({name}) == {place}"
+    return f"type({name}) is {place}" if simple else f"argument_class({name}) == {place}"
 
 
 def _test_of_class(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:

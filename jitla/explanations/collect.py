@@ -10,8 +10,8 @@ from time import perf_counter, time
 from typing import Any
 
 from jitla.events import (
-    Watch,
-    usual,
+    CallWatch,
+    median_seconds,
 )
 from jitla.explanations.graph import NodeRecord
 from jitla.explanations.html import counters
@@ -43,7 +43,7 @@ from jitla.explanations.records import (
 )
 from jitla.fusion import is_view
 from jitla.hops import topo
-from jitla.profiling.loop_detector import loops_back
+from jitla.profiling.loop_detector import has_loops
 from jitla.recompile import schedule_text, traced_roots, view_program
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site
@@ -113,7 +113,7 @@ def program_record(
     sizes = {tuple(b.dims.items()) for b in own.values() if b.program is program and hasattr(b, "dims")}
     same_size = [lap for lap in timed if lap.binding() is bound]
     names = _step_names(view.plan)
-    times = dict(zip(view.steps, usual(same_size), strict=False))
+    times = dict(zip(view.steps, median_seconds(same_size), strict=False))
     comparison = view.explain_plan()
     counts = {view.steps[at]: found for lap in same_size for at, found in lap.counts.items()}
     steps = tuple(
@@ -126,7 +126,7 @@ def program_record(
     return ProgramRecord(
         roots, stages, rules, steps, runs, program.materialised, sum(s.seconds for s in stages),
         _cost(program, view.peak, comparison), tuple(_node_records(view.plan, names)),
-        usual(same_size)[-1] if same_size else 0.0, tuple(_timed_runs(view, timed)),
+        median_seconds(same_size)[-1] if same_size else 0.0, tuple(_timed_runs(view, timed)),
         tuple(_separations(view.plan, comparison, names)), tuple(_trace(view.traced_roots)),
         tuple(_codes(program)) if codes else (), program.script.source, len(same_size), max(len(sizes), 1))
 
@@ -415,7 +415,8 @@ def _hoisted_value(part: Any) -> HoistedValueRecord:
 
 
 def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,
-                    assumed: bool = False, watch: Watch | None = None, codes: bool = False, given: str = "",
+                    assumed: bool = False, watch: CallWatch | None = None, codes: bool = False,
+                    given: str = "",
                     failed: Sequence[str] = ()) -> FunctionRecord:
     """Return the record of a decorated function; `note` is why nothing is compiled.
 
@@ -440,7 +441,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
         immediate_runs_of(sites), hoisted_values_of(sites), scalar_loops_of(sites),
         sum(len(s.interim_replays) for s in sites), _compilations(sites),
         tuple(dict.fromkeys([*failed, *(text for s in sites for text in s.failures)])), assumed, _call(watch),
-        given, code is not None and loops_back(code), _cut_records(sites))
+        given, code is not None and has_loops(code), _cut_records(sites))
 
 
 def _cut_records(sites: tuple[Site, ...]) -> tuple[CutRecord, ...]:
@@ -454,7 +455,7 @@ def clocks_of(sites: Iterable[Site]) -> list[Any]:
     return [p.clock for site in sites for p in site.runs() if hasattr(p, "clock")]
 
 
-def _call(watch: Watch | None) -> CallRecord | None:
+def _call(watch: CallWatch | None) -> CallRecord | None:
     if watch is None:
         return None
     results = tuple(SparseResultRecord(*fields, times=n) for fields, n in Counter(watch.stored).items())

@@ -15,7 +15,7 @@ from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.classes import dataclass
-from jitla.concurrency import rest
+from jitla.concurrency import throttle
 from jitla.fusion.bounds import (
     LowerBounds,
     Requirement,
@@ -64,7 +64,7 @@ class SearchBudget:
 
     def step(self) -> None:
         """Spend a step."""
-        rest()
+        throttle()
         self.steps += 1
         self.check()
 

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.errors import InternalError
 from jitla.hops.meta import Meta
 from jitla.hops.opspec import Kind, OpSpec, lookup
@@ -56,7 +56,7 @@ class WeakScalar:
 
 _POOL: WeakValueDictionary[tuple[Any, ...], Hop] = WeakValueDictionary()
 # Reentrant: garbage collection under the lock may run finalizers that make hops.
-_LOCK = relock()
+_LOCK = fork_safe_lock()
 
 
 def _intern(

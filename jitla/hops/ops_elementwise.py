@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.errors import InternalError
 from jitla.hops import ops_complex as parts
 from jitla.hops.meta import Meta, broadcast
@@ -502,7 +502,7 @@ _SCIPY_UFUNCS: dict[str, tuple[float, str, Zeros]] = {
     "xlogy": (50, "x * log(y), 0 where x is 0", _NONE),
     "xlog1py": (60, "x * log(1 + y), 0 where x is 0", _NONE),
 }
-_lock = relock()
+_lock = fork_safe_lock()
 
 
 def register_scipy_ufunc(fn: np.ufunc) -> OpSpec | None:

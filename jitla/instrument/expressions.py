@@ -34,7 +34,7 @@ from jitla.instrument.scope import (
     safety_dependencies,
     scalar_names,
 )
-from jitla.introspection.frames import looks_beyond
+from jitla.introspection.frames import outer_frame_access_of
 
 __all__ = ["ExpressionRewriter", "OperandRewriter", "ReadsFrame", "is_short_stencil_loop"]
 
@@ -533,7 +533,7 @@ class ExpressionRewriter(OperandRewriter):
     def check_callee(self, function: ast.expr) -> None:
         """Raise `ReadsFrame` if the callee reads frames beyond that of its caller."""
         called = self.statics.value(function, self.current_scope)
-        if type(called) is FunctionType and (reader := looks_beyond(called)):
+        if type(called) is FunctionType and (reader := outer_frame_access_of(called)):
             name = called.__qualname__
             raise ReadsFrame(f"{name}, which it calls, looks at frames of the stack, by {reader}")
 

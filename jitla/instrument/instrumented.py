@@ -19,8 +19,8 @@ from jitla.instrument.source_lookup import (
     without_borrows,
 )
 from jitla.instrument.statements import rewrite
-from jitla.introspection.frames import looks_at_frames
-from jitla.introspection.recursion import call_with_room
+from jitla.introspection.frames import frame_access_of
+from jitla.introspection.recursion import call_with_stack_headroom
 
 __all__ = ["Instrumenter", "compile_changed", "instrument", "is_instrumented", "syntax_tree_of"]
 
@@ -79,7 +79,8 @@ class Instrumenter:
         instrumented = self._cache.get(fn.__code__)
         if instrumented is None or not self._is_valid(instrumented, fn):
             instrumented = self._cache.put(
-                fn.__code__, call_with_room(instrument_code, fn, self._is_pure, self._proxy, self._hook))
+                fn.__code__, call_with_stack_headroom(instrument_code, fn, self._is_pure, self._proxy,
+                                                      self._hook))
             if instrumented.code is not None:
                 self._record_originals(instrumented.code, fn.__code__)
         if instrumented.code is None or instrumented.code is fn.__code__:
@@ -158,7 +159,7 @@ def instrument_code(
     fn: FunctionType, is_pure: Callable[[Any], bool], proxy: type, hook: Any,
 ) -> InstrumentedCode:
     """Compile the instrumented code of `fn`."""
-    looks = looks_at_frames(fn)
+    looks = frame_access_of(fn)
     if looks:
         return InstrumentedCode(None, {}, f"it looks at frames of the stack, by {looks}")
     source = find_source(fn)

@@ -16,7 +16,7 @@ from functools import lru_cache, reduce
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, TypeVar
 
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.instrument.scope import FunctionNode
 
 __all__ = [
@@ -106,7 +106,7 @@ FUTURE_FLAGS = reduce(
 )
 FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # reentrant: the garbage collector may run the program's functions inside
-_warnings_lock = relock()
+_warnings_lock = fork_safe_lock()
 
 
 class Source(NamedTuple):

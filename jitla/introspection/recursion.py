@@ -1,20 +1,19 @@
-"""Deep recursions of decorated functions whose calls are left to the plain function.
+"""Deep recursions of decorated functions, whose calls run the plain function.
 
-Such a call takes up to five frames: of what users call, of what decides about the call, and that of the
-plain function. Python counts them all, so a recursion would end after a fifth of the levels that it may
-have. From `DEEP` nested calls on, what users call is therefore given the code of the plain function, until
-the call that did so returns: nested calls then take one frame each, whatever way they come: by name, as a
-method, by another decorated function or by a helper. Nothing else has to be noted of them: they are part of
-a call that was.
+A decorated call takes up to five frames: the wrapper, the dispatch, and the plain function. Python counts all
+of them, so a recursion would reach the limit after a fifth of its levels. From `DEEP_NESTING` nested calls
+on, the wrapper is given the code of the plain function until the call that did so returns. Nested calls then
+take one frame each, whether by name, as a method, by another decorated function or by a helper. They need no
+accounting of their own: they are part of a call that is counted.
 
-Until then such a function is to traced code what an undecorated one is. That calls it by its twin or by what
-always decides, see `jitla/tracing/callees.py`, never by the function itself. Whoever changes options calls
-`give_back`, as the code was chosen under others. Another thread that calls the function meanwhile runs the
-plain code, too: results are the same.
+Until then traced code treats such a function like an undecorated one: it calls the instrumented function
+(`jitla/tracing/callees.py`), never the wrapper. Changes of options call `restore_wrapper_code`, because the
+code was chosen under other options. Other threads that call the function meanwhile run the plain code,
+too: results are the same.
 
-The alternatives were judged to be worse. A higher limit of recursion is seen by the program, holds for all
-its threads, and lets code use more of the stack of C than the program asked for. A version of the function
-in which calls of itself are direct misses those that come by a helper, and needs the source text.
+Rejected alternatives: a higher recursion limit is visible to the program, affects all threads, and lets code
+use more of the C stack than the program allows. A version of the function that calls itself directly misses
+calls by helpers, and needs the source text.
 """
 
 from __future__ import annotations
@@ -26,18 +25,19 @@ from sys import _getframe, getrecursionlimit
 from types import CodeType, FrameType
 from typing import Any
 
-__all__ = ["DEEP", "LEVELS", "OPEN", "call_with_room", "give_back", "is_deep"]
+__all__ = ["DEEP_NESTING", "NESTING", "SUSPENDED_STATES", "call_with_stack_headroom", "restore_wrapper_code",
+           "is_deep_recursion"]
 
-# Nested calls from which on a recursion is deep.
-DEEP = 6
-# Levels that are enough for whatever is done once for a function.
-ROOM = 400
+# Nested calls of a deep recursion.
+DEEP_NESTING = 6
+# Enough for all work that is done once for a function.
+HEADROOM_FRAMES = 400
 
 
-class _Levels:
-    """How many calls of decorated functions are being decided about or done, in all threads.
+class _Nesting:
+    """The number of decorated calls in progress, in all threads.
 
-    Single statements count it up and down, within which CPython does not go on with another thread.
+    Single statements change it, within which CPython does not switch threads.
     """
 
     __slots__ = ("nested",)
@@ -46,35 +46,36 @@ class _Levels:
         self.nested = 0
 
 
-LEVELS = _Levels()
-# States of functions that may have other code now, each as often as there are calls that gave it.
-OPEN: list[Any] = []
+NESTING = _Nesting()
+# States of functions whose wrapper may have the plain code, one item per call that replaced it.
+SUSPENDED_STATES: list[Any] = []
 
 
-def is_deep(code: CodeType) -> bool:
-    """Say whether more than `DEEP` frames of this thread are of `code`."""
+def is_deep_recursion(code: CodeType) -> bool:
+    """Return whether more than `DEEP_NESTING` frames of this thread run `code`."""
     frame: FrameType | None = _getframe(1)
     count = 0
-    while frame is not None and count <= DEEP:
+    while frame is not None and count <= DEEP_NESTING:
         count += frame.f_code is code
         frame = frame.f_back
-    return count > DEEP
+    return count > DEEP_NESTING
 
 
-def give_back() -> None:
-    """Let what users call decide about calls again, also in recursions that are under way."""
-    for state in tuple(OPEN):
+def restore_wrapper_code() -> None:
+    """Give all wrappers their own code again, also in recursions in progress."""
+    for state in tuple(SUSPENDED_STATES):
         wrapper = state.wrapper()
         if wrapper is not None:
             wrapper.__code__ = state.shortcut.code
 
 
-def call_with_room(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function`, whose result is kept or must not be lost, where the recursion limit is far away.
+def call_with_stack_headroom(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function` with at least `HEADROOM_FRAMES` frames before the recursion limit.
 
-    Near the limit that is in another thread, which counts its own levels; this one waits for it.
+    Its result is cached or must not be lost. Near the limit the call runs in another thread, which has its
+    own count; this thread waits.
     """
-    left = getrecursionlimit() - ROOM
+    left = getrecursionlimit() - HEADROOM_FRAMES
     frame: FrameType | None = _getframe()
     while frame is not None and left > 0:
         left -= 1
@@ -84,7 +85,7 @@ def call_with_room(function: Callable[..., Any], *args: Any) -> Any:
     done, context, outcome = allocate_lock(), copy_context(), _Outcome()
     done.acquire()
     try:
-        start_new_thread(outcome.find, (done, context, function, args))
+        start_new_thread(outcome.run, (done, context, function, args))
     except RecursionError:
         raise
     except RuntimeError:  # there can be no more threads
@@ -96,16 +97,16 @@ def call_with_room(function: Callable[..., Any], *args: Any) -> Any:
 
 
 class _Outcome:
-    """What a call in another thread returned or raised."""
+    """The result or exception of a call in another thread."""
 
     value: Any = None
     error: BaseException | None = None
 
-    def find(self, done: Any, context: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        """Call `function` and open the lock `done`."""
+    def run(self, done: Any, context: Any, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        """Call `function` and release the lock `done`."""
         try:
             self.value = context.run(function, *args)
-        except BaseException as error:  # raised where the call is waited for
+        except BaseException as error:  # raised in the waiting thread
             self.error = error
         finally:
             done.release()

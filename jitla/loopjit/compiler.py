@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from types import FunctionType
 from typing import Any, NamedTuple
 
-from jitla.concurrency import short_turns
+from jitla.concurrency import short_switch_interval
 from jitla.events import log
 from jitla.loopjit.function import Kept, kept
 from jitla.loopjit.native_entry import CLOCK, NAME, Code, Door, Found, door
@@ -21,7 +21,7 @@ from jitla.loopjit.policy import MISSING, Entry, Variant
 from jitla.loopjit.slice_loops import laned
 from jitla.loopjit.translator import kernel
 from jitla.loopjit.types import LARGE, Given, Refused
-from jitla.process.resources import start
+from jitla.process.resources import start_thread
 
 __all__ = ["Foreman", "Tools", "foresee", "make"]
 
@@ -70,7 +70,7 @@ class Foreman:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="jitla-loops", daemon=True)
                 try:
-                    start(self._thread)
+                    start_thread(self._thread)
                 except RuntimeError:  # no more threads: the task waits for the next one
                     self._thread = None
 
@@ -86,7 +86,7 @@ class Foreman:
                         return
                 continue
             try:
-                with short_turns():
+                with short_switch_interval():
                     task()
             except Exception as error:
                 log.debug("a loop was not compiled: %r", error)

@@ -24,9 +24,9 @@ from jitla.loopjit.deopt import CONSTANTS, asked, replace
 from jitla.loopjit.detect import Found, Nest, alone, computed, find, reduction
 from jitla.loopjit.policy import Entry, Variant
 from jitla.profiling.loop_detector import (
-    DEEP,
-    indexes_in_turn,
-    reaches,
+    MAX_CALL_DEPTH,
+    any_reachable,
+    may_have_element_loops,
 )
 
 
@@ -275,8 +275,9 @@ class Loops:
         met: dict[int, Looping | None] = {}
         made = []
         for call, given in called(function, tree, [nest.loop for nest in nests]):
-            if given.__code__ in known or len(known) > DEEP or not indexes_in_turn(given.__code__) \
-                    and not reaches(given, indexes_in_turn):
+            if given.__code__ in known or len(known) > MAX_CALL_DEPTH \
+                    or not may_have_element_loops(given.__code__) \
+                    and not any_reachable(given, may_have_element_loops):
                 continue
             if id(given) not in met:
                 met[id(given)] = self.version(given, known)

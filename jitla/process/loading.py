@@ -1,14 +1,14 @@
-"""Loads modules while calls run: whole or not at all, whatever interrupts, forks or lacks meanwhile.
+"""Import of jitla's modules during calls: each is imported completely or not at all.
 
-The modules that calls need are loaded in a thread of their own: exceptions that signals raise in the calling
-thread reach that thread at once, and the module is whole all the same. Forks wait for the load that is under
-way, as the lock of a module which a thread has that is not there in the child could never be taken there.
+Imports run in a separate thread: an exception that a signal handler raises reaches the calling thread at
+once and does not interrupt the import. Forks wait for the current import, because an import lock held by a
+thread that does not exist in the child could never be acquired there.
 
-A load that fails raises `NotLoaded`. It is not tried again by every call, but after twice as many of them
-each time: what the process lacks it may lack for long.
+A failed import raises `ModuleUnavailable`, and is retried with exponential backoff, counted in calls:
+a missing resource may be missing for long.
 
-Packages load their files when a name is first asked for (`door`): a process that finds plans and machine code
-on disk needs few of them.
+Packages import their files when a name is first used (`door`): a process that finds plans and machine code
+in the disk cache needs few of them.
 """
 
 from __future__ import annotations
@@ -24,72 +24,73 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from jitla.concurrency import LOCAL, hurry, pausing
-from jitla.process.resources import foresee, start
+from jitla.concurrency import THREAD_SHARE, throttle_imports, unthrottled
+from jitla.process.resources import require_memory, start_thread
 
-__all__ = ["LACKING", "NotLoaded", "Retry", "door", "is_waiting", "later", "load"]
+__all__ = ["RESOURCE_ERRORS", "ModuleUnavailable", "RetryBackoff", "door", "is_waiting_for_load",
+           "lazy_functions", "load"]
 
 
-#: Seconds that a fork waits for a load, and a thread that is importing something itself.
-PATIENCE = 10.0
-#: Seconds between checks that the loading thread still exists in this process (it does not after a fork).
-LOOK = 0.1
-#: Bytes that must be free before anything is loaded: a load takes less, and leaves some to the program.
-FREE_BYTES = 64 << 20
-#: Calls that go by, at most, before what failed is tried again.
-MOST = 1 << 10
-_IMPORTING = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
+#: Longest wait for an import by a fork, or by a thread that is importing something itself.
+MAX_WAIT_SECONDS = 10.0
+#: Interval of checks that the importing thread exists in this process (it does not after a fork).
+POLL_SECONDS = 0.1
+#: Free memory required for an import: more than it needs, so that the program has some left.
+MIN_FREE_BYTES = 64 << 20
+#: Upper bound on the calls skipped before a retry.
+MAX_SKIPPED_CALLS = 1 << 10
+_IMPORT_FILE = "<frozen importlib._bootstrap>"  # the file of the frames that a module is imported by
 #: What the names of the files begin with whose frames stand between a load and the loads inside of it.
-_LOADING = (
+_LOADER_PATHS = (
     os.path.dirname(os.path.dirname(__file__)) + os.sep, "<frozen importlib.",
     os.path.dirname(importlib.__file__) + os.sep)
 
 
-class NotLoaded(ImportError):
-    """A module that calls need could not be loaded, or is not tried again yet."""
+class ModuleUnavailable(ImportError):
+    """A module could not be imported, or its retry is not due yet."""
 
 
-#: What is raised where a process lacks what loading and compiling need: memory, files, handles of files.
-LACKING = (NotLoaded, MemoryError, OSError)
+#: Errors raised for lack of resources: memory, files, file handles.
+RESOURCE_ERRORS = (ModuleUnavailable, MemoryError, OSError)
 
 
-class Retry:
-    """What failed, how often, and how many calls go by before it is tried again: twice as many each time."""
+class RetryBackoff:
+    """Exponential backoff of a failed operation: the number of calls to skip doubles with each failure."""
 
-    __slots__ = ("times", "left", "error")
+    __slots__ = ("failures", "skips_left", "error")
 
     def __init__(self) -> None:
-        self.times = self.left = 0
+        self.failures = self.skips_left = 0
         self.error: BaseException | None = None
 
     def fail(self, error: BaseException) -> None:
-        """Note that it failed with `error`; what fails before it is tried again is the same failure."""
-        # Its traceback would keep the frames of users: another one without is kept.
+        """Record a failure; failures before a retry is due count once."""
+        # A copy without traceback: that would keep frames of users alive.
         self.error = type(error).__new__(type(error), *error.args)
         self.error.args = error.args
-        if not self.left:
-            self.times += 1
-            self.left = min((1 << self.times) - 1, MOST)
+        if not self.skips_left:
+            self.failures += 1
+            self.skips_left = min((1 << self.failures) - 1, MAX_SKIPPED_CALLS)
 
     def is_due(self) -> bool:
-        """Say of the next call whether it is to be tried again."""
-        if self.left > 0:
-            self.left -= 1
+        """Return whether this call retries."""
+        if self.skips_left > 0:
+            self.skips_left -= 1
             return False
         return True
 
 
-# Threads that wait for a load.
-_WAITING: set[int] = set()
+# Identifiers of threads that wait for an import.
+_WAITING_THREADS: set[int] = set()
 
 
-def is_waiting() -> bool:
-    """Return whether this thread waits for a load: whoever asks is a signal handler or finalizer."""
-    return threading.get_ident() in _WAITING
+def is_waiting_for_load() -> bool:
+    """Return whether this thread waits for an import: then the caller is a signal handler or finalizer."""
+    return threading.get_ident() in _WAITING_THREADS
 
 
-class _Task:
-    """A load that a thread of its own does: what came of it."""
+class _LoadTask:
+    """An import in another thread, and its outcome."""
 
     __slots__ = ("name", "module", "error", "done")
 
@@ -101,15 +102,15 @@ class _Task:
 
 
 class Loader:
-    """What loads modules, one load at a time."""
+    """Imports modules, one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._retries: dict[str, Retry] = {}
-        self._taken: list[bool] = []  # by calls of the hook of forks that are under way
+        self._retries: dict[str, RetryBackoff] = {}
+        self._fork_acquisitions: list[bool] = []  # by calls of the hook of forks that are under way
         self._safe = True
-        self._logged = self._first = "logging" in sys.modules
-        self._lost = False  # a load was under way in a thread that this process does not have
+        self._logged = self._is_after_logging = "logging" in sys.modules
+        self._is_unusable = False  # a load was under way in a thread that this process does not have
         self._register()
 
     def _register(self) -> None:
@@ -118,135 +119,135 @@ class Loader:
                 before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._in_child)
 
     def load(self, name: str) -> Any:
-        """Return the module `name`; raise `NotLoaded` if it cannot be had now."""
+        """Return the module `name`; raise `ModuleUnavailable` if it cannot be imported now."""
         if self._lock._is_owned():  # type: ignore[attr-defined]
-            # By what is being loaded, or by code that interrupts it and would see modules half loaded.
+            # Called by a module being imported, or by code that interrupts it and would see partial modules.
             if _is_interrupting(sys._getframe()):
-                raise NotLoaded(f"{name}: asked for by code that interrupts a load")
+                raise ModuleUnavailable(f"{name}: asked for by code that interrupts a load")
             return import_module(name)
-        self._ask(name)
-        if LOCAL.share < 1.0 or _is_importing(sys._getframe()):
-            return self._loaded(name)
-        task = _Task(name)
-        ident = threading.get_ident()
-        if ident in _WAITING:
-            raise NotLoaded(f"{name}: asked for by code that interrupts a load")
-        _WAITING.add(ident)
+        self._check_retry(name)
+        if THREAD_SHARE.share < 1.0 or _is_importing(sys._getframe()):
+            return self._import_locked(name)
+        task = _LoadTask(name)
+        thread = threading.get_ident()
+        if thread in _WAITING_THREADS:
+            raise ModuleUnavailable(f"{name}: asked for by code that interrupts a load")
+        _WAITING_THREADS.add(thread)
         try:
-            return self._await(task)
+            return self._load_in_thread(task)
         finally:
-            _WAITING.discard(ident)
+            _WAITING_THREADS.discard(thread)
 
-    def _await(self, task: _Task) -> Any:
+    def _load_in_thread(self, task: _LoadTask) -> Any:
         name = task.name
         try:
-            start(threading.Thread(target=self._work, args=(task,), name="jitla loads"))
+            start_thread(threading.Thread(target=self._run_task, args=(task,), name="jitla loads"))
         except RuntimeError:  # no more threads, or the process ends
-            return self._loaded(name)
-        with hurry():
-            while not task.done.wait(LOOK):
-                self._ask(name)
+            return self._import_locked(name)
+        with unthrottled():
+            while not task.done.wait(POLL_SECONDS):
+                self._check_retry(name)
         if task.error is not None:
             raise task.error
         return task.module
 
-    def _ask(self, name: str) -> None:
-        """Raise `NotLoaded` if `name` is not to be loaded now."""
-        if self._lost:
-            raise NotLoaded(f"{name}: another thread was loading when this process was forked")
+    def _check_retry(self, name: str) -> None:
+        """Raise `ModuleUnavailable` if `name` is not to be imported now."""
+        if self._is_unusable:
+            raise ModuleUnavailable(f"{name}: another thread was loading when this process was forked")
         retry = self._retries.get(name)
         if retry is not None and not retry.is_due():
-            raise NotLoaded(_told(name, retry.error)) from retry.error
+            raise ModuleUnavailable(_failure_text(name, retry.error)) from retry.error
 
-    def _work(self, task: _Task) -> None:
+    def _run_task(self, task: _LoadTask) -> None:
         try:
-            task.module = self._loaded(task.name)
-        except BaseException as error:  # it is raised where the module was asked for
+            task.module = self._import_locked(task.name)
+        except BaseException as error:  # raised in the waiting thread
             task.error = error
         finally:
             task.done.set()
 
-    def _loaded(self, name: str) -> Any:
-        # Whoever imports has locks that those who load may wait for: it does not wait for ever.
-        taken = self._lock.acquire(timeout=PATIENCE if _is_importing(sys._getframe()) else -1)
+    def _import_locked(self, name: str) -> Any:
+        # An importing thread holds locks that the loading thread may need: it waits for a bounded time.
+        is_acquired = self._lock.acquire(timeout=MAX_WAIT_SECONDS if _is_importing(sys._getframe()) else -1)
         try:
-            foresee(FREE_BYTES)
-            with _keeping_all():
-                if not self._first:
-                    # Forks take its lock, which what is loaded needs: from now on they wait for loads first.
+            require_memory(MIN_FREE_BYTES)
+            with _without_collection():
+                if not self._is_after_logging:
+                    # Forks acquire the lock of `logging`, which imports need: our hook has to run before.
                     import_module("logging")
                     self._register()
-                    self._first = True
+                    self._is_after_logging = True
                 module = import_module(name)
         except Exception as error:
-            self._retries.setdefault(name, Retry()).fail(error)
-            raise NotLoaded(_told(name, error)) from error
+            self._retries.setdefault(name, RetryBackoff()).fail(error)
+            raise ModuleUnavailable(_failure_text(name, error)) from error
         finally:
-            if taken:
+            if is_acquired:
                 self._lock.release()
         self._retries.pop(name, None)
         return module
 
     def _before_fork(self) -> None:
         self._logged = self._logged or "logging" in sys.modules
-        with hurry():
-            wait = PATIENCE if all(self._taken) else 0.0
-            self._taken.append(self._lock.acquire(timeout=wait))
-        self._safe = any(self._taken)
+        with unthrottled():
+            wait = MAX_WAIT_SECONDS if all(self._fork_acquisitions) else 0.0
+            self._fork_acquisitions.append(self._lock.acquire(timeout=wait))
+        self._safe = any(self._fork_acquisitions)
 
     def _after_fork(self) -> None:
-        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
+        if self._fork_acquisitions and self._fork_acquisitions.pop():  # empty: registered during this fork
             self._lock.release()
         if not self._logged and (logging := sys.modules.get("logging")) is not None:
-            # It was loaded meanwhile: too late to take its lock for this fork, which it will give back.
+            # `logging` was imported during this fork, whose hook will release a lock that was not acquired.
             logging._lock.acquire()
             self._logged = True
 
     def _in_child(self) -> None:
-        if self._taken and self._taken.pop():  # none if it was registered while this fork waited
+        if self._fork_acquisitions and self._fork_acquisitions.pop():  # empty: registered during this fork
             self._lock.release()
         if not self._safe:
-            self._lost = True
+            self._is_unusable = True
             self._lock._at_fork_reinit()  # type: ignore[attr-defined]
 
 
-def _told(name: str, error: BaseException | None) -> str:
+def _failure_text(name: str, error: BaseException | None) -> str:
     return f"{name} was not loaded: {type(error).__name__}: {error}"
 
 
 def _is_importing(frame: FrameType | None) -> bool:
-    """Say whether `frame` was reached from the import of a module, whose lock this thread then has."""
+    """Return whether `frame` runs inside the import of a module: this thread then holds its import lock."""
     while frame is not None:
-        if frame.f_code.co_filename == _IMPORTING:
+        if frame.f_code.co_filename == _IMPORT_FILE:
             return True
         frame = frame.f_back
     return False
 
 
 def _is_interrupting(frame: FrameType | None) -> bool:
-    """Say whether functions of others than jitla and the import system stand between `frame` and the load."""
-    while frame is not None and frame.f_code is not Loader._loaded.__code__:
+    """Return whether frames outside jitla and the import system are between `frame` and the import."""
+    while frame is not None and frame.f_code is not Loader._import_locked.__code__:
         code = frame.f_code
-        if code.co_name != "<module>" and not code.co_filename.startswith(_LOADING):
+        if code.co_name != "<module>" and not code.co_filename.startswith(_LOADER_PATHS):
             return True
         frame = frame.f_back
     return False
 
 
 @contextmanager
-def _keeping_all() -> Iterator[None]:
-    """Look for no garbage in the ``with`` block: what modules make stays.
+def _without_collection() -> Iterator[None]:
+    """Disable garbage collection inside the ``with`` block: the objects of modules survive anyway.
 
-    Who loads behind the program rests meanwhile, until somebody waits for the same.
+    Background threads are throttled instead, until a thread waits for the same module.
     """
-    if LOCAL.share < 1.0:
-        pausing()
+    if THREAD_SHARE.share < 1.0:
+        throttle_imports()
         yield
         return
     collects = gc.isenabled()
     gc.disable()
     try:
-        with hurry():
+        with unthrottled():
             yield
     finally:
         if collects:
@@ -257,7 +258,7 @@ _LOADER = Loader()
 
 
 def load(name: str) -> Any:
-    """Return the module `name`, loaded whole; raise `NotLoaded` if it cannot be had now."""
+    """Return the module `name`, completely imported; raise `ModuleUnavailable` if impossible now."""
     module = sys.modules.get(name)
     if module is None or getattr(getattr(module, "__spec__", None), "_initializing", False):
         return _LOADER.load(name)
@@ -265,32 +266,35 @@ def load(name: str) -> Any:
 
 
 def door(package: str, **files: str) -> Callable[[str], Any]:
-    """Return what looks up names of `package`; `files` say which names each of its files gives to others."""
-    where = {name: file for file, names in files.items() for name in names.split()}
+    """Return a package's `__getattr__` that imports its files on first use of a name.
+
+    `files` maps each file to the names that it exports, separated by spaces.
+    """
+    file_of = {name: file for file, names in files.items() for name in names.split()}
 
     def found(name: str) -> Any:
-        file = where.get(name)
-        if file is None:
+        source = file_of.get(name)
+        if source is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(load(f"{package}.{file}"), name)
+        value = getattr(load(f"{package}.{source}"), name)
         setattr(sys.modules[package], name, value)
         return value
 
     return found
 
 
-def later(module: str, *names: str) -> list[Callable[..., Any]]:
-    """Return what calls the functions `names` of `module`, which is loaded by the first call."""
-    return [_called(module, name) for name in names]
+def lazy_functions(module: str, *names: str) -> list[Callable[..., Any]]:
+    """Return functions that call the functions `names` of `module`, which is imported by the first call."""
+    return [_lazy_function(module, name) for name in names]
 
 
-def _called(module: str, name: str) -> Callable[..., Any]:
-    known: list[Callable[..., Any]] = []
+def _lazy_function(module: str, name: str) -> Callable[..., Any]:
+    loaded: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if not known:
-            known.append(getattr(load(module), name))
-        return known[0](*args, **kwargs)
+        if not loaded:
+            loaded.append(getattr(load(module), name))
+        return loaded[0](*args, **kwargs)
 
     call.__name__ = call.__qualname__ = name
     return call

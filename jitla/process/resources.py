@@ -1,8 +1,8 @@
-"""Checks that there are memory, memory mappings and thread stacks, where a lack would end the process.
+"""Checks for memory, memory mappings and thread stacks whose lack would end or block the process.
 
-LLVM ends the process if the system gives it no memory for code, and a thread that has no memory for its first
-frame is waited for in vain. So as much is asked for before, and given back at once: that takes microseconds.
-Of mappings Linux allows a process some 65,000; each object that LLVM loads takes about nine.
+LLVM aborts the process if it gets no memory for code, and `Thread.start` waits forever for a thread that
+gets no memory for its first frame. So the same amount is allocated before and freed at once, which takes
+microseconds. Linux limits a process to some 65,000 mappings; each object that LLVM loads needs about nine.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-__all__ = ["LEAST", "deeply", "foresee", "foresee_mappings", "is_shallow", "stack_bytes", "start"]
+__all__ = ["MIN_TRACING_STACK_BYTES", "call_with_deep_stack", "require_memory", "require_mapping",
+           "has_shallow_stack", "stack_bytes", "start_thread"]
 
 
-# Mappings that a loaded object takes at most, and those that are left to the rest of the program.
-MAPPINGS_OF_OBJECT, MAPPINGS_OF_OTHERS = 24, 4000
+# Upper bound on the mappings of a loaded object, and the number reserved for the program.
+MAPPINGS_PER_OBJECT, RESERVED_MAPPINGS = 24, 4000
 
 
-def foresee(nbytes: int) -> None:
+def require_memory(nbytes: int) -> None:
     """Raise `MemoryError` if the process cannot allocate `nbytes` more."""
     try:
         mmap.mmap(-1, nbytes).close()
@@ -30,147 +31,147 @@ def foresee(nbytes: int) -> None:
         raise MemoryError(f"there are no {nbytes >> 20} MiB of memory left") from error
 
 
-class _Mappings:
-    """Bounds the memory mappings of the process; recounts them when loads may have used them up."""
+class _MappingBudget:
+    """The number of objects that can be loaded; mappings are counted again when it is used up."""
 
     def __init__(self) -> None:
-        self.objects = 0  # that may be loaded before mappings are counted again
+        self.objects = 0  # number that can be loaded before mappings are counted again
 
-    def foresee(self) -> None:
+    def require(self) -> None:
         """Raise `MemoryError` if there may be too few mappings for another object."""
         if self.objects <= 0:
-            left = _limit() - _count() - MAPPINGS_OF_OTHERS
-            self.objects = max(left // MAPPINGS_OF_OBJECT, 0)
+            available = _mapping_limit() - _mapping_count() - RESERVED_MAPPINGS
+            self.objects = max(available // MAPPINGS_PER_OBJECT, 0)
             if not self.objects:
                 raise MemoryError("the process has as many memory mappings as the system allows")
         self.objects -= 1
 
 
-def _limit() -> int:
+def _mapping_limit() -> int:
     with suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count", encoding="utf-8") as file:
         return int(file.read())
-    return 1 << 40  # elsewhere there is no such limit
+    return 1 << 40  # no limit on other systems
 
 
-def _count() -> int:
+def _mapping_count() -> int:
     with suppress(OSError), open("/proc/self/maps", "rb") as file:
         return sum(1 for _ in file)
     return 0
 
 
-foresee_mappings = _Mappings().foresee
+require_mapping = _MappingBudget().require
 
 
-#: Bytes of stack that tracing and planning need; on less calls are the plain function's.
-LEAST = 128 << 10
-#: Bytes that the compiler needs, and that threads started here have at least.
-ENOUGH = 1 << 20
-#: Bytes of stack that the system gives threads where the program asks for nothing else; less on some.
-USUAL = 8 << 20
-#: Bytes beside its stack that must be free before a thread is started.
-BESIDE_STACK = 8 << 20
-_MAIN = threading.main_thread().ident  # the system lets its stack grow
-_ATTRIBUTES = 256  # bytes, more than any system's `pthread_attr_t` has
-_SETTING = threading.Lock()
-_BEFORE: list[int] = []  # the size that was set, while a thread is being started
+#: Stack that tracing and planning need; on a smaller one calls run the plain function.
+MIN_TRACING_STACK_BYTES = 128 << 10
+#: Stack that the compiler needs, and the minimum of threads started here.
+COMPILER_STACK_BYTES = 1 << 20
+#: Default stack size of the system (smaller on some).
+DEFAULT_STACK_BYTES = 8 << 20
+#: Memory required beside the stack for starting a thread.
+THREAD_OVERHEAD_BYTES = 8 << 20
+_MAIN_THREAD = threading.main_thread().ident  # its stack grows
+_PTHREAD_ATTR_BYTES = 256  # at least the size of `pthread_attr_t` on any system
+_STACK_SIZE_LOCK = threading.Lock()
+_PREVIOUS_SIZES: list[int] = []  # the program's stack size, while a thread is being started
 
 
-class _Local(threading.local):
-    """The bytes of this thread's stack, once they were asked for."""
+class _ThreadStack(threading.local):
+    """The size of this thread's stack in bytes, 0 before the first query."""
 
     size: int = 0
 
 
-_LOCAL = _Local()
+_LOCAL = _ThreadStack()
 
 
 def stack_bytes() -> int:
-    """Return the size of this thread's stack; a large number for the main thread, or if it is unknown."""
+    """Return the size of this thread's stack; a large number for the main thread, or if unknown."""
     size = _LOCAL.size
     if not size:
-        size = _LOCAL.size = (0 if threading.get_ident() == _MAIN else _asked()) or 1 << 30
+        size = _LOCAL.size = (0
+                              if threading.get_ident() == _MAIN_THREAD else _system_stack_bytes()) or 1 << 30
     return size
 
 
-def is_shallow() -> bool:
-    """Say whether this thread's stack is too small for tracing."""
-    return stack_bytes() < LEAST
+def has_shallow_stack() -> bool:
+    """Return whether this thread's stack is too small for tracing."""
+    return stack_bytes() < MIN_TRACING_STACK_BYTES
 
 
-def _asked() -> int:
-    """Return what the system says of this thread's stack; 0 if it says nothing."""
+def _system_stack_bytes() -> int:
+    """Return the stack size of this thread that the system reports; 0 if unknown."""
     library = ctypes.CDLL(None)
     thread, size = ctypes.c_size_t(threading.get_ident()), ctypes.c_size_t()
     try:
         if hasattr(library, "pthread_get_stacksize_np"):  # macOS
             library.pthread_get_stacksize_np.restype = ctypes.c_size_t
             return int(library.pthread_get_stacksize_np(thread))
-        attributes = ctypes.create_string_buffer(_ATTRIBUTES)
+        attributes = ctypes.create_string_buffer(_PTHREAD_ATTR_BYTES)
         if library.pthread_getattr_np(thread, attributes):
             return 0
         failed = library.pthread_attr_getstacksize(attributes, ctypes.byref(size))
         library.pthread_attr_destroy(attributes)
-    except AttributeError:  # a system that has no such functions
+    except AttributeError:  # the system lacks these functions
         return 0
     return 0 if failed else size.value
 
 
-def start(thread: threading.Thread) -> None:
-    """Start `thread` with a stack that is large enough, whatever the program has set for its own.
+def start_thread(thread: threading.Thread) -> None:
+    """Start `thread` with a stack that is large enough, whatever size the program has set.
 
-    Raises `RuntimeError`, as Python does, if the process cannot have another thread. A thread that finds no
-    memory for its first frame would end at once, while `Thread.start` waits for it for ever: what it needs
-    is asked of the system before.
+    Raises `RuntimeError`, as Python does, if there can be no more threads, or no memory for the stack.
     """
-    with _SETTING:
-        # What is set is returned by setting another one only; asked without an argument, Python sets it to 0.
-        usual = threading.stack_size(ENOUGH)
-        _BEFORE.append(usual)
-        if not 0 < usual < ENOUGH:
-            threading.stack_size(usual)
+    with _STACK_SIZE_LOCK:
+        # Only setting a size returns the previous one: a call without argument resets it to 0.
+        program_size = threading.stack_size(COMPILER_STACK_BYTES)
+        _PREVIOUS_SIZES.append(program_size)
+        if not 0 < program_size < COMPILER_STACK_BYTES:
+            threading.stack_size(program_size)
         try:
-            foresee(max(usual or USUAL, ENOUGH) + BESIDE_STACK)
+            require_memory(max(program_size or DEFAULT_STACK_BYTES, COMPILER_STACK_BYTES)
+                           + THREAD_OVERHEAD_BYTES)
             thread.start()
         except MemoryError as error:
             raise RuntimeError("can't start new thread: no memory") from error
         finally:
-            _BEFORE.clear()
-            now = threading.stack_size(usual)
-            if now not in (usual, ENOUGH):  # the program has set another one meanwhile
-                threading.stack_size(now)
+            _PREVIOUS_SIZES.clear()
+            current_size = threading.stack_size(program_size)
+            if current_size not in (program_size, COMPILER_STACK_BYTES):  # set by the program meanwhile
+                threading.stack_size(current_size)
 
 
 def _in_child() -> None:
-    """Give a forked process a free lock, and the size of stacks that was set before a thread was started."""
-    global _SETTING
-    _SETTING = threading.Lock()
-    if _BEFORE:
-        threading.stack_size(_BEFORE.pop())
+    """Free the lock in a forked process, and restore the stack size set before a thread was being started."""
+    global _STACK_SIZE_LOCK
+    _STACK_SIZE_LOCK = threading.Lock()
+    if _PREVIOUS_SIZES:
+        threading.stack_size(_PREVIOUS_SIZES.pop())
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_in_child)
 
 
-def deeply(function: Callable[..., Any], *args: Any) -> Any:
+def call_with_deep_stack(function: Callable[..., Any], *args: Any) -> Any:
     """Return ``function(*args)``, called in another thread if this one's stack is small."""
-    if stack_bytes() >= ENOUGH:
+    if stack_bytes() >= COMPILER_STACK_BYTES:
         return function(*args)
-    made: list[Any] = []
-    wrong: list[BaseException] = []
+    results: list[Any] = []
+    errors: list[BaseException] = []
 
-    def work() -> None:
+    def run() -> None:
         try:
-            made.append(function(*args))
-        except BaseException as error:  # it is raised where it was called
-            wrong.append(error)
+            results.append(function(*args))
+        except BaseException as error:  # raised in the calling thread
+            errors.append(error)
 
-    thread = threading.Thread(target=work, name="jitla calls")
+    thread = threading.Thread(target=run, name="jitla calls")
     try:
-        start(thread)
-    except RuntimeError as error:  # the system has no thread to give
+        start_thread(thread)
+    except RuntimeError as error:  # no more threads
         raise MemoryError("there is no thread with a stack for the compiler") from error
     thread.join()
-    if wrong:
-        raise wrong[0]
-    return made[0]
+    if errors:
+        raise errors[0]
+    return results[0]

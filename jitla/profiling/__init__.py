@@ -1,5 +1,9 @@
-"""Which calls are worth tracing, before anything heavy is loaded: classes of arguments, bounds on loops.
+"""Profiles of plain calls: decides which calls are worth tracing before any heavy module is imported.
 
-Tracing counts by the same classes, so that this package is below it; what is decided from the counts of
-traced calls is in `jitla.tracing.profile`.
+- `call_classes`: classes of calls by their arguments, with time spent, and estimates of short calls.
+- `loop_detector`: detection of loops over elements in byte code.
+- `step_times`: the choice between traced and plain generators.
+
+Tracing uses the same call classes, so this package is below it; `jitla.tracing.profile` decides from
+profiles of traced calls.
 """

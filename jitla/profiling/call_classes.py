@@ -1,4 +1,8 @@
-"""Classes of calls that are run plain at first: by kinds of arguments, time spent, and a bound on loops."""
+"""Call classes: calls with similar arguments, which run the plain function until tracing may pay off.
+
+Classes are keyed by types and size classes (bits) of arguments. A class with few elements is cold until
+enough time was spent in it; then `jitla.tracing.profile` compares traced with plain calls.
+"""
 
 from __future__ import annotations
 
@@ -17,50 +21,51 @@ import numpy as np
 from jitla.introspection.callables import is_decorated
 from jitla.introspection.frames import hide_module
 from jitla.profiling.loop_detector import (
-    loops_back,
-    loops_of,
-    reached,
+    has_loops,
+    loop_ranges,
+    reachable_functions,
 )
 
 __all__ = [
-    "Brief", "Bypass", "Cold", "FEW", "GRANT", "Payoff", "RUNNING", "SOME", "USUAL", "bits_of",
-    "kind_of_argument", "kinds", "patience", "reckoned",
+    "ShortCalls", "Bypass", "ColdCallClass", "MAX_COLD_BITS", "UNTIMED_CALLS", "CallClasses",
+    "RUNNING_SESSIONS", "MAX_COLD_BITS_LOOP_FREE", "REFERENCE_CODE_BYTES", "element_bits",
+    "argument_class", "sparse_classes", "seconds_before_tracing", "estimate_call_seconds",
 ]
 
 
-# What traces calls now.
-RUNNING: set[Any] = set()
-# Elements that are few, by their bits: see `Cold`; and those that are few for code without loops.
-FEW, SOME = 18, 22
-# Seconds of plain calls before one is traced: usually, where calls are brief, which tracing seldom makes
-# quicker, and where what traces has to be loaded first.
+# Tracing sessions in progress.
+RUNNING_SESSIONS: set[Any] = set()
+# Bit lengths up to which elements are few (see `ColdCallClass`), with loops and without.
+MAX_COLD_BITS, MAX_COLD_BITS_LOOP_FREE = 18, 22
+# Plain calls before one is traced: normally, for brief calls, which tracing seldom speeds up, and before the
+# tracing modules are imported.
 SPENT_SECONDS, BRIEF_SPENT_SECONDS, LOADING_SPENT_SECONDS = 0.05, 0.5, 0.2
-# Seconds that a brief call takes at most.
-BRIEF_SECONDS = 5e-5
-# Bytes of code that this is for: the first traced call of more takes as many times as long.
-USUAL = 200
-# Calls that are not timed after one that is.
-GRANT = 31
-# A text so long is a word, which may say what is to be done.
-WORD = 24
-# Times that calls which were being compared begin anew, for they met blocks without programs.
-RETURNS = 3
-# As many kinds of calls are kept apart.
-MOST_KINDS = 256
+# Longest brief call.
+MAX_BRIEF_CALL_SECONDS = 5e-5
+# Code size that these bounds are for: the cost of a first traced call is proportional to the size.
+REFERENCE_CODE_BYTES = 200
+# Untimed calls after each timed one.
+UNTIMED_CALLS = 31
+# Strings up to this length may be modes and are keyed by value.
+MAX_WORD_LENGTH = 24
+# Restarts of a comparison that recorded blocks without programs.
+MAX_RESTARTS = 3
+# Upper bound on the call classes of a site.
+MAX_CALL_CLASSES = 256
 _ndarray = np.ndarray
-_VALUES = frozenset({bool, type(None)})
+_KEYED_BY_VALUE = frozenset({bool, type(None)})
 _CONTAINERS = frozenset({list, tuple})
-_CODE = frozenset({FunctionType, ModuleType, type})  # their attributes are no data
-# Elements of a collection, or attributes of an object, that are looked at.
-HELD = 32
-_FORMATS = ("csr", "csc", "coo")
+_NON_DATA_TYPES = frozenset({FunctionType, ModuleType, type})  # their attributes are no data
+# Items of a container, or attributes of an object, that are inspected.
+MAX_INSPECTED_ITEMS = 32
+_SPARSE_FORMATS = ("csr", "csc", "coo")
 
-Grow = Callable[[float], Any]  # given the seconds of a plain call, as far as they are known
-Kinds = tuple[Callable[..., Any], Callable[..., Any]]  # which rise, and which are settled
+OnTimed = Callable[[float], Any]  # called with the seconds of a plain call, if known
+ClassFactories = tuple[Callable[..., Any], Callable[..., Any]]  # of advancing and of settled classes
 
 
 class Bypass(NamedTuple):
-    """Calls that the plain function served: elements from and to, how many, seconds of one, both ways."""
+    """Plain calls of one class: range of elements, number of calls, seconds of a plain and a traced call."""
 
     low: int
     high: int
@@ -69,19 +74,20 @@ class Bypass(NamedTuple):
     traced: float
 
 
-def patience(taken: float, length: int = 0, is_loaded: bool = True) -> float:
-    """Return the seconds of plain calls, which take `taken` seconds each, before one is traced.
+def seconds_before_tracing(taken: float, length: int = 0, is_loaded: bool = True) -> float:
+    """Return the seconds of plain calls, each of `taken` seconds, before one is traced.
 
-    `length` is that of the function's code; `is_loaded` says whether what traces has been loaded.
+    `length` is that of the function's code; `is_loaded`: whether the tracing modules are imported.
     """
-    spent = BRIEF_SPENT_SECONDS if taken < BRIEF_SECONDS else SPENT_SECONDS
-    return (spent if is_loaded else max(spent, LOADING_SPENT_SECONDS)) * max(length / USUAL, 1.0)
+    spent = BRIEF_SPENT_SECONDS if taken < MAX_BRIEF_CALL_SECONDS else SPENT_SECONDS
+    return (spent if is_loaded else max(spent, LOADING_SPENT_SECONDS)) * max(length / REFERENCE_CODE_BYTES,
+                                                                             1.0)
 
 
-class Cold:
-    """Calls on few elements that nothing is known of yet: the plain function does them."""
+class ColdCallClass:
+    """A call class with few elements and without measurements: the plain function runs its calls."""
 
-    def __init__(self, elements: int, grow: Callable[[float, float], Any], length: int) -> None:
+    def __init__(self, elements: int, advance: Callable[[float, float], Any], length: int) -> None:
         self.elements = elements
         self.bypassed = True
         self.calls = 0
@@ -90,125 +96,127 @@ class Cold:
         self.short: Any = None
         self._length = length  # of the function's code
         self._spent = 0.0  # seconds of plain calls
-        self._least = inf  # of a plain call
-        self._grow = grow
+        self._min_seconds = inf  # of a plain call
+        self._advance = advance
 
     def bypass(
         self, site: Any, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Call the plain function; when enough time went into that, the next call is weighed."""
-        seen = 1 + self.granted - self.skip
+        """Call the plain function; once enough time was spent in such calls, the next one is weighed."""
+        count = 1 + self.granted - self.skip
         if site is not None:
-            site.calls += seen
-        self.calls += seen
+            site.calls += count
+        self.calls += count
         self.skip = self.granted = 0
         start = perf_counter()
         try:
             return function(*args, **kwargs)
         finally:
             taken = perf_counter() - start
-            self._spent += seen * taken
-            self._least = min(self._least, taken)
-            left = patience(self._least, self._length, "jitla.tracing" in sys.modules) - self._spent
-            if left < 0.0:
-                self.bypassed = False  # what it takes to trace is not loaded at the end of a call
-            elif taken * GRANT < left / 4:
-                self.skip = self.granted = GRANT
+            self._spent += count * taken
+            self._min_seconds = min(self._min_seconds, taken)
+            remaining = seconds_before_tracing(self._min_seconds, self._length,
+                                               "jitla.tracing" in sys.modules) - self._spent
+            if remaining < 0.0:
+                self.bypassed = False  # the tracing modules are imported in the next call, not in this one
+            elif taken * UNTIMED_CALLS < remaining / 4:
+                self.skip = self.granted = UNTIMED_CALLS
 
     def weigh(
         self, site: Any, function: Callable[..., Any], twin: Any, args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
-        """Do the first call that is not left to the plain function."""
-        return self._grow(self._spent, self._least).weigh(site, function, twin, args, kwargs)
+        """Run the first call that is not left to the plain function."""
+        return self._advance(self._spent, self._min_seconds).weigh(site, function, twin, args, kwargs)
 
 
-class Payoff:
-    """What one site knows of the kinds of its calls; `load` returns what those become that are not cold.
+class CallClasses:
+    """The call classes of one site; `load` returns the constructors of the classes that follow cold ones.
 
-    `length` is that of the function's code, which does everything `once` if it has no loops.
+    `length` is that of the function's code; `once`: it has no loops.
     """
 
     def __init__(
-        self, file: str, line: int, load: Callable[[], Kinds], kept: bool = False, length: int = 0,
+        self, file: str, line: int, load: Callable[[], ClassFactories], has_element_loops: bool = False,
+        length: int = 0,
         once: bool = False,
     ) -> None:
         self.place = file, line
         self._length = length
-        self._few = SOME if once else FEW
-        # Whether Python has to go through elements one by one, however many there are.
-        self._kept = kept
+        self._few_bits = MAX_COLD_BITS_LOOP_FREE if once else MAX_COLD_BITS
+        # Whether the interpreter loops over elements.
+        self._has_element_loops = has_element_loops
         self.kinds: dict[Any, Any] = {}
         self._load = load
         self._calls = 0
 
     @property
     def calls(self) -> int:
-        """Calls that the plain function served."""
+        """The number of calls that the plain function ran."""
         served: int = self._calls + self.skipped + sum(kind.calls for kind in list(self.kinds.values()))
         return served
 
     @property
     def cold(self) -> bool:
-        """Whether no call was traced because all were on few elements."""
+        """Whether no call was traced because all had few elements."""
         kinds = list(self.kinds.values())
-        return bool(kinds) and all(type(kind) is Cold for kind in kinds)
+        return bool(kinds) and all(type(kind) is ColdCallClass for kind in kinds)
 
     @property
     def skipped(self) -> int:
-        """Calls of these that were not even noted."""
+        """The number of plain calls that were not recorded individually."""
         return sum(kind.granted - kind.skip for kind in list(self.kinds.values()))
 
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Return the kind of a call."""
+    def class_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the class of a call."""
         elements = 0
-        others: tuple[Any, ...] = ()
+        key_parts: tuple[Any, ...] = ()
         for value in args:
             if type(value) is _ndarray:
                 elements += value.size
             else:
-                others += kind_of_argument(value)
+                key_parts += argument_class(value)
         if kwargs:
             for name, value in kwargs.items():
-                others += (name, *kind_of_argument(value))
+                key_parts += (name, *argument_class(value))
         bits = elements.bit_length()
-        key = (bits, others) if others else bits
-        found = self.kinds.get(key)
-        return self._meet(key, bits_of(args, kwargs)) if found is None else found
+        key = (bits, key_parts) if key_parts else bits
+        known = self.kinds.get(key)
+        return self._add_class(key, element_bits(args, kwargs)) if known is None else known
 
-    def _meet(self, key: Any, bits: int) -> Any:
-        if len(self.kinds) >= MOST_KINDS:
+    def _add_class(self, key: Any, bits: int) -> Any:
+        if len(self.kinds) >= MAX_CALL_CLASSES:
             self._calls = self.calls
             self.kinds.clear()
-        return self.kinds.setdefault(key, self._begun(key, bits))
+        return self.kinds.setdefault(key, self._new_class(key, bits))
 
-    def _begun(self, key: Any, bits: int) -> Any:
-        """Return a kind that was not met before: on few elements, then rising, then compared."""
-        def rise(spent: float = 0.0, plain: float = 0.0, returns: int = RETURNS) -> Any:
+    def _new_class(self, key: Any, bits: int) -> Any:
+        """Return a new call class: cold if it has few elements, then advancing, then settled."""
+        def rise(spent: float = 0.0, plain: float = 0.0, returns: int = MAX_RESTARTS) -> Any:
             rising, settled = self._load()
             again = (lambda: rise(0.0, plain, returns - 1)) if returns else None
-            return self._next(key, rising(
-                bits, lambda known: self._next(key, settled(bits, known, again)), spent, plain))
+            return self._replace_class(key, rising(
+                bits, lambda known: self._replace_class(key, settled(bits, known, again)), spent, plain))
 
-        few = min(bits, self._few) if self._kept else bits
-        return Cold(bits, rise, self._length) if few <= self._few else rise()
+        counted_bits = min(bits, self._few_bits) if self._has_element_loops else bits
+        return ColdCallClass(bits, rise, self._length) if counted_bits <= self._few_bits else rise()
 
-    def _next(self, key: Any, kind: Any) -> Any:
-        before = self.kinds.get(key)
-        if before is not None:
-            kind.calls += before.calls + before.granted - before.skip
-            before.skip = 0
+    def _replace_class(self, key: Any, kind: Any) -> Any:
+        previous = self.kinds.get(key)
+        if previous is not None:
+            kind.calls += previous.calls + previous.granted - previous.skip
+            previous.skip = 0
         self.kinds[key] = kind
         return kind
 
     @property
     def classes(self) -> Iterator[type]:
-        """The classes of arguments of calls, other than arrays; in no order, some more than once."""
+        """The types of arguments other than arrays, in no order and with repetitions."""
         for key in list(self.kinds):
-            yield from (each for each in (key[1] if type(key) is tuple else ()) if isinstance(each, type))
+            yield from (part for part in (key[1] if type(key) is tuple else ()) if isinstance(part, type))
 
     def bypasses(self) -> Iterator[Bypass]:
-        """Yield what is left to the plain function now, or was."""
+        """Yield the classes for which the plain function was faster."""
         for kind in list(self.kinds.values()):
             calls = kind.calls + kind.granted - kind.skip
             if calls and 0.0 < kind.best[1] < kind.best[0]:
@@ -217,90 +225,91 @@ class Payoff:
                 yield Bypass(low, high, calls, plain, traced)
 
     def clear(self) -> None:
-        """Forget everything learnt."""
+        """Forget all classes."""
         self.kinds.clear()
         self._calls = 0
 
 
-def bits_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-    """Return the bits of the number of elements that a call is given, in whatever holds them."""
-    return sum(map(_elements, (*args, *kwargs.values()))).bit_length()
+def element_bits(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the bit length of the number of elements in the arguments, including in containers."""
+    return sum(map(_element_count, (*args, *kwargs.values()))).bit_length()
 
 
-def _elements(value: Any) -> int:
-    """Return how many elements an argument has: an array, a sparse matrix, a table, what holds arrays."""
+def _element_count(value: Any) -> int:
+    """Return the number of elements of an array, sparse matrix, table, or container of arrays."""
     kind = type(value)
     if kind is _ndarray:
         return int(value.size)
     if kind in _CONTAINERS or kind is dict:
-        # listed at once: another thread may change a dictionary meanwhile
-        held = list(islice(value.values() if kind is dict else value, HELD))
-        return sum([each.size for each in held if type(each) is _ndarray])
+        # copied first: another thread may change a dictionary meanwhile
+        items = list(islice(value.values() if kind is dict else value, MAX_INSPECTED_ITEMS))
+        return sum([item.size for item in items if type(item) is _ndarray])
     if hasattr(kind, "to_numpy"):
-        return prod(_lengths(value) or (0,))
+        return prod(_table_shape(value) or (0,))
     scipy = sys.modules.get("scipy.sparse")
-    if scipy is not None and kind in kinds(scipy):
+    if scipy is not None and kind in sparse_classes(scipy):
         return int(value.nnz)
     try:
-        own = object.__getattribute__(value, "__dict__")  # a class may answer by code of its own
+        attributes = object.__getattribute__(value, "__dict__")  # a class may answer by code of its own
     except AttributeError:
         return 0
-    return 0 if type(own) is not dict or kind in _CODE else _elements(own)
+    return 0 if type(attributes) is not dict or kind in _NON_DATA_TYPES else _element_count(attributes)
 
 
-def _lengths(table: Any) -> tuple[int, ...]:
+def _table_shape(table: Any) -> tuple[int, ...]:
     shape = getattr(table, "shape", ())
     return tuple([n for n in shape if type(n) is int]) if type(shape) is tuple else ()
 
 
-def kind_of_argument(value: Any) -> tuple[Any, ...]:
-    """Say of an argument what the time of a call may depend on: bits of sizes, words, else its type."""
+def argument_class(value: Any) -> tuple[Any, ...]:
+    """Return the key of an argument, which its call's time may depend on: type and bit length, or value."""
     kind = type(value)
     if kind is int:
         return (kind, value.bit_length())
     if kind is _ndarray:
         return (kind, value.size.bit_length())
     if kind is str:
-        return (value,) if len(value) <= WORD else (kind,)
-    if kind in _VALUES:
+        return (value,) if len(value) <= MAX_WORD_LENGTH else (kind,)
+    if kind in _KEYED_BY_VALUE:
         return (value,)
     if kind in _CONTAINERS:
-        return (kind, len(value).bit_length(), _elements(value).bit_length())
+        return (kind, len(value).bit_length(), _element_count(value).bit_length())
     if hasattr(kind, "to_numpy"):
-        return (kind, *[n.bit_length() for n in _lengths(value)])
+        return (kind, *[n.bit_length() for n in _table_shape(value)])
     scipy = sys.modules.get("scipy.sparse")
-    if scipy is not None and kind in kinds(scipy):
-        stored = getattr(getattr(value, "data", None), "size", 0)
-        return (kind, stored.bit_length(), *[int(n).bit_length() for n in value.shape])
+    if scipy is not None and kind in sparse_classes(scipy):
+        entries = getattr(getattr(value, "data", None), "size", 0)
+        return (kind, entries.bit_length(), *[int(n).bit_length() for n in value.shape])
     return (kind,)
 
 
 @lru_cache(maxsize=4)
-def kinds(scipy: Any) -> frozenset[type]:
-    """Return the classes of SciPy that are recorded."""
-    return frozenset(getattr(scipy, f"{f}_{k}") for f in _FORMATS for k in ("array", "matrix"))
+def sparse_classes(scipy: Any) -> frozenset[type]:
+    """Return SciPy's sparse classes that are recorded."""
+    return frozenset(getattr(scipy, f"{f}_{k}") for f in _SPARSE_FORMATS for k in ("array", "matrix"))
 
 
-#: Seconds of a call that is short: whatever is prepared for the next ones may wait until there are any.
-SHORT = 0.3
-#: Seconds of calls after which something is prepared.
-ENOUGH = 1e-3
-# Seconds of an instruction in a loop, of elements of arrays mostly, and of a call.
-INSTRUCTION, CALL = 3e-8, 2e-7
-# Constants up to this may say how many turns there are; larger ones are masks, primes, seeds.
-TURNS = 1 << 20
-_ITERATES, _CALLS, _CACHE = (opmap.get(name, -1) for name in ("FOR_ITER", "CALL", "CACHE"))
-# Of loops how deep they are, and the seconds of a turn.
+#: Longest short call: preparation for the next calls may wait until there are any.
+SHORT_CALL_SECONDS = 0.3
+#: Time in calls before `prepare` is called.
+PREPARE_AFTER_SECONDS = 1e-3
+# Estimates for an instruction in a loop (mostly on array elements), and for a call.
+SECONDS_PER_INSTRUCTION, SECONDS_PER_CALL = 3e-8, 2e-7
+# Constants up to this may be trip counts; larger ones are masks, primes, seeds.
+MAX_TRIP_COUNT_CONSTANT = 1 << 20
+_FOR_ITER, _CALL, _CACHE = (opmap.get(name, -1) for name in ("FOR_ITER", "CALL", "CACHE"))
+# Depth and seconds per iteration of each loop.
 Loops = tuple[tuple[int, float], ...]
-# What has no turns of its own.
-_SINGLE = (float, complex, str, bytes, bool, type(None), np.generic, ModuleType, FunctionType, type, slice)
+# Types whose values are no trip counts.
+_UNITERABLE_TYPES = (float, complex, str, bytes, bool, type(None), np.generic, ModuleType, FunctionType, type,
+                     slice)
 
 
-class Brief:
+class ShortCalls:
     """Calls of one function by the plain function, as long as they are short and nothing is prepared.
 
-    Once there are some, and they take their time, `prepare` is called at the beginning of the next. Where the
-    loops do not count, no call is one.
+    After `PREPARE_AFTER_SECONDS` of calls, `prepare` is called at the start of the next one. If loops do not
+    count (`counts`), no call is short.
     """
 
     bypassed = True
@@ -310,18 +319,19 @@ class Brief:
         self.calls = 0
         self._function = function
         self._code = function.__code__
-        self._loops = _known(function) if counts else ()
+        self._loops = _estimable_loops(function) if counts else ()
         self._spent = 0.0
         self._prepare: Callable[[], None] | None = prepare
 
     def has(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        """Say whether a call will be short."""
+        """Return whether a call is estimated to be short."""
         function = self._function
-        return function.__code__ is self._code and reckoned(self._loops, function, args, kwargs) <= SHORT
+        return function.__code__ is self._code and estimate_call_seconds(self._loops, function, args,
+                                                                         kwargs) <= SHORT_CALL_SECONDS
 
-    def of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Brief:
-        """Return the kind of a call."""
-        if self._prepare is not None and self._spent >= ENOUGH:
+    def class_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShortCalls:
+        """Return the call class, which is this object."""
+        if self._prepare is not None and self._spent >= PREPARE_AFTER_SECONDS:
             prepare, self._prepare = self._prepare, None
             prepare()
         return self
@@ -338,60 +348,63 @@ class Brief:
             self._spent += perf_counter() - start
 
 
-def reckoned(
+def estimate_call_seconds(
     loops: Loops, function: FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> float:
-    """Return the seconds that a call may take; infinity where that is not known."""
+    """Return an upper estimate of the seconds of a call from trip counts; infinity if unknown."""
     if not loops:
         return inf
-    turns = sorted(_turns(function, args, kwargs), reverse=True)
-    if not turns or turns[0] == inf:
+    trip_counts = sorted(_possible_trip_counts(function, args, kwargs), reverse=True)
+    if not trip_counts or trip_counts[0] == inf:
         return inf
     seconds = 0.0
-    for depth, taken in loops:
-        some = turns[:depth]
-        seconds += taken * prod(some) * turns[0] ** (depth - len(some))
+    for depth, iteration_seconds in loops:
+        nested = trip_counts[:depth]
+        seconds += iteration_seconds * prod(nested) * trip_counts[0] ** (depth - len(nested))
     return seconds
 
 
-def _known(function: FunctionType) -> Loops:
-    """Return the loops of a function; none where it has others that nothing is known of, or calls such."""
+def _estimable_loops(function: FunctionType) -> Loops:
+    """Return the loops of a function; none if it reaches other loops or decorated functions."""
     code, space = function.__code__, function.__globals__
-    if any(loops_back(each.__code__) for each in islice(reached(function), 1, None)) \
+    if any(has_loops(callee.__code__) for callee in islice(reachable_functions(function), 1, None)) \
             or any(is_decorated(space.get(name)) for name in code.co_names):
         return ()
-    return _loops(code)
+    return _loop_costs(code)
 
 
-def _loops(code: CodeType) -> Loops:
-    """Return of each loop how deep it is and the seconds of a turn; none if one has no end that is known."""
-    found = code.co_code
+def _loop_costs(code: CodeType) -> Loops:
+    """Return depth and seconds per iteration of each loop; none if a trip count is unknown."""
+    bytecode = code.co_code
     ends: dict[int, int] = {}
-    for first, last in loops_of(code):
-        if not 0 <= first < len(found) or found[first] != _ITERATES:
+    for first, last in loop_ranges(code):
+        if not 0 <= first < len(bytecode) or bytecode[first] != _FOR_ITER:
             return ()
         ends[first] = max(ends.get(first, 0), last)
-    if any(isinstance(each, CodeType) and loops_back(each) for each in code.co_consts):
+    if any(isinstance(each, CodeType) and has_loops(each) for each in code.co_consts):
         return ()
-    made = []
+    costs = []
     for first, last in ends.items():
-        parts = found[first:last:2]
-        taken = INSTRUCTION * sum(part != _CACHE for part in parts) + CALL * parts.count(_CALLS)
-        made.append((sum(a <= first < b for a, b in ends.items()), taken))
-    return tuple(made)
+        opcodes = bytecode[first:last:2]
+        seconds = SECONDS_PER_INSTRUCTION * sum(opcode != _CACHE
+            for opcode in opcodes) + SECONDS_PER_CALL * opcodes.count(_CALL)
+        costs.append((sum(a <= first < b for a, b in ends.items()), seconds))
+    return tuple(costs)
 
 
-def _turns(function: FunctionType, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Iterator[float]:
-    """Yield lengths and integers that a call sees; infinity for what is not known."""
+def _possible_trip_counts(function: FunctionType, args: tuple[Any, ...],
+                          kwargs: Mapping[str, Any]) -> Iterator[float]:
+    """Yield lengths and integers that may be trip counts; infinity for unknown ones."""
     code, space = function.__code__, function.__globals__
     cells = (cell.cell_contents for cell in function.__closure__ or () if _is_full(cell))
     whole = "size" in code.co_names
     for value in chain(args, kwargs.values(), function.__defaults__ or (), cells):
-        yield from _lengths_outlook(value, whole)
+        yield from _possible_lengths(value, whole)
     for name in code.co_names:
         if issubclass(type(value := space.get(name)), (int, list, tuple, np.ndarray)):
-            yield from _lengths_outlook(value, whole)
-    yield from (value for value in code.co_consts if type(value) is int and 0 < value <= TURNS)
+            yield from _possible_lengths(value, whole)
+    yield from (value for value in code.co_consts if type(value) is int
+                and 0 < value <= MAX_TRIP_COUNT_CONSTANT)
 
 
 def _is_full(cell: Any) -> bool:
@@ -402,14 +415,14 @@ def _is_full(cell: Any) -> bool:
     return True
 
 
-def _lengths_outlook(value: Any, whole: bool) -> Iterator[float]:
+def _possible_lengths(value: Any, whole: bool) -> Iterator[float]:
     if isinstance(value, np.ndarray):
         yield from (value.size,) if whole else value.shape
     elif isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         yield max(int(value), 0)
     elif isinstance(value, (list, tuple, dict, set, range)):
         yield len(value)
-    elif not isinstance(value, _SINGLE) and not callable(value):
+    elif not isinstance(value, _UNITERABLE_TYPES) and not callable(value):
         yield inf
 
 

@@ -1,4 +1,4 @@
-"""Loops in code: whether they go through elements, as far as instructions tell."""
+"""Detection of loops over elements in byte code, conservatively."""
 
 from __future__ import annotations
 
@@ -11,205 +11,211 @@ from jitla.introspection.callables import (
     is_installed,
 )
 
-__all__ = ["DEEP", "computes_in_turn", "indexes_in_turn", "loops_back", "loops_of", "reached", "reaches",
-           "runs_once"]
+__all__ = ["MAX_CALL_DEPTH", "has_element_loops", "may_have_element_loops", "has_loops", "loop_ranges",
+           "reachable_functions", "any_reachable",
+           "is_loop_free"]
 
-DEEP = 8  # functions that call the next
-MANY = 64  # functions that are looked at
+MAX_CALL_DEPTH = 8  # of `is_loop_free`
+MAX_FUNCTIONS = 64  # inspected by `reachable_functions`
 
-_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
-# Instructions that index, where they are told from others.
-_INDEX = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR") if "BINARY_SUBSCR" in opmap)
+_BACKWARD_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
+# Indexing instructions; empty where they are no separate opcodes.
+_INDEXING_OPCODES = frozenset(opmap[name] for name in ("BINARY_SUBSCR", "STORE_SUBSCR")
+                              if "BINARY_SUBSCR" in opmap)
 _CONSTANT, _EXTENDED, _CACHE, _TUPLE, _SLICE, _MASK, _COPY, _SWAP = (opmap.get(name, 0) for name in (
     "LOAD_CONST", "EXTENDED_ARG", "CACHE", "BUILD_TUPLE", "BUILD_SLICE", "COMPARE_OP", "COPY", "SWAP"))
-_STORE = opmap["STORE_SUBSCR"]
-# How many values instructions take that make one; None: as many as they say.
-_TAKES: dict[int, int | None] = {opmap[name]: takes for name, takes in (
+_STORE_SUBSCR = opmap["STORE_SUBSCR"]
+# Operand counts of instructions that push one value; None: the instruction's argument.
+_OPERAND_COUNTS: dict[int, int | None] = {opmap[name]: takes for name, takes in (
     ("LOAD_CONST", 0), ("LOAD_FAST", 0), ("LOAD_DEREF", 0), ("LOAD_GLOBAL", 0), ("LOAD_ATTR", 1),
     ("UNARY_NEGATIVE", 1), ("BINARY_OP", 2), ("BINARY_SUBSCR", 2), ("COMPARE_OP", 2), ("BUILD_SLICE", None),
     ("BUILD_TUPLE", None)) if name in opmap}
-# What loops over elements have none of: products of matrices, "axis" as the name of an argument, calls for
-# what they do, two slices in an index, a tuple that is gone through.
-_POP, _CALL, _ITERATED = (opmap.get(name, -1) for name in ("POP_TOP", "CALL", "GET_ITER"))
-_OPERATION, _PRODUCTS = opmap["BINARY_OP"], frozenset({4, 17})
-_NAMES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
-_LEAVES = frozenset({opmap["RAISE_VARARGS"], opmap["RETURN_VALUE"]})  # the interpreter does what leads there
+# Signs of operations on whole arrays: matrix products, a keyword "axis", calls whose result is dropped, two
+# slices in an index, iteration over a tuple.
+_POP_TOP, _CALL, _GET_ITER = (opmap.get(name, -1) for name in ("POP_TOP", "CALL", "GET_ITER"))
+_BINARY_OP, _MATMUL_ARGUMENTS = opmap["BINARY_OP"], frozenset({4, 17})
+_CONSTANT_OPCODES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
+_EXIT_OPCODES = frozenset({opmap["RAISE_VARARGS"], opmap["RETURN_VALUE"]})  # code before them is interpreted
 
 
-def indexes_in_turn(code: CodeType) -> bool:
-    """Say whether `code` may have loops over elements: loops, in them indices but constants, slices, masks.
+def may_have_element_loops(code: CodeType) -> bool:
+    """Return whether `code` may have loops over elements: loops with indices that are not obviously arrays.
 
-    Else the room that knows all about such loops, which takes long to load, would find none.
+    Constants, slices and masks do not count. A quick filter: without such loops the scalar loop compiler,
+    which is slow to import, would find none.
     """
-    found, loops = code.co_code, list(loops_of(code))
-    if not _INDEX or not loops:
+    bytecode, loops = code.co_code, list(loop_ranges(code))
+    if not _INDEXING_OPCODES or not loops:
         return bool(loops)
-    return any(_indexes(code, found, *loop) for loop in loops)
+    return any(_has_element_index(code, bytecode, *loop) for loop in loops)
 
 
-def reaches(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
-    """Say whether a test holds for `function`, functions in it, or those of the user's that it names."""
-    return any(test(code) for each in reached(function) for code in _with_inner(each.__code__))
+def any_reachable(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
+    """Return whether `test` holds for a code object of a function reachable from `function`."""
+    return any(test(code) for reachable in reachable_functions(function)
+               for code in _nested_codes(reachable.__code__))
 
 
-def reached(function: FunctionType) -> Iterator[FunctionType]:
-    """Yield `function`, then those of the user's that it names, those that they name, and so on."""
-    todo, seen = [function], {function.__code__}
-    for each in todo:
-        yield each
-        for code in _with_inner(each.__code__):
-            for named in _named(code, each.__globals__):
-                if named.__code__ not in seen and len(seen) < MANY and not is_installed(
-                        named.__code__.co_filename) and not is_decorated(named):
-                    seen.add(named.__code__)
-                    todo.append(named)
+def reachable_functions(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield `function`, and the user functions that it names, transitively."""
+    worklist, seen = [function], {function.__code__}
+    for current in worklist:
+        yield current
+        for code in _nested_codes(current.__code__):
+            for callee in _named_functions(code, current.__globals__):
+                if callee.__code__ not in seen and len(seen) < MAX_FUNCTIONS and not is_installed(
+                        callee.__code__.co_filename) and not is_decorated(callee):
+                    seen.add(callee.__code__)
+                    worklist.append(callee)
 
 
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
+def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):
-            yield from _with_inner(each)
+            yield from _nested_codes(each)
 
 
-def _named(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:
-    """Yield functions that code names, and those of modules that it names."""
+def _named_functions(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:
+    """Yield the functions that `code` names, directly or as attributes of modules."""
     for name in code.co_names:
-        found = space.get(name)
-        if type(found) is FunctionType:
-            yield found
-        elif issubclass(type(found), ModuleType) and not is_installed(
-                found.__dict__.get("__file__") or "<frozen"):
-            inside = (vars(found).get(each) for each in code.co_names)
-            yield from (each for each in inside if type(each) is FunctionType)
+        value = space.get(name)
+        if type(value) is FunctionType:
+            yield value
+        elif issubclass(type(value), ModuleType) and not is_installed(
+                value.__dict__.get("__file__") or "<frozen"):
+            attributes = (vars(value).get(each) for each in code.co_names)
+            yield from (each for each in attributes if type(each) is FunctionType)
 
 
-def computes_in_turn(code: CodeType) -> bool:
-    """Say whether loops in `code` may be over elements: one that indexes has nothing that whole arrays need.
+def has_element_loops(code: CodeType) -> bool:
+    """Return whether `code` has loops that index elements and contain no operations on whole arrays.
 
-    This only is for calls that are not traced yet: which loops are compiled, and why others are not, is found
-    out when the room of loops is there.
+    Only for calls that are not traced yet: the scalar loop compiler decides which loops are compiled.
     """
-    found, loops = code.co_code, list(loops_of(code))
-    if not _INDEX or not loops:
+    bytecode, loops = code.co_code, list(loop_ranges(code))
+    if not _INDEXING_OPCODES or not loops:
         return bool(loops)
-    return any(_indexes(code, found, *loop) and not _has_arrays(code, *loop) for loop in loops)
+    return any(_has_element_index(code, bytecode, *loop) and not _has_array_operations(code, *loop)
+               for loop in loops)
 
 
-def _indexes(code: CodeType, found: bytes, first: int, last: int) -> bool:
-    return any(found[at] in _INDEX and not _is_fixed(code, at - 2)
-               or found[at] == _STORE and _ends_moving(found, _made(found, at - 2))
+def _has_element_index(code: CodeType, bytecode: bytes, first: int, last: int) -> bool:
+    return any(bytecode[at] in _INDEXING_OPCODES and not _is_array_index(code, at - 2)
+               or bytecode[at] == _STORE_SUBSCR
+               and _ends_in_scalar_index(bytecode, _producer(bytecode, at - 2))
                for at in range(max(first, 2), last, 2))
 
 
-def _ends_moving(found: bytes, at: int) -> bool:
-    """Say whether the instruction at `at` makes an index of slices and, at its end, something else."""
-    return found[at] == _TUPLE and _slices(found, at) == found[at + 1] - 1 > 0 \
-        and found[_made(found, at - 2)] not in (_SLICE, _CONSTANT)
+def _ends_in_scalar_index(bytecode: bytes, at: int) -> bool:
+    """Return whether the instruction at `at` builds an index of slices with a scalar at its end."""
+    return bytecode[at] == _TUPLE and _slice_count(bytecode, at) == bytecode[at + 1] - 1 > 0 \
+        and bytecode[_producer(bytecode, at - 2)] not in (_SLICE, _CONSTANT)
 
 
-def _has_arrays(code: CodeType, first: int, last: int) -> bool:
-    """Say whether a loop has what only whole arrays need; one that is left within may have it there."""
-    found, some = code.co_code, _is_over_tuple(code, first)
+def _has_array_operations(code: CodeType, first: int, last: int) -> bool:
+    """Return whether a loop has operations on whole arrays; those after an exit do not count."""
+    bytecode, has_any = code.co_code, _iterates_constant_tuple(code, first)
     for at in range(max(first, 0), last, 2):
-        kind, number = found[at], found[at + 1]
-        if kind in _LEAVES:
+        kind, number = bytecode[at], bytecode[at + 1]
+        if kind in _EXIT_OPCODES:
             return False
-        names = code.co_consts[number] if kind in _NAMES else ()
-        some |= kind == _OPERATION and number in _PRODUCTS or type(names) is tuple and "axis" in names
-        some |= kind == _POP and found[_made(found, at - 2)] == _CALL
-        some |= kind == _TUPLE and _slices(found, at) > 1
-    return some
+        constant = code.co_consts[number] if kind in _CONSTANT_OPCODES else ()
+        has_any |= kind == _BINARY_OP and number in _MATMUL_ARGUMENTS
+        has_any |= type(constant) is tuple and "axis" in constant
+        has_any |= kind == _POP_TOP and bytecode[_producer(bytecode, at - 2)] == _CALL
+        has_any |= kind == _TUPLE and _slice_count(bytecode, at) > 1
+    return has_any
 
 
-def _is_over_tuple(code: CodeType, first: int) -> bool:
-    """Say whether the loop that begins about there goes through a constant tuple."""
-    found = code.co_code
-    at = next((at for at in range(max(first - 4, 2), first + 4, 2) if found[at] == _ITERATED), 2)
-    return found[at] == _ITERATED and found[at - 2] == _CONSTANT and type(
-        code.co_consts[found[at - 1]]) is tuple
+def _iterates_constant_tuple(code: CodeType, first: int) -> bool:
+    """Return whether the loop that starts near `first` iterates over a constant tuple."""
+    bytecode = code.co_code
+    at = next((at for at in range(max(first - 4, 2), first + 4, 2) if bytecode[at] == _GET_ITER), 2)
+    return bytecode[at] == _GET_ITER and bytecode[at - 2] == _CONSTANT and type(
+        code.co_consts[bytecode[at - 1]]) is tuple
 
 
-def _slices(found: bytes, at: int) -> int:
-    """Return how many parts of the tuple made at `at` are slices, as far as that is known."""
-    parts, count, at = found[at + 1], 0, _made(found, at - 2)
+def _slice_count(bytecode: bytes, at: int) -> int:
+    """Return how many items of the tuple built at `at` are slices, as far as known."""
+    parts, count, at = bytecode[at + 1], 0, _producer(bytecode, at - 2)
     while parts and at > 0:
-        count += found[at] == _SLICE
-        parts, at = parts - 1, _made(found, _behind(found, at))
+        count += bytecode[at] == _SLICE
+        parts, at = parts - 1, _producer(bytecode, _previous_value(bytecode, at))
     return count
 
 
-def loops_of(code: CodeType) -> Iterator[tuple[int, int]]:
-    """Yield where loops begin and end, about."""
-    found, distance = code.co_code, 0
-    for at in range(0, len(found), 2):
-        distance = distance << 8 | found[at + 1]
-        if found[at] in _JUMPS:
+def loop_ranges(code: CodeType) -> Iterator[tuple[int, int]]:
+    """Yield approximate offsets of the first and last instruction of each loop."""
+    bytecode, distance = code.co_code, 0
+    for at in range(0, len(bytecode), 2):
+        distance = distance << 8 | bytecode[at + 1]
+        if bytecode[at] in _BACKWARD_JUMPS:
             yield at + 2 - 2 * distance, at
-        if found[at] != _EXTENDED:
+        if bytecode[at] != _EXTENDED:
             distance = 0
 
 
-def _is_fixed(code: CodeType, at: int) -> bool:
-    """Say whether the instruction makes an index that is, or begins with, a slice, a mask, or a constant."""
-    found = code.co_code
-    at = _made(found, at)
-    if found[at] == _SWAP:  # what was read there before is written
+def _is_array_index(code: CodeType, at: int) -> bool:
+    """Return whether the instruction builds an index that is, or begins with, a slice, mask or constant."""
+    bytecode = code.co_code
+    at = _producer(bytecode, at)
+    if bytecode[at] == _SWAP:  # an augmented assignment: the load was checked
         return True
-    while found[at] == _COPY and at > 0:
-        at = _made(found, at - 2)
-    if found[at] == _TUPLE:
-        parts, at = found[at + 1], at - 2
+    while bytecode[at] == _COPY and at > 0:
+        at = _producer(bytecode, at - 2)
+    if bytecode[at] == _TUPLE:
+        parts, at = bytecode[at + 1], at - 2
         for _ in range(parts - 1):
-            at = _behind(found, at)
-        at = _made(found, at)
-    elif found[at] == _MASK:
+            at = _previous_value(bytecode, at)
+        at = _producer(bytecode, at)
+    elif bytecode[at] == _MASK:
         return True
-    if at < 0 or found[at] == _SLICE:
+    if at < 0 or bytecode[at] == _SLICE:
         return at >= 0
-    kind, number = found[at:at + 2]
-    if kind != _CONSTANT or at and found[at - 2] == _EXTENDED:
+    kind, number = bytecode[at:at + 2]
+    if kind != _CONSTANT or at and bytecode[at - 2] == _EXTENDED:
         return False
     value = code.co_consts[number]
     value = value[0] if type(value) is tuple and value else value
     return value is None or type(value) in (str, type(...)) or type(value) is int and value >= 0
 
 
-def _made(found: bytes, at: int) -> int:
-    """Return where the instruction is that ends at `at` or before."""
-    while at > 0 and found[at] == _CACHE:
+def _producer(bytecode: bytes, at: int) -> int:
+    """Return the offset of the instruction at or before `at`, inline caches skipped."""
+    while at > 0 and bytecode[at] == _CACHE:
         at -= 2
     return at
 
 
-def _behind(found: bytes, at: int) -> int:
-    """Return what is before the value that the instruction at `at` makes; less than 0: that is not known."""
-    missing = 1
-    while missing and (at := _made(found, at)) > 0:
-        takes = _TAKES.get(found[at], -1)
-        if takes == -1 or found[at - 2] == _EXTENDED:
+def _previous_value(bytecode: bytes, at: int) -> int:
+    """Return the offset before the value that the instruction at `at` produces; negative if unknown."""
+    needed = 1
+    while needed and (at := _producer(bytecode, at)) > 0:
+        operands = _OPERAND_COUNTS.get(bytecode[at], -1)
+        if operands == -1 or bytecode[at - 2] == _EXTENDED:
             return -1
-        missing += (found[at + 1] if takes is None else takes) - 1
+        needed += (bytecode[at + 1] if operands is None else operands) - 1
         at -= 2
     return at
 
 
-def loops_back(code: CodeType) -> bool:
-    """Say whether there is a loop in `code`, functions and comprehensions in it included."""
-    return next(loops_of(code), None) is not None or any(
-        loops_back(inner) for inner in code.co_consts if isinstance(inner, CodeType))
+def has_loops(code: CodeType) -> bool:
+    """Return whether there is a loop in `code`, or in functions and comprehensions in it."""
+    return next(loop_ranges(code), None) is not None or any(
+        has_loops(inner) for inner in code.co_consts if isinstance(inner, CodeType))
 
 
-def runs_once(function: FunctionType, known: frozenset[CodeType] = frozenset()) -> bool:
-    """Say whether no loop is in `function`, nor in functions of Python that it names but NumPy's.
+def is_loop_free(function: FunctionType, visited: frozenset[CodeType] = frozenset()) -> bool:
+    """Return whether no loop is in `function`, nor in Python functions that it names, except NumPy's.
 
-    What methods do is not seen. Functions that call each other go round.
+    Methods are not inspected. Mutual recursion counts as a loop.
     """
     code = function.__code__
-    if code in known or len(known) > DEEP or loops_back(code):
+    if code in visited or len(visited) > MAX_CALL_DEPTH or has_loops(code):
         return False
-    named = (function.__globals__.get(name) for name in code.co_names)
-    # of one that is decorated, too
-    plain = (each.__dict__.get("__wrapped__", each) for each in named if type(each) is FunctionType)
-    return all(runs_once(each, known | {code}) for each in plain
+    callees = (function.__globals__.get(name) for name in code.co_names)
+    # decorated functions are unwrapped
+    undecorated = (each.__dict__.get("__wrapped__", each) for each in callees if type(each) is FunctionType)
+    return all(is_loop_free(each, visited | {code}) for each in undecorated
                if type(each) is FunctionType and str(each.__module__).partition(".")[0] != "numpy")

@@ -9,7 +9,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.classes import dataclass
-from jitla.compile_stats import MAKING
+from jitla.compile_stats import COMPILING
 from jitla.fusion import (
     MIN_STREAMED_BYTES,
     Executable,
@@ -28,7 +28,7 @@ from jitla.fusion import (
     walk,
 )
 from jitla.hops import Hop, Kind, Shape, topo
-from jitla.process.loading import later
+from jitla.process.loading import lazy_functions
 from jitla.recompile.output_buffers import ExecutionOrder, can_delay_stores, delay_bytes
 from jitla.recompile.row_binding import RowBinding, WindowBinding
 from jitla.recompile.schedule_choices import (
@@ -83,8 +83,9 @@ if TYPE_CHECKING:
         stage_placements,
     )
 else:  # for kernels that are chosen to be nests
-    [schedule_of] = later("jitla.recompile.loop_schedules", "schedule_of")
-    bind_nest, stage_placements = later("jitla.recompile.loop_schedules", "bind_nest", "stage_placements")
+    [schedule_of] = lazy_functions("jitla.recompile.loop_schedules", "schedule_of")
+    bind_nest, stage_placements = lazy_functions("jitla.recompile.loop_schedules", "bind_nest",
+                                                 "stage_placements")
 
 
 class Misfit(Exception):
@@ -151,7 +152,7 @@ class CellLoop:
             unroll=int(chosen.get("sums", 1)), nontemporal=around and not is_delayed, delayed=is_delayed,
             crosswise=has_short_rows(self.kernel, form, geometry)))
         if (form, schedule) in self.variants:
-            MAKING.now.kernel(None)
+            COMPILING.current.count_kernel(None)
         else:
             self.variants[form, schedule] = binding.tools.executable(self.kernel, self.key, form, schedule)
         return *self.variants[form, schedule], geometry

@@ -19,8 +19,8 @@ import numpy as np
 
 from jitla import fusion as planning
 from jitla import rewrites
-from jitla.compile_stats import MAKING, NothingNew, Reason
-from jitla.concurrency import hurry, relock
+from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
+from jitla.concurrency import fork_safe_lock, unthrottled
 from jitla.errors import BackendError
 from jitla.events import Event, log
 from jitla.fusion import (
@@ -52,7 +52,7 @@ from jitla.hops import (
     is_approximate,
     topo,
 )
-from jitla.process.loading import later
+from jitla.process.loading import lazy_functions
 from jitla.recompile.binding import Misfit
 from jitla.recompile.output_buffers import Aliases, Outs
 from jitla.recompile.pipeline import Draft, Tools
@@ -226,8 +226,8 @@ if TYPE_CHECKING:
         stage_traces,
     )
 else:  # loaded by the first draft without a stored plan
-    [choose_hoisted] = later("jitla.recompile.hoisting", "choose_hoisted")
-    run_pipeline, stage_traces, explain_draft = later(
+    [choose_hoisted] = lazy_functions("jitla.recompile.hoisting", "choose_hoisted")
+    run_pipeline, stage_traces, explain_draft = lazy_functions(
         "jitla.recompile.pipeline", "run_pipeline", "stage_traces", "explain_draft")
 
 
@@ -250,7 +250,7 @@ class PlanCache:
             self._tools.observe(Event("plan.found", seconds=perf_counter() - start))
             return program_of(stored_plan, draft, self._tools)
         if self._tools.rules is not None or self._tools.templates:
-            MAKING.now.plan()
+            COMPILING.current.count_plan()
         stored_plan, traces = run_pipeline(draft, self._tools)
         if key:  # even if the search ran out of its budget, which is processor time: it would do so again
             self._save(key, draft, stored_plan)
@@ -328,7 +328,7 @@ class LruCache(Generic[V]):
     def __init__(self, max_entries: int, max_bytes: float = inf) -> None:
         self._max_entries, self._max_bytes = max_entries, max_bytes
         self._entries: OrderedDict[Hashable, tuple[V, int]] = OrderedDict()
-        self._lock = relock()
+        self._lock = fork_safe_lock()
         self.evicted = self.nbytes = 0
 
     def get(self, key: Hashable) -> V | None:
@@ -403,7 +403,7 @@ class Compiler:
         self._observe = observe
         self._programs: LruCache[Program] = LruCache(max_programs, max_program_bytes)
         self._kernels: LruCache[tuple[Executable, Launch]] = LruCache(max_kernels, MAX_KERNEL_BYTES)
-        self._build_lock = relock()
+        self._build_lock = fork_safe_lock()
         self._stored_operators: Any = None
         allowed = None if rules is None else cache(lambda: rules().at(numerics))
         searches = allowed is not None and numerics != "strict" and fusion == "cost" and effort is not None
@@ -421,7 +421,7 @@ class Compiler:
         """Return the program cached under `key`; on a miss, that of the block `make_spec()` returns."""
         compiled = self._programs.get(key)
         if compiled is None:
-            MAKING.now.check()  # calls that must not compile do not wait for those that do
+            COMPILING.current.require_allowed()  # calls that must not compile do not wait for those that do
             with self._exclusive():
                 compiled = self._programs.get(key)
                 if compiled is None:
@@ -452,7 +452,7 @@ class Compiler:
         reason = program.misfit_reason(dims)
         try:
             variant = self.build(rebuild(program.traced_roots, dims), layouts, program.outs, program.aliases)
-        except NothingNew as refused:
+        except CompilationDisabled as refused:
             refused.reason = reason
             raise
         program.variants = [*variants, (variant, dict(dims))][-MAX_VARIANTS:]
@@ -473,7 +473,7 @@ class Compiler:
             None, _unsupported, REFERENCE_MACHINE, (), "cost", self, self._observe, self._tools.check))
         with self._exclusive():
             if kernels:
-                MAKING.now.check()
+                COMPILING.current.require_allowed()
             program = plan_cache.program(draft)
         program.trace_stages = partial(self._told, program.trace_stages)
         program.numpy_program = partial(self._numpy_program, program)
@@ -533,7 +533,7 @@ class Compiler:
     def _exclusive(self) -> Iterator[None]:
         """Hold the build lock; a thread that holds it already is made to hurry."""
         if not self._build_lock.acquire(blocking=False):
-            with hurry():
+            with unthrottled():
                 self._build_lock.acquire()
         try:
             yield
@@ -553,9 +553,9 @@ class Compiler:
         cache_key = (key, form, schedule)
         compiled = self._kernels.get(cache_key)
         if compiled is not None:
-            MAKING.now.kernel(None)
+            COMPILING.current.count_kernel(None)
         else:
-            MAKING.now.check()
+            COMPILING.current.require_allowed()
             with self._exclusive():
                 compiled = self._kernels.get(cache_key)
                 if compiled is None:
@@ -582,7 +582,7 @@ class Compiler:
 
     def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> CompiledNest:
         """Return the machine code of a loop nest."""
-        MAKING.now.check()
+        COMPILING.current.require_allowed()
         with self._build_lock:
             compiled: CompiledNest = self.backend.nest(nest, self.threads, steps=steps)
             return compiled

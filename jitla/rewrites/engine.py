@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.concurrency import rest
+from jitla.concurrency import throttle
 from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rewrites.conditions import (
@@ -121,7 +121,7 @@ class _Rewriter:
 
     def _rewrite_node(self, hop: Hop) -> Hop:
         """Return the normal form of `hop`, whose inputs are in the memo."""
-        rest()
+        throttle()
         new = self._with_rewritten_inputs(hop)
         if hop in self.shared:
             self.shared.add(new)

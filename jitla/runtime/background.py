@@ -16,11 +16,11 @@ from collections.abc import Callable
 from time import monotonic, sleep, thread_time
 
 from jitla.concurrency import (
-    hurry,
-    resting,
-    short_turns,
+    short_switch_interval,
+    throttled,
+    unthrottled,
 )
-from jitla.process.resources import start
+from jitla.process.resources import start_thread
 
 Job = Callable[[], None]
 
@@ -74,13 +74,13 @@ class BackgroundQueue:
                 thread = threading.Thread(target=self._run, name="jitla compiles", daemon=True)
                 self._thread = thread
                 try:
-                    start(thread)
+                    start_thread(thread)
                 except RuntimeError:  # no more threads: the next call tries again
                     self._thread = None
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until all jobs are done, without limits on their time; return whether they are done."""
-        with hurry(), self._change:
+        with unthrottled(), self._change:
             self._waiters += 1
             self._change.notify_all()
             try:
@@ -90,7 +90,7 @@ class BackgroundQueue:
 
     def end(self) -> None:
         """Drop all waiting jobs at the end of the process, and wait for the running one."""
-        with hurry(), self._change:
+        with unthrottled(), self._change:
             self._ended = True
             self._jobs.clear()
             self._change.notify_all()
@@ -125,7 +125,7 @@ class BackgroundQueue:
             job, _, share = self._jobs.popleft() if self._jobs else (None, False, 1.0)
         if job is not None:
             started = self._thread_time()
-            with resting(share), short_turns():
+            with throttled(share), short_switch_interval():
                 job()
             with self._change:
                 self._credit = max(-MAX_DEBT_SECONDS, self._credit - (self._thread_time() - started))
@@ -138,7 +138,7 @@ class BackgroundQueue:
         return not self._jobs or self._jobs[0][1] or self._credit > 0.0 or self._waiters > 0
 
     def _before_fork(self) -> None:
-        with hurry():
+        with unthrottled():
             self._holds_job_lock = self._job_lock.acquire(timeout=SHUTDOWN_SECONDS)
         self._holds_change = self._change.acquire()
 

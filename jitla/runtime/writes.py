@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 
 __all__ = ["WatchedArrays", "watch_arrays"]
 
@@ -72,7 +72,7 @@ class _System:
 
 
 _system: _System | None = None
-_lock = relock()
+_lock = fork_safe_lock()
 
 
 def _current_system() -> _System:

@@ -35,7 +35,7 @@ from jitla.instrument import (
     loops_in_python,
 )
 from jitla.introspection.callables import (
-    ARRAYS,
+    ARRAY_PACKAGES,
     is_decorated,
     is_installed,
     package_of,
@@ -301,7 +301,7 @@ class InstrumentedTable:
     def get(self, function: FunctionType, decorated: bool = False) -> Callable[..., Any] | None:
         """Return the instrumented version of a function for its current globals; None if there is none."""
         if decorated:
-            self._decorated.update({package_of(function)} - ARRAYS)
+            self._decorated.update({package_of(function)} - ARRAY_PACKAGES)
         code = function.__code__
         entry = self._entries.get(id(function))
         if entry is None or entry.owner() is not function or entry.original_code is not code \
@@ -373,7 +373,7 @@ class InstrumentedTable:
 
     def _instrument(self, function: FunctionType, owner: ref[FunctionType]) -> FunctionEntry:
         package = package_of(function)
-        library = package in ARRAYS or is_installed(function.__code__.co_filename) and \
+        library = package in ARRAY_PACKAGES or is_installed(function.__code__.co_filename) and \
             package not in self._decorated
         twin = None if library else self._instrumenter.instrument(function)
         if twin is None:

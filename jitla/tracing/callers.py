@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from jitla.instrument import CodeCache
-from jitla.introspection.frames import hidden, looks_at_frames
+from jitla.introspection.frames import frame_access_of, hidden_code
 from jitla.tracing.frames import (
     INTERNAL,
     call_at,
@@ -167,7 +167,7 @@ def _frame_code(frame: FrameType, uncounted: bool) -> CodeType:
     if code is None:
         code = _CODE.replace(
             co_filename=key[0], co_firstlineno=key[1], co_name=own.co_name, co_qualname=key[2])
-        code = _codes[key] = hidden(code) if uncounted else code
+        code = _codes[key] = hidden_code(code) if uncounted else code
         mark(code, INTERNAL)
     return code
 
@@ -181,7 +181,7 @@ def _frame_use(function: FunctionType) -> tuple[bool, bool]:
     code = function.__code__
     cached = _FRAME_USES.get(code)
     if cached is None:
-        reads_frame = bool(looks_at_frames(function))
+        reads_frame = bool(frame_access_of(function))
         counts_frames = not reads_frame and (code.co_filename == logging.__file__ or _gives_warnings(code))
         cached = _FRAME_USES.put(code, (reads_frame, counts_frames))
     return cached

@@ -24,8 +24,8 @@ from numpy import ufunc
 
 from jitla.introspection.frames import (
     BRIDGE_FILES,
-    MARK,
-    hide,
+    INTERNAL_MARK,
+    hide_function,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +62,7 @@ def hide_function(function: FunctionType) -> None:
     """Hide the frames of a function of jitla from code that counts frames; their kind stays the same."""
     code = function.__code__
     kind = _KINDS.get(id(code))
-    hide(function)
+    hide_function(function)
     if kind is not None:
         mark(function.__code__, kind)
 
@@ -88,7 +88,7 @@ def frame_kind(code: CodeType) -> int:
     file = code.co_filename
     if not file.startswith(_PACKAGE):
         return mark(code, USER)
-    return mark(code, BRIDGE if file.removesuffix(MARK) in BRIDGE_FILES else INTERNAL)
+    return mark(code, BRIDGE if file.removesuffix(INTERNAL_MARK) in BRIDGE_FILES else INTERNAL)
 
 
 def bridge(function: F) -> F:

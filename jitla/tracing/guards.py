@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.compile_stats import Made, Reason
+from jitla.compile_stats import CompileStats, Reason
 from jitla.hops import Shape
 from jitla.instrument import CodeCache
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split_entry
@@ -204,7 +204,7 @@ class RecompilationLog:
         return NEW if before is None else failed_guard(before, now)
 
     def add(
-        self, guard: Guard, tier: str, made: Made, reason: Reason | None, line: Any, operations: int,
+        self, guard: Guard, tier: str, made: CompileStats, reason: Reason | None, line: Any, operations: int,
     ) -> Recompilation:
         """Record what was compiled because `guard` failed, or for a more precise `reason`."""
         if reason is not None and guard is not NEW:

@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any
 
 from jitla.profiling.call_classes import (
-    GRANT,
-    Grow,
+    UNTIMED_CALLS,
+    OnTimed,
 )
 from jitla.tracing.fallback import InterimSeconds, TracingBudget
 from jitla.tracing.session import run_traced, run_untraced
@@ -33,7 +33,7 @@ UNTIMED_SECONDS = 1e-3  # seconds of plain calls until it is checked again wheth
 class WarmUp:
     """A call class in warm-up: programs of its blocks may be missing."""
 
-    def __init__(self, elements: int, grow: Grow, spent: float = 0.0, plain: float = 0.0) -> None:
+    def __init__(self, elements: int, grow: OnTimed, spent: float = 0.0, plain: float = 0.0) -> None:
         self.elements = elements
         self.bypassed = False  # whether calls go to the plain function, as short ones do until programs exist
         self.calls = 0
@@ -137,7 +137,7 @@ class WarmUp:
         """Let calls go to the plain function, untimed for a while, if the next ones are not to be traced."""
         self.bypassed = waiting > 0 and not self._is_traced(waiting)
         if self.bypassed and not self._long:
-            self.skip = self.granted = min(GRANT, int(UNTIMED_SECONDS / max(taken, 1e-9)))
+            self.skip = self.granted = min(UNTIMED_CALLS, int(UNTIMED_SECONDS / max(taken, 1e-9)))
 
     def _share(self, site: Any) -> float:
         """Return the share of a plain call that programs may speed up, as far as is known."""

@@ -17,8 +17,8 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.hops import FlagsRaised
-from jitla.introspection.recursion import call_with_room
-from jitla.profiling.call_classes import RUNNING
+from jitla.introspection.recursion import call_with_stack_headroom
+from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
 from jitla.tracing.fallback import TracingBudget, restore_values, settle_locals
@@ -125,7 +125,7 @@ class Session(NumpyDispatch):
         self.raised_flags: FlagsRaised | None = None
 
     def begin(self) -> None:
-        """Prepare for a call; the session is in `RUNNING` or `_GENERATOR_SESSIONS` already."""
+        """Prepare for a call; the session is in `RUNNING_SESSIONS` or `_GENERATOR_SESSIONS` already."""
         if LAYOUT_CACHE.resetting:
             with LAYOUT_CACHE.lock:
                 pass
@@ -406,7 +406,7 @@ def run_traced(
         session = site.idle.pop()
     except IndexError:
         session = Session(site)
-    RUNNING.add(session)
+    RUNNING_SESSIONS.add(session)
     outer = LOCAL.session
     try:
         if outer is not None:  # called within another traced call, by code that is not instrumented
@@ -424,13 +424,13 @@ def run_traced(
         return result
     except BaseException as error:
         try:
-            call_with_room(session.settle_failed_call, error)
+            call_with_stack_headroom(session.settle_failed_call, error)
         finally:
             LOCAL.session = outer
         error.__traceback__ = user_traceback(error.__traceback__)
         raise
     finally:
-        RUNNING.discard(session)
+        RUNNING_SESSIONS.discard(session)
         del session  # the traceback of an error keeps this frame alive
         if len(LAYOUTS) > MAX_LAYOUTS or len(METAS) > MAX_LAYOUTS:
             forget_sizes()
@@ -479,7 +479,7 @@ def _step_untraced(inner: Any) -> Generator:
 def forget_sizes() -> None:
     """Drop all interned sizes and layouts, if no traced call is running; this bounds their memory."""
     before = LAYOUT_CACHE.generation
-    LAYOUT_CACHE.reset(OWN_METAS, lambda: bool(RUNNING) or len(_GENERATOR_SESSIONS) > 0)
+    LAYOUT_CACHE.reset(OWN_METAS, lambda: bool(RUNNING_SESSIONS) or len(_GENERATOR_SESSIONS) > 0)
     if LAYOUT_CACHE.generation != before:
         clear_operator_caches()
         clear_inference_caches()
@@ -510,7 +510,7 @@ def run_generator(
     try:
         while True:
             outer = LOCAL.session
-            RUNNING.add(session)
+            RUNNING_SESSIONS.add(session)
             LOCAL.session = inside
             if inside is not None:
                 inside.update_error_state()
@@ -519,19 +519,19 @@ def run_generator(
                 value = step(*sent)
                 if times is not None:
                     count, seconds = count + 1, seconds + perf_counter() - start
-                    if seconds > times.allowed(count):
+                    if seconds > times.max_traced_seconds(count):
                         session.settle_suspended(inner)
-                        times.note_dear()
+                        times.note_slow()
                         inside = times = None
             except StopIteration as stop:
                 return session.end(stop.value)
             except BaseException as error:
-                call_with_room(session.settle_failed_call, error)
+                call_with_stack_headroom(session.settle_failed_call, error)
                 error.__traceback__ = user_traceback(error.__traceback__)
                 raise
             finally:
                 LOCAL.session = outer
-                RUNNING.discard(session)
+                RUNNING_SESSIONS.discard(session)
                 sent = ()  # breaks the cycle between a thrown exception and this frame
             try:
                 sent, step = ((yield value),), inner.send

@@ -18,15 +18,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from jitla.compile_stats import Made, NothingNew, Reason
-from jitla.concurrency import relock
+from jitla.compile_stats import CompilationDisabled, CompileStats, Reason
+from jitla.concurrency import fork_safe_lock
 from jitla.config import current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
-from jitla.events import log, moment
+from jitla.events import log, record_moment
 from jitla.hops import Hop, by_numpy
 from jitla.process.loading import (
-    LACKING,
-    Retry,
+    RESOURCE_ERRORS,
+    RetryBackoff,
 )
 from jitla.tracing.fallback import FORGOTTEN_RUNS, INTERIM_RUNS, Replay, Request, retire_waiting
 from jitla.tracing.fp_warnings import Effects, Sign
@@ -99,7 +99,7 @@ class Compile(Protocol):
     def __call__(
         self, key: tuple, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
-        note: Callable[[str, Made, Reason | None], None],
+        note: Callable[[str, CompileStats, Reason | None], None],
     ) -> Any: ...
 
 
@@ -154,7 +154,7 @@ class Site:
         # not.
         self.allowed: Callable[[], bool] = _always
         self.frozen: list[tuple] = []
-        self.retry = Retry()  # when to retry after the process lacked resources
+        self.retry = RetryBackoff()  # when to retry after the process lacked resources
         # Blocks that NumPy runs until their programs are available.
         self.interim_replays: set[Any] = set()
         # Called with every record of the journal; the number of the options in force.
@@ -169,7 +169,7 @@ class Site:
         self.most_kept = self.awaited = 0
         self.compile = compile_block
         self._indexed = indexed
-        self.lock = relock()  # reentrant: a signal handler may call the function that is being compiled
+        self.lock = fork_safe_lock()  # reentrant: a signal handler may call the function that is being compiled
 
     @property
     def has_many_classes(self) -> bool:
@@ -193,7 +193,7 @@ class Site:
             guard = self.journal.violated_guard(path, block, (roots, outs, aliases), key, self.epoch)
             line, count = last_line_of(block, roots)
 
-            def note(tier: str, what: Made, reason: Reason | None) -> None:
+            def note(tier: str, what: CompileStats, reason: Reason | None) -> None:
                 record = self.journal.add(guard, tier, what, reason, line, count)
                 self.on_record(self.name, record)
 
@@ -217,7 +217,7 @@ class Site:
 
     def _compile_or_replay(
         self, key: tuple, sizes: tuple[int, ...], block: Block, make: Callable[[], Request],
-        note: Callable[[str, Made, Reason | None], None],
+        note: Callable[[str, CompileStats, Reason | None], None],
     ) -> Any:
         """Compile a block; where that fails or is not allowed, return a replay by NumPy."""
         try:
@@ -226,8 +226,8 @@ class Site:
             raise  # the user's filters make it an exception
         except Exception as error:
             replay = Replay(make())
-            replay.frozen = isinstance(error, (NothingNew, RecursionError, *LACKING))  # may succeed later
-            if not isinstance(error, (NothingNew, RecursionError)):
+            replay.frozen = isinstance(error, (CompilationDisabled, RecursionError, *RESOURCE_ERRORS))  # may succeed later
+            if not isinstance(error, (CompilationDisabled, RecursionError)):
                 self.note_failure(error)
                 self.retry.fail(error)
             return replay
@@ -314,7 +314,7 @@ class Site:
             roots=values, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
         try:
             observing = self.compile(key, sizes, request.layouts, lambda: request, ignore_compilation)
-        except NothingNew:
+        except CompilationDisabled:
             return bound
         except Exception as error:
             self.note_failure(error)
@@ -434,7 +434,7 @@ class Site:
         if self.scattered >= MIN_COMPILED_INDICES:
             try:
                 result = getattr(self._indexed(), name)(*args)
-            except NothingNew:
+            except CompilationDisabled:
                 result = None
             except Exception as error:
                 self.note_failure(error)
@@ -479,7 +479,7 @@ class Site:
             seconds = perf_counter() - start
             record.count += 1
             record.seconds += seconds
-            moment(name, start, seconds)
+            record_moment(name, start, seconds)
         if record.count == 1 and current().fallback == "warn":
             text = (f"{name} is {record.reason}: NumPy ran it, for {seconds * 1e3:.3g} ms; "
                     "docs/supported.md has what is traced, fallback=\"silent\" keeps this quiet")
@@ -520,7 +520,7 @@ def _ignore_record(name: str, record: Any) -> None:
     """Do nothing."""
 
 
-def ignore_compilation(tier: str, made: Made, reason: Reason | None) -> None:
+def ignore_compilation(tier: str, made: CompileStats, reason: Reason | None) -> None:
     """Take note of nothing: it belongs to what was noted."""
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.hops import (
     Hop,
     Kind,
@@ -105,7 +105,7 @@ NBYTES: list[int] = []  # of each meta: a list, because every loop iteration rea
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
 LAYOUTS: list[Layout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
-_INTERNING = relock()
+_INTERNING = fork_safe_lock()
 
 
 def meta_id(shape: Shape, dtype: np.dtype) -> int:
@@ -179,7 +179,7 @@ class LayoutCache:
         self._references: list[Any] = []
         self.generation = 0  # number of resets: each invalidates all ids
         self.resetting = False
-        self.lock = relock()
+        self.lock = fork_safe_lock()
 
     def reset(self, keep: int, in_use: Callable[[], bool]) -> None:
         """Drop all ids of layouts and metas but the first `keep`, unless they are in use.
@@ -269,7 +269,7 @@ OPS: list[str] = ["<leaf>", "<scalar>", *(op.name for op in all_ops() if op.kind
 CELLS: list[bool] = [
     False, False, *(op.kind is Kind.CELL for op in all_ops() if op.kind is not Kind.LEAF)]
 OP_ID: dict[str, int] = {name: i for i, name in enumerate(OPS)}
-_lock = relock()
+_lock = fork_safe_lock()
 
 # Kinds of scalars by operand code: Python's are weak (NEP 50), NumPy's have a dtype.
 WEAK: tuple[type, ...] = (float, int, bool, complex)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from jitla.process.resources import is_shallow
+from jitla.process.resources import has_shallow_stack
 
 
 class ThreadState(threading.local):
@@ -18,7 +18,7 @@ class ThreadState(threading.local):
 
     def __init__(self) -> None:
         #: Whether the thread's stack is too small for tracing.
-        self.shallow = is_shallow()
+        self.shallow = has_shallow_stack()
 
 
 LOCAL = ThreadState()

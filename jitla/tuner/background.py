@@ -14,10 +14,10 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from jitla.classes import dataclass
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.config import Config
 from jitla.events import log
-from jitla.process.resources import start
+from jitla.process.resources import start_thread
 from jitla.recompile import KernelKey, Launchable, TunableKernel
 from jitla.tuner.kernel_search import measuring_options
 from jitla.tuner.measurement import (
@@ -101,7 +101,7 @@ class BackgroundTuner:
         self.config, self.records, self.block, self.background = config, records, block, background
         self.profiles: dict[KernelKey, KernelProfile] = {}
         self.threshold_seconds = config.tune_after_ms * 1e-3
-        self.lock = relock()
+        self.lock = fork_safe_lock()
         self.busy = False
 
     def profiled(self, choice: TunableKernel, executable: Launchable) -> Launchable:
@@ -130,7 +130,7 @@ class BackgroundTuner:
             memory = OperandMemory.copy_of(operands, run.choice.outputs)
             job = Job(run.choice.portable(), memory, run.choice.outputs, measuring_options(self.config))
             work = partial(copy_context().run, self._tune, run.choice.key, job)
-            start(threading.Thread(target=work, name="jitla tunes", daemon=True))
+            start_thread(threading.Thread(target=work, name="jitla tunes", daemon=True))
         except (Unsendable, RuntimeError) as error:  # RuntimeError: no more threads
             log.info("kernel not tuned: %s", error)
             self.busy = False

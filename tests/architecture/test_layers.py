@@ -241,7 +241,7 @@ def _late(node: ast.stmt) -> tuple[dict[str, str], dict[str, str]] | None:
                       for file, names in ast.literal_eval(w.value).items()}
             late |= {n: file for file, names in files.items() for n in names.split()}
         else:
-            assert getattr(call.func, "id", "") == "later", ast.unparse(found)
+            assert getattr(call.func, "id", "") == "lazy_functions", ast.unparse(found)
             file, *names = [ast.literal_eval(a) for a in call.args]
             late |= dict.fromkeys(names, file)
             targets = getattr(found.targets[0], "elts", [])

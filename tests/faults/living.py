@@ -79,7 +79,7 @@ def fork_in_llvm(at: Path, how: str) -> None:
     """A fork while another thread is inside the library: it waits for it, or the child does without."""
     f = decorated(at)
     same(f(X, Y))
-    locks.PATIENCE = 5.0 if how == "at" else 0.1
+    locks.FORK_WAIT_SECONDS = 5.0 if how == "at" else 0.1
     held, go = threading.Event(), threading.Event()
 
     def inside() -> None:

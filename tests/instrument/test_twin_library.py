@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jitla.instrument.instrumented import Instrumenter
-from jitla.introspection.frames import stays_plain
+from jitla.introspection.frames import frame_sensitivity_of
 from tests.instrument.twin_kit import Hook
 
 INSTRUMENTED = Instrumenter(Hook(), lambda function: function in (np.sum, np.where, np.dot))
@@ -118,7 +118,7 @@ def test_every_function_with_source_gets_a_twin(name: str) -> None:
         reads = names & {"_getframe", "currentframe", "f_locals", "eval", "exec", "locals"}
         # outside classes `super` makes the compiler look for a class, which a twin would find
         reads |= names & {"super"} if "__class__" not in fn.__code__.co_freevars else set()
-        assert reads or stays_plain(fn) or INSTRUMENTED.instrument(fn) is not None, fn.__qualname__
+        assert reads or frame_sensitivity_of(fn) or INSTRUMENTED.instrument(fn) is not None, fn.__qualname__
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -252,7 +252,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "SHORTER", 0.0)
     patch(sys.modules[__name__], "calm", lambda: True)
-    patch(outlook, "SHORT", -1.0)
+    patch(outlook, "SHORT_CALL_SECONDS", -1.0)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)
     patch(parts_module, "PART", 4)

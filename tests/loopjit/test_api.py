@@ -28,8 +28,8 @@ from jitla.loopjit import (
 from jitla.loopjit.detect import find
 from jitla.profiling import call_classes as outlook
 from jitla.profiling.loop_detector import (
-    computes_in_turn,
-    indexes_in_turn,
+    has_element_loops,
+    may_have_element_loops,
 )
 from tests.loopjit import emulated, programs, test_within
 
@@ -50,7 +50,7 @@ def test_what_has_loops_over_elements_is_told_from_the_instructions():
         local = frozenset((*code.co_varnames, *code.co_cellvars))
         (node,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
         if isinstance(node, ast.FunctionDef) and find(node, local, frozenset(code.co_freevars)).nests:
-            assert indexes_in_turn(code) and computes_in_turn(code), function
+            assert may_have_element_loops(code) and has_element_loops(code), function
 
 
 def sliced(x):
@@ -85,21 +85,21 @@ def weighted(x, w):
 
 
 def test_axes_that_are_added_are_no_indices_of_elements():
-    assert not indexes_in_turn(weighted.__code__) or sys.version_info >= (3, 14)
+    assert not may_have_element_loops(weighted.__code__) or sys.version_info >= (3, 14)
 
 
 def test_masks_are_no_indices_of_elements():
-    assert not indexes_in_turn(masked.__code__) or sys.version_info >= (3, 14)
+    assert not may_have_element_loops(masked.__code__) or sys.version_info >= (3, 14)
 
 
 def test_indices_behind_loops_are_no_indices_of_elements():
-    assert not indexes_in_turn(halved.__code__) or sys.version_info >= (3, 14)
+    assert not may_have_element_loops(halved.__code__) or sys.version_info >= (3, 14)
 
 
 def test_slices_and_constants_are_no_indices_of_elements():
-    assert not indexes_in_turn(sliced.__code__) or sys.version_info >= (3, 14)
-    assert indexes_in_turn(last_ones.__code__)  # by an operation, as it is written
-    assert not indexes_in_turn(jitla.jit.__code__)
+    assert not may_have_element_loops(sliced.__code__) or sys.version_info >= (3, 14)
+    assert may_have_element_loops(last_ones.__code__)  # by an operation, as it is written
+    assert not may_have_element_loops(jitla.jit.__code__)
 
 
 def axes(x, w, n):
@@ -117,8 +117,8 @@ def corners(x):
 
 
 def test_indices_that_begin_with_a_slice_or_a_constant_are_none_of_elements():
-    assert not indexes_in_turn(axes.__code__) or sys.version_info >= (3, 13)
-    assert indexes_in_turn(corners.__code__) and computes_in_turn(corners.__code__)
+    assert not may_have_element_loops(axes.__code__) or sys.version_info >= (3, 13)
+    assert may_have_element_loops(corners.__code__) and has_element_loops(corners.__code__)
 
 
 def centres(x, near, c):
@@ -154,8 +154,8 @@ def halves(x, few):
 
 def test_loops_over_arrays_or_constants_are_not_over_elements():
     for function in (centres, directions, channels, shifted, halves):
-        assert indexes_in_turn(function.__code__)
-        assert not computes_in_turn(function.__code__) or sys.version_info >= (3, 14)
+        assert may_have_element_loops(function.__code__)
+        assert not has_element_loops(function.__code__) or sys.version_info >= (3, 14)
 
 
 def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
@@ -430,7 +430,7 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "WORTH", 0.0)
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
-    monkeypatch.setattr(outlook, "SHORT", -1.0)
+    monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
     loops = Loops(emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
     monkeypatch.setattr(ENGINE, "_loops", loops)

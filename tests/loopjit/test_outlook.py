@@ -12,9 +12,9 @@ from jitla.dispatch import function_state as state
 from jitla.engine import ENGINE
 from jitla.profiling import call_classes as outlook
 from jitla.profiling.call_classes import (
-    Brief,
+    ShortCalls,
     _known,
-    reckoned,
+    estimate_call_seconds,
 )
 
 STEPS = 40
@@ -63,7 +63,7 @@ def handed(x):
 
 
 def taken(function, *args):
-    return reckoned(_known(function), function, args, {})
+    return estimate_call_seconds(_known(function), function, args, {})
 
 
 def test_a_loop_takes_as_many_turns_as_there_are_elements():
@@ -95,7 +95,7 @@ def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatc
     monkeypatch.setattr(ENGINE, "rooms", rooms)
     asked = []
     monkeypatch.setattr(ENGINE.behind, "submit", lambda job, **how: asked.append(job))
-    monkeypatch.setattr(state, "Brief", lambda *given: brief.append(Brief(*given)) or brief[-1])
+    monkeypatch.setattr(state, "ShortCalls", lambda *given: brief.append(ShortCalls(*given)) or brief[-1])
     brief = []
     fast = jitla.jit(added, compile="auto")
     assert fast(np.ones(10)) == 10.0 and not asked and len(brief) == 1
@@ -109,7 +109,7 @@ def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatc
 
 
 def test_a_call_that_may_take_long_is_looked_at_before(monkeypatch):
-    monkeypatch.setattr(outlook, "SHORT", taken(added, np.ones(99)))
+    monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", taken(added, np.ones(99)))
     fast = jitla.jit(added, compile="auto")
     assert fast(np.ones(99)) == 99.0
     briefs = [brief for _, brief in fast.__jitla_state__.briefs.values()]

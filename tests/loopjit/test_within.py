@@ -14,8 +14,8 @@ from jitla.dispatch import function_state as state
 from jitla.engine import ENGINE
 from jitla.profiling import call_classes as outlook
 from jitla.profiling.loop_detector import (
-    indexes_in_turn,
-    reaches,
+    any_reachable,
+    may_have_element_loops,
 )
 from tests.loopjit import programs
 
@@ -81,7 +81,7 @@ def hidden(x, swept):
     (by_name, 2), (by_module, 1), (inside, 1), (round_itself, 1), (once_more, 1)])
 def test_loops_of_what_is_called_are_compiled(eager, function, nests):
     fast = eager(function)
-    assert reaches(function, indexes_in_turn)
+    assert any_reachable(function, may_have_element_loops)
     assert len(fast.entries) == nests
     for n in (9, 9, 9, 9, 9, 5):
         x = np.linspace(1.0, 2.0, n)
@@ -113,9 +113,9 @@ def test_who_is_called_is_asked_each_time(eager):
 def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager):
     space = {"swept": jitla.jit(swept)}
     assert eager(FunctionType(once_more.__code__, space)) is None
-    assert not reaches(FunctionType(once_more.__code__, space), indexes_in_turn)
+    assert not any_reachable(FunctionType(once_more.__code__, space), may_have_element_loops)
     library = FunctionType(swept.__code__.replace(co_filename=np.__file__), globals())
-    assert not reaches(FunctionType(once_more.__code__, {"swept": library}), indexes_in_turn)
+    assert not any_reachable(FunctionType(once_more.__code__, {"swept": library}), may_have_element_loops)
     assert eager(FunctionType(once_more.__code__, {"swept": library})) is None
 
 
@@ -123,8 +123,8 @@ def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypat
     loaded = {name: module for name, module in ENGINE.rooms.items() if name != "tracing"}
     monkeypatch.setattr(ENGINE, "rooms", loaded)
     looked = []
-    monkeypatch.setattr(outlook, "SHORT", -1.0)
-    monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or reaches(*given))
+    monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
+    monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or any_reachable(*given))
     fast = jitla.jit(swept, compile="auto")
     assert fast(np.arange(3.0), 0.5).tolist() == swept(np.arange(3.0), 0.5).tolist()
     once = len(looked)

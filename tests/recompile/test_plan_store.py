@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from jitla.compile_stats import making
+from jitla.compile_stats import count_compilations
 from jitla.fusion import InterpretedBackend
 from jitla.hops import Meta, NotSerialisable, apply, block_digest, leaf
 from jitla.hops.ops_elementwise import (
@@ -34,7 +34,7 @@ class Shelf(dict):
 def built(store: Shelf, recipe, here: str = "here"):
     """Return a new process's program, and how many plans were made for it."""
     compiler = Compiler(InterpretedBackend(), plan_store=store, environment=here)
-    with making() as made:
+    with count_compilations() as made:
         program = compiler.build(*recipe)
     return program, made.plans
 

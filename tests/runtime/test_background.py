@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from jitla import concurrency as rests
-from jitla.concurrency import LOCAL
+from jitla.concurrency import THREAD_SHARE
 from jitla.runtime import background as background_file
 from jitla.runtime.background import (
     MAX_BURST_SECONDS,
@@ -60,9 +60,9 @@ def test_jobs_work_in_the_share_of_the_time_that_is_asked_for() -> None:
     queue, seen = BackgroundQueue(), []
     for share in (0.25, 1.0):
         queue.submit(lambda: seen.append(
-            (LOCAL.share, sys.getswitchinterval() < 1e-3, bool(rests._WAITING))), share=share)
+            (THREAD_SHARE.share, sys.getswitchinterval() < 1e-3, bool(rests._WAITERS))), share=share)
     assert queue.wait(10.0) and [found[:2] for found in seen] == [(0.25, True), (1.0, True)]
-    assert seen[-1][2] and not rests._WAITING  # while somebody waits nobody rests
+    assert seen[-1][2] and not rests._WAITERS  # while somebody waits nobody rests
 
 
 def test_the_end_drops_what_is_waiting() -> None:

@@ -21,14 +21,14 @@ import jitla
 from jitla.dispatch import tiering as tiers
 from jitla.profiling import call_classes as cold
 from jitla.profiling.call_classes import (
-    FEW,
-    MOST_KINDS,
-    USUAL,
-    Cold,
-    Payoff,
-    patience,
+    MAX_CALL_CLASSES,
+    MAX_COLD_BITS,
+    REFERENCE_CODE_BYTES,
+    CallClasses,
+    ColdCallClass,
+    seconds_before_tracing,
 )
-from jitla.profiling.loop_detector import runs_once
+from jitla.profiling.loop_detector import is_loop_free
 from jitla.tracing import profile as payoff
 from jitla.tracing.force import ClosedBlock
 from jitla.tracing.profile import (
@@ -87,7 +87,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run_traced", traced)
-    monkeypatch.setattr(Payoff, "_begun", lambda self, key, bits: TimedClass(bits))
+    monkeypatch.setattr(CallClasses, "_begun", lambda self, key, bits: TimedClass(bits))
     monkeypatch.setattr(payoff, "UNTIMED_PLAIN_CALLS", 0)
     monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
@@ -211,7 +211,7 @@ def test_a_slow_moment_decides_about_few_long_calls(clock: Clock, foreseen: list
 
 
 def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
-    kinds = Payoff("", 0, tuple)
+    kinds = CallClasses("", 0, tuple)
     small, large, wide = (sp.random_array(shape, density=d, format="csr", rng=1)
                           for shape, d in (((20, 20), 0.1), ((20, 20), 0.9), ((20, 200), 0.01)))
     found = [kinds.of((x,), {}) for x in (small, large, wide, small.copy())]
@@ -220,8 +220,9 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
 
 
 def test_the_more_code_there_is_the_later_it_is_traced() -> None:
-    assert patience(1e-3) == patience(1e-3, USUAL // 2) > 0.0
-    assert patience(1e-3, 3 * USUAL) == pytest.approx(3 * patience(1e-3))
+    assert seconds_before_tracing(1e-3) == seconds_before_tracing(1e-3, REFERENCE_CODE_BYTES // 2) > 0.0
+    assert seconds_before_tracing(1e-3,
+                                  3 * REFERENCE_CODE_BYTES) == pytest.approx(3 * seconds_before_tracing(1e-3))
 
 
 @pytest.mark.parametrize("given", [(), (np.ones(3),), (np.ones(1 << 17),), (3, "name", [1.0])])
@@ -232,8 +233,8 @@ def test_calls_are_traced_once_plain_ones_have_taken_long_enough_whatever_they_a
     monkeypatch.setattr(cold, "perf_counter", lambda: now[0])
 
     def plain_seconds(taken: float) -> float:
-        kind, begun = Payoff("", 0, tuple).of(given, {}), now[0]
-        assert type(kind) is Cold
+        kind, begun = CallClasses("", 0, tuple).of(given, {}), now[0]
+        assert type(kind) is ColdCallClass
         while kind.bypassed:
             now[0] += kind.skip * taken
             kind.skip = 0
@@ -241,8 +242,9 @@ def test_calls_are_traced_once_plain_ones_have_taken_long_enough_whatever_they_a
         return now[0] - begun
 
     for taken in (1e-5, 1e-3, 0.02):
-        assert 0.999 * patience(taken) <= plain_seconds(taken) <= 1.3 * patience(taken) + taken
-    assert patience(1e-5) > patience(1e-3) < patience(1e-3, is_loaded=False)
+        assert 0.999 * seconds_before_tracing(taken) <= plain_seconds(taken) <= 1.3 * seconds_before_tracing(taken) + taken
+    assert seconds_before_tracing(1e-5) > seconds_before_tracing(1e-3) < seconds_before_tracing(1e-3,
+        is_loaded=False)
 
 
 def shown(x: Any) -> Any:
@@ -264,11 +266,11 @@ def shown_by_another(x: Any) -> Any:
 
 
 def test_what_is_done_once_is_not_traced_in_its_first_call() -> None:
-    assert runs_once(shown) and runs_once(shown_twice)
-    assert not runs_once(shown_often) and not runs_once(shown_by_another)
+    assert is_loop_free(shown) and is_loop_free(shown_twice)
+    assert not is_loop_free(shown_often) and not is_loop_free(shown_by_another)
     for function, left in ((shown_twice, 1), (shown_often, 0)):
         f = jitla.jit(function, compile="auto")
-        f(np.ones(1 << FEW))
+        f(np.ones(1 << MAX_COLD_BITS))
         assert f.stats().bypassed == left, function
 
 
@@ -434,10 +436,10 @@ def test_errors_come_through_and_leave_nothing_behind(clock: Clock) -> None:
 
 
 def test_kinds_are_bounded() -> None:
-    known = Payoff("file", 1, tuple)
-    for n in range(3 * MOST_KINDS):
+    known = CallClasses("file", 1, tuple)
+    for n in range(3 * MAX_CALL_CLASSES):
         known.of((f"{n}",), {})
-    assert len(known.kinds) <= MOST_KINDS
+    assert len(known.kinds) <= MAX_CALL_CLASSES
 
 
 def test_threads_decide_together(clock: Clock) -> None:

@@ -9,7 +9,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.profiling.call_classes import kinds
+from jitla.profiling.call_classes import sparse_classes
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.mutation import lazy_array
 from jitla.tracing.sparse.lazy_sparse import (
@@ -86,7 +86,7 @@ def entries_of(session: Session, x: Any) -> Entries | None:
     memo = session.memory_facts.get(id(x))
     if memo is not None and memo.matches(x) and session.foreigners.get(id(memo.data)) is memo.values:
         return Entries(memo.pattern, memo.values, None, x)
-    if type(x) not in kinds(sys.modules["scipy.sparse"]):
+    if type(x) not in sparse_classes(sys.modules["scipy.sparse"]):
         return None
     pattern = pattern_of(x)
     values = session.argument(x.data) if pattern is not None else None
@@ -120,7 +120,7 @@ def unmasked_entries(session: Session, x: Any) -> Entries | None:
 
 def is_sparse(x: Any) -> bool:
     """Return whether `x` is a sparse matrix of a class that is recorded."""
-    return type(x) is LazySparse or type(x) in kinds(sys.modules["scipy.sparse"])
+    return type(x) is LazySparse or type(x) in sparse_classes(sys.modules["scipy.sparse"])
 
 
 def is_scalar(x: Any) -> bool:

@@ -12,8 +12,8 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.events import stored
-from jitla.profiling.call_classes import kinds
+from jitla.events import record_sparse_matrix
+from jitla.profiling.call_classes import sparse_classes
 from jitla.tracing.lazy import LazyArray
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
@@ -26,7 +26,7 @@ def has_large_sparse(function: Any, args: tuple) -> bool:
     scipy = sys.modules.get("scipy.sparse")
     if scipy is None:
         return False
-    sparse_kinds = kinds(scipy)
+    sparse_kinds = sparse_classes(scipy)
     operands = (*args, function.__self__) if type(function) is MethodType else args
     return any(type(x) in sparse_kinds and len(x.data) >= MIN_ELEMENTS for x in operands)
 
@@ -354,7 +354,7 @@ def scipy_matrix(lazy: LazySparse) -> Any:
     if lazy._matrix is None:
         lazy._matrix = _build(lazy)
         if lazy._base is None:
-            stored(lazy._matrix, len(lazy._values))
+            record_sparse_matrix(lazy._matrix, len(lazy._values))
         for each in [reference() for reference in lazy._session.stored]:  # views share its memory
             if each is not None and each._base is lazy:
                 scipy_matrix(each)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.profiling.call_classes import kinds
+from jitla.profiling.call_classes import sparse_classes
 from jitla.tracing.lazy import LazyArray
 from jitla.tracing.sparse import elementwise
 from jitla.tracing.sparse.elementwise import (
@@ -307,7 +307,7 @@ def record_sparse_call(session: Session, function: Any, args: tuple, kwargs: dic
     if scipy is None:
         return NotImplemented
     if type(function) is MethodType:
-        if type(function.__self__) not in kinds(scipy):
+        if type(function.__self__) not in sparse_classes(scipy):
             return NotImplemented
         function, args = function.__name__, (function.__self__, *args)
     elif type(function) not in _FUNCTION_TYPES and type(function) is not str:
@@ -323,7 +323,7 @@ def record_sparse_call(session: Session, function: Any, args: tuple, kwargs: dic
 
 def _is_worth_recording(args: tuple) -> bool:
     """Return whether an operand is sparse, and one is pending or large enough."""
-    sparse_kinds = kinds(sys.modules["scipy.sparse"])
+    sparse_kinds = sparse_classes(sys.modules["scipy.sparse"])
     sparse = large = False
     for x in args:
         kind = type(x)

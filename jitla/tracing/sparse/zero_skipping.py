@@ -17,7 +17,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.concurrency import relock
+from jitla.concurrency import fork_safe_lock
 from jitla.config import current
 from jitla.hops import Meta, Shape, Sketch, apply, csr_sketch, error_state, estimate_nnz, leaf
 from jitla.tracing.frames import is_alone, place_of, user_frame
@@ -234,7 +234,7 @@ class MatrixHistory:
 
 
 _histories: dict[Key, MatrixHistory] = {}
-_lock = relock()
+_lock = fork_safe_lock()
 
 
 def form_of(site: Site, arrays: Arrays, candidates: list[FormCandidate]) -> Form | None:
