@@ -201,10 +201,10 @@ else:
         def __set_name__(self, owner: type, name: str) -> None:
             self._name = name
 
-        def __get__(self, held: Any, owner: type | None = None) -> Any:
-            if held is None:
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            if instance is None:
                 return self
-            value = held.__dict__[self._name] = self._compute(held)
+            value = instance.__dict__[self._name] = self._compute(instance)
             return value
 
     def dataclass(

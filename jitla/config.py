@@ -266,8 +266,8 @@ def from_environment(environ: Mapping[str, str]) -> Config:
         if name in _CHECKS:
             changes[name] = _checked(name, environ[variable], variable)
         else:
-            known = ", ".join(_PREFIX + n.upper() for n in _CHECKS)
-            warnings.warn(f"{variable} is not known to jitla and ignored; known are {known}",
+            valid = ", ".join(_PREFIX + n.upper() for n in _CHECKS)
+            warnings.warn(f"{variable} is not known to jitla and ignored; known are {valid}",
                           JitlaWarning, stacklevel=2)
     return Config(**changes)
 

@@ -205,8 +205,8 @@ class Recorder:
     def recent(self, kind: str = "") -> tuple[Event, ...]:
         """Return the logged events of `kind`; "rewrites" includes "rewrites.static"."""
         with self._lock:
-            kept = tuple(self._events)
-        return tuple(e for e in kept if not kind or e.kind == kind or e.kind.startswith(kind + "."))
+            events = tuple(self._events)
+        return tuple(e for e in events if not kind or e.kind == kind or e.kind.startswith(kind + "."))
 
     def count(self, kind: str, subject: str | None = None) -> int:
         """Return the number of events of `kind` since the last `clear`, of `subject` if given."""

@@ -33,7 +33,8 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Nobody compiles behind the program; what is asked for is noted. No program is there."""
     asked: list[Any] = []
     monkeypatch.setattr(ENGINE, "_compilers", {})
-    monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)  # first calls are traced, though what they do is done once
+    # first calls are traced, though what they do is done once
+    monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)
     monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 

@@ -449,7 +449,7 @@ def doors(text: str, moves: Moves, package: str) -> str:
     """Return the text of a package with the files of its lazy names regrouped."""
     source = Source(text)
     for node in ast.walk(source.tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "door":
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "lazy_exports":
             files: dict[str, list[str]] = {}
             for word in node.keywords:
                 new = moves.table.get(f"{package}.{word.arg}", f"{package}.{word.arg}").rpartition(".")[2]

@@ -7,7 +7,7 @@ code of it. `native` is the run time, `kernel_abi` says how kernels are called.
 
 from typing import TYPE_CHECKING
 
-from jitla.process.loading import door
+from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
     from jitla.codegen.backend import (
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         backend="LlvmBackend LlvmExecutable",
         jit="Jit Library Shelf host_target lacking level_target modules",

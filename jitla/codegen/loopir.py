@@ -244,7 +244,7 @@ class NestWriter:
             if found.buffer in registers:
                 continue
             steps = self.steps[found.buffer]
-            moves = [times(i) for i in found.at]
+            moves = [times(i) for i in found.subscript]
             if None in moves:
                 return False
             if found.writes and not sum(m * s for m, s in zip(moves, steps, strict=True) if m):

@@ -12,7 +12,7 @@ Above `jitla.hops`, below code generation and `jitla.recompile`, which compile a
 
 from typing import TYPE_CHECKING
 
-from jitla.process.loading import door
+from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
     from jitla.fusion.cost_model import (
@@ -133,7 +133,7 @@ if TYPE_CHECKING:
         pair_strides,
     )
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         cost_model="Cost CostModel PACK_OPERATIONS peak_bytes window_row_bytes",
         explain_plan="PlanExplanation RunnerUp explain_choice plan_with_seconds",

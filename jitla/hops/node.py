@@ -137,7 +137,7 @@ def topo(roots: Iterable[Hop]) -> list[Hop]:
     Depth-first post-order with an explicit stack: DAGs may be deeper than the recursion limit.
     """
     order: list[Hop] = []
-    seen: set[Hop] = set()
+    visited: set[Hop] = set()
     stack: list[Hop | None] = list(roots)
     stack.reverse()
     while stack:
@@ -146,8 +146,8 @@ def topo(roots: Iterable[Hop]) -> list[Hop]:
             ordered = stack.pop()
             assert ordered is not None
             order.append(ordered)
-        elif hop not in seen:
-            seen.add(hop)
+        elif hop not in visited:
+            visited.add(hop)
             if hop.inputs:
                 stack += (hop, None, *hop.inputs[::-1])
             else:
@@ -219,30 +219,30 @@ WHOLE_AXIS = Section(0, 0, 1)
 
 def sections_of_index(index: Iterable[tuple[Any, ...]]) -> list[Section] | None:
     """Return the sections of an index of slices, relative to the ends of axes; None for any other index."""
-    taken = []
+    result = []
     for item in index:
         if item[0] != "s" or (step := 1 if item[3] is None else item[3]) < 1:
             return None
         first, end = item[1] or 0, item[2] or 0
         if first < 0 or end > 0 or item[2] == 0:
             return None
-        taken.append(Section(first, -end, step))
-    return taken
+        result.append(Section(first, -end, step))
+    return result
 
 
 def sections(view: Hop) -> tuple[Section, ...] | None:
     """Return the section of every axis that the slice `view` takes; None if it is no narrow slice."""
     if view.op.name != "getitem" or 0 in view.meta.shape:
         return None
-    taken = sections_of_index(view.attr("index"))
-    if taken is None or any(max(s) > MAX_MARGIN for s in taken):
+    result = sections_of_index(view.attr("index"))
+    if result is None or any(max(s) > MAX_MARGIN for s in result):
         return None
-    return (*taken, *[WHOLE_AXIS] * (view.inputs[0].meta.ndim - len(taken)))
+    return (*result, *[WHOLE_AXIS] * (view.inputs[0].meta.ndim - len(result)))
 
 
 def margins(view: Hop) -> Margins | None:
     """Return the elements that the slice `view` drops at the ends of every axis; None for other hops."""
-    taken = sections(view)
-    if taken is None or any(s.step != 1 for s in taken):
+    slices = sections(view)
+    if slices is None or any(s.step != 1 for s in slices):
         return None
-    return tuple((s.first, s.end) for s in taken)
+    return tuple((s.first, s.end) for s in slices)

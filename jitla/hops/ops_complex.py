@@ -50,10 +50,10 @@ def conjugate(b: ScalarBuilder, x: Any) -> Any:
 
 def convert(b: ScalarBuilder, x: Any, dtype: np.dtype) -> Any:
     """Return `x`, of any dtype, as complex `dtype`."""
-    part = dtype.type(0).real.dtype
+    part_dtype = dtype.type(0).real.dtype
     if x.dtype.kind == "c":
-        return b.pair(*(b.cast(p, part) for p in split_parts(b, x)))
-    return b.pair(b.cast(x, part), b.const(0, part))
+        return b.pair(*(b.cast(p, part_dtype) for p in split_parts(b, x)))
+    return b.pair(b.cast(x, part_dtype), b.const(0, part_dtype))
 
 
 # --------------------------------------------------------------------------- arithmetic
@@ -151,8 +151,8 @@ def order_recipe(verb: str) -> Recipe:
 
     def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
         (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
-        known = b.and_(b.eq(c, c), b.eq(e, e))
-        first = b.and_(getattr(b, strict)(a, d), known)
+        comparable = b.and_(b.eq(c, c), b.eq(e, e))
+        first = b.and_(getattr(b, strict)(a, d), comparable)
         return b.or_(first, b.and_(b.eq(a, d), getattr(b, verb)(c, e)))
 
     return emit

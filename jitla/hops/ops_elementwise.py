@@ -61,8 +61,8 @@ def common_dtype(dtypes: Dtypes) -> np.dtype:
 def cell_meta(metas: tuple[Meta, ...], dtype: np.dtype, zeros: Zeros) -> Meta:
     """Return the metadata of an element-wise result: broadcast shape, nonzeros by `zeros`."""
     shape = broadcast(tuple([m.shape for m in metas]))
-    bound = cell_bound(zeros)(metas, shape, {}) if any(m.nnz is not None for m in metas) else None
-    return with_nnz_bound(Meta(shape, dtype), bound)
+    max_nonzeros = cell_bound(zeros)(metas, shape, {}) if any(m.nnz is not None for m in metas) else None
+    return with_nnz_bound(Meta(shape, dtype), max_nonzeros)
 
 
 # --------------------------------------------------------------------------- constructors
@@ -132,9 +132,9 @@ def _recipe_by_kind(**recipes: Recipe) -> Recipe:
     Operands of other kinds have no recipe.
     """
 
-    def emit(b: ScalarBuilder, x: Any, *rest: Any) -> Any:
+    def emit(b: ScalarBuilder, x: Any, *others: Any) -> Any:
         recipe = recipes.get("i" if x.dtype.kind == "u" else x.dtype.kind)
-        return None if recipe is None else recipe(b, x, *rest)
+        return None if recipe is None else recipe(b, x, *others)
 
     return emit
 

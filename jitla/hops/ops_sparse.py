@@ -71,8 +71,8 @@ def _sampled_product(a: Any, b: Any, starts: Any, columns: Any) -> Any:
     rows = _rows_of(starts)
     sums = np.empty(len(columns), np.result_type(a, b))
     for k in range(0, len(columns), GATHER_BLOCK_ENTRIES):
-        part = slice(k, k + GATHER_BLOCK_ENTRIES)
-        sums[part] = np.einsum("ij,ij->i", a[rows[part]], b[columns[part]])
+        block = slice(k, k + GATHER_BLOCK_ENTRIES)
+        sums[block] = np.einsum("ij,ij->i", a[rows[block]], b[columns[block]])
     return sums
 
 

@@ -272,13 +272,13 @@ def hops_from_rows(rows: Sequence[Any], roots: Sequence[Hop]) -> list[Hop]:
 
 def block_digest(
     roots: Sequence[Hop], layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]],
-    outs: tuple[int | None, ...], aliases: frozenset[tuple[int, int, int]], *more: Any,
+    outs: tuple[int | None, ...], aliases: frozenset[tuple[int, int, int]], *extras: Any,
 ) -> str:
     """Return the digest that identifies a block in the cache; raise `NotSerialisable` if it has none."""
     rows = HopRows(roots)
     numbers = [rows.numbers[r] for r in roots]
     places = sorted((slot, *layout) for slot, layout in layouts.items())
-    fields = [rows.rows, numbers, places, outs or (None,) * len(numbers), sorted(aliases), more]
+    fields = [rows.rows, numbers, places, outs or (None,) * len(numbers), sorted(aliases), extras]
     try:
         text = json.dumps(fields, separators=(",", ":"))
     except TypeError as error:

@@ -107,7 +107,7 @@ def reject_coroutine(function: Callable[..., Any]) -> None:
 def table_class_name(values: Iterable[Any]) -> str:
     """Return the class name of the first value (or class) that is a table: it has `to_numpy`."""
     classes = (value if isinstance(value, type) else type(value) for value in values)
-    return next((each.__name__ for each in classes if hasattr(each, "to_numpy")), "")
+    return next((cls.__name__ for cls in classes if hasattr(cls, "to_numpy")), "")
 
 
 def untraceable_reason(function: Any) -> str:

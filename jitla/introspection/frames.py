@@ -20,7 +20,7 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 __all__ = [
-    "BRIDGE_FILES", "INTERNAL_MARK", "hidden_code", "hide_function", "hide_module", "frame_access_of",
+    "BRIDGE_FILES", "INTERNAL_MARK", "hidden_code", "hide_frames", "hide_module", "frame_access_of",
     "outer_frame_access_of", "frame_reader_name",
     "frame_sensitivity_of",
 ]
@@ -37,21 +37,22 @@ def hidden_code(code: CodeType) -> CodeType:
     """Return `code`, and the code objects in it, with a file name that stack walkers skip."""
     if code.co_filename.endswith(INTERNAL_MARK):
         return code
-    inside = tuple([hidden_code(each) if isinstance(each, CodeType) else each for each in code.co_consts])
-    return code.replace(co_filename=code.co_filename + INTERNAL_MARK, co_consts=inside)
+    constants = tuple([hidden_code(constant) if isinstance(constant, CodeType) else constant
+                       for constant in code.co_consts])
+    return code.replace(co_filename=code.co_filename + INTERNAL_MARK, co_consts=constants)
 
 
-def hide_function(function: FunctionType) -> None:
+def hide_frames(function: FunctionType) -> None:
     """Hide the frames of `function`, and of functions that it defines."""
     function.__code__ = hidden_code(function.__code__)
 
 
-def hide_module(name: str, each: Callable[[FunctionType], None] = hide_function) -> None:
+def hide_module(name: str, each: Callable[[FunctionType], None] = hide_frames) -> None:
     """Apply `each` to all functions and methods that the module `name` defines; by default, hide them."""
     for value in list(vars(sys.modules[name]).values()):
         if isinstance(value, type) and value.__module__ == name:
-            for part in list(vars(value).values()):
-                _hide_member(part, name, each)
+            for member in list(vars(value).values()):
+                _hide_member(member, name, each)
         else:
             _hide_member(value, name, each)
 
@@ -130,22 +131,22 @@ def _named_functions(function: FunctionType) -> Iterator[FunctionType]:
 
 def _nested_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _nested_codes(each)
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested_codes(constant)
 
 
 def _frame_access_in_code(code: CodeType, space: dict[str, Any]) -> str:
     for name in code.co_names:
         if name in _UNAMBIGUOUS_READERS:
             return name
-        if found := frame_reader_name(space.get(name)):
-            return found
+        if reader := frame_reader_name(space.get(name)):
+            return reader
     if _ALL_READERS.isdisjoint(code.co_names) or not any(
             name in _READERS or _is_module(space.get(name)) and space[name].__name__ in _READERS
             for name in code.co_names):
         return ""
-    return next((found for found, _ in _reader_loads(_instructions(code), space)), "")
+    return next((reader for reader, _ in _reader_loads(_instructions(code), space)), "")
 
 
 def _is_module(value: Any) -> bool:
@@ -162,8 +163,8 @@ def _reader_loads(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterat
     # Local names of modules and of functions that the code imports.
     assigned: dict[Any, str] = {}
     module = ""
-    for at, step in enumerate(steps):
-        previous = steps[at - 1] if at else None
+    for position, step in enumerate(steps):
+        previous = steps[position - 1] if position else None
         if step.opname == "IMPORT_NAME":
             module = step.argval
         elif step.opname.startswith("STORE_") and previous is not None:
@@ -174,18 +175,18 @@ def _reader_loads(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterat
         elif step.opname.startswith(("LOAD_ATTR", "LOAD_METHOD")):
             name = step.argval
             if name in _UNAMBIGUOUS_READERS:
-                yield name, at
+                yield name, position
             elif name in _ALL_READERS and previous is not None and previous.opname.startswith(_LOAD_OPCODES):
                 value: Any = space.get(previous.argval)
                 owner = assigned.get(previous.argval) or (value.__name__ if _is_module(value) else "")
                 if name in _READERS.get(owner, ()):
-                    yield f"{owner}.{name}", at
+                    yield f"{owner}.{name}", position
         elif step.opname.startswith(_LOAD_OPCODES):
             reader_name = assigned.get(step.argval, "") if "." in assigned.get(step.argval, "") else \
                 frame_reader_name(space.get(step.argval)) if step.opname.startswith(("LOAD_GLOBAL",
                                                                                      "LOAD_NAME")) else ""
             if reader_name:
-                yield reader_name, at
+                yield reader_name, position
 
 
 def _reaches_outer_frames(code: CodeType, space: dict[str, Any]) -> bool:

@@ -16,7 +16,7 @@ the op table (`hops`) only; code generation, the accelerator and the tuner use i
 
 from typing import TYPE_CHECKING
 
-from jitla.process.loading import door
+from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
     from jitla.loopir.analysis import (
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         verify,
     )
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         analysis=(
             "accesses all_loops allocated_buffers buffers_of carried_dependence intrinsics_of "

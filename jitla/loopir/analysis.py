@@ -43,7 +43,7 @@ class Access(NamedTuple):
     """A read or write of an element, with the loops and guards around it."""
 
     buffer: str
-    at: tuple[Index, ...]
+    subscript: tuple[Index, ...]
     writes: bool
     loops: tuple[Loop, ...]
     guards: tuple[Guard, ...]
@@ -130,7 +130,7 @@ def loop_at(nest: Nest, name: str) -> Loop:
     for loop in all_loops(nest.body):
         if loop.name == name:
             return loop
-    names = ", ".join(found.name for found in all_loops(nest.body)) or "none"
+    names = ", ".join(loop_.name for loop_ in all_loops(nest.body)) or "none"
     raise ScheduleError("unknown-loop", f"there is no loop {name!r}; loops: {names}")
 
 
@@ -245,8 +245,8 @@ def carried_dependence(
         if _commute(one, other, buffers):
             continue
         if not _are_disjoint(one, other, loop.name, fixed):
-            at = ", ".join(map(str, one.at))
-            return f"elements {one.buffer}[{at}] of two iterations of {loop.name} may be the same"
+            subscript = ", ".join(map(str, one.subscript))
+            return f"elements {one.buffer}[{subscript}] of two iterations of {loop.name} may be the same"
     return None
 
 
@@ -266,10 +266,10 @@ def _commute(one: Access, other: Access, buffers: Mapping[str, Buffer]) -> bool:
 def _are_disjoint(one: Access, other: Access, name: str, fixed: frozenset[str]) -> bool:
     """Return whether the two accesses touch different elements in any two iterations of loop `name`."""
     ranges, other_ranges = ranges_of(one.loops), ranges_of(other.loops)
-    for atom in _quotient_and_remainder(one.at, name) or {name}:
+    for atom in _quotient_and_remainder(one.subscript, name) or {name}:
         if not any(_differ_along_axis(i, j, atom, fixed, ranges, other_ranges, k, m) for i, j, k, m in zip(
-                one.at, other.at, one.extent or (1,) * len(one.at),
-                other.extent or (1,) * len(other.at), strict=True)):
+                one.subscript, other.subscript, one.extent or (1,) * len(one.subscript),
+                other.extent or (1,) * len(other.subscript), strict=True)):
             return False
     return True
 
@@ -309,15 +309,16 @@ def _differ_along_axis(
     # windows extend further: by count - 1 elements, and by other_count - 1
     low, high = low - (other_count - 1), high + (count - 1)
     begins, ends = value_range(Index(((atom, 1),)), ranges)
-    most = ends - begins
+    max_distance = ends - begins
     # the atom differs by -most ... -1 or 1 ... most; no difference may compensate the other terms
-    return not any(low <= -step * d <= high for d in (*_compensating_distances(low, high, step, most),))
+    return not any(low <= -step * d <= high
+                   for d in (*_compensating_distances(low, high, step, max_distance),))
 
 
-def _compensating_distances(low: int, high: int, step: int, most: int) -> Iterable[int]:
+def _compensating_distances(low: int, high: int, step: int, max_distance: int) -> Iterable[int]:
     """Return the nonzero differences of a variable that make up for a difference from `low` to `high`."""
     ends = sorted((-low / step, -high / step))
-    first, last = max(int(np.floor(ends[0])), -most), min(int(np.ceil(ends[1])), most)
+    first, last = max(int(np.floor(ends[0])), -max_distance), min(int(np.ceil(ends[1])), max_distance)
     return [d for d in range(first, last + 1) if d]
 
 

@@ -145,14 +145,14 @@ def substitute_index(index: Index, by: Mapping[str, Index]) -> Index:
     for atom, times in index.terms:
         match atom:
             case Quotient(of, divisor):
-                part = quotient(substitute_index(of, by), divisor)
+                term = quotient(substitute_index(of, by), divisor)
             case Remainder(of, divisor):
-                part = remainder(substitute_index(of, by), divisor)
+                term = remainder(substitute_index(of, by), divisor)
             case Minimum(of, limit):
-                part = minimum(substitute_index(of, by), limit)
+                term = minimum(substitute_index(of, by), limit)
             case str(name):
-                part = by.get(name) or variable(name)
-        result = result + part * times
+                term = by.get(name) or variable(name)
+        result = result + term * times
     return result
 
 

@@ -86,18 +86,19 @@ def split(nest: Nest, loop: str, factor: int, tail: str = "masked") -> Nest:
     names = names_of(nest)
     outer, inner = fresh_name(names, loop + "_o"), fresh_name(names, loop + "_i")
     blocks, remaining = divmod(target.extent, factor)
-    at = variable(outer) * factor
+    block_start = variable(outer) * factor
     if not remaining or tail == "peeled":
-        body: tuple[Loop, ...] = (_split_loops(target, outer, blocks, inner, factor, at + variable(inner)),)
+        body: tuple[Loop, ...] = (_split_loops(target, outer, blocks, inner, factor,
+                                               block_start + variable(inner)),)
         if remaining:
             body += (_peeled_loop(target, blocks * factor, remaining, fresh_name(names, loop + "_t"), names),)
     elif tail == "masked":
-        index = at + variable(inner)
+        index = block_start + variable(inner)
         inside = Guard(index, target.extent, substitute_variables(target.body, {loop: index}))
         body = (Loop(outer, blocks + 1, (Loop(inner, factor, (inside,)),), target.kind),)
     else:
         _require_idempotent(target, nest)
-        index = minimum(at, target.extent - factor) + variable(inner)
+        index = minimum(block_start, target.extent - factor) + variable(inner)
         body = (_split_loops(target, outer, blocks + 1, inner, factor, index),)
     return checked_nest(replace(nest, body=replace_loop(nest.body, loop, lambda _: body)))
 
@@ -155,10 +156,10 @@ def fuse(nest: Nest, outer: str, inner: str) -> Nest:
     if inner_loop.kind is not outer_loop.kind:
         raise schedule_error("kinds", f"{outer} is {outer_loop.kind.value}, {inner} {inner_loop.kind.value}")
     name = fresh_name(names_of(nest), f"{outer}_{inner}")
-    at = variable(name)
+    position = variable(name)
     body = substitute_variables(inner_loop.body,
-        {outer: quotient(at, inner_loop.extent) if outer_loop.extent > 1 else number(0),
-                                inner: remainder(at, inner_loop.extent)})
+        {outer: quotient(position, inner_loop.extent) if outer_loop.extent > 1 else number(0),
+                                inner: remainder(position, inner_loop.extent)})
     fused = Loop(name, outer_loop.extent * inner_loop.extent, body, outer_loop.kind)
     return checked_nest(replace(nest, body=replace_loop(nest.body, outer, lambda _: (fused,))))
 

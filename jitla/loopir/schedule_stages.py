@@ -98,7 +98,7 @@ def _axis_bounds(axis: int, accesses_: tuple[Access, ...], size: int,
     low, high = [], []
     for access in accesses_:
         inner = frozenset(x.name for x in access.loops) - fixed
-        parts = split_index(access.at[axis], inner)
+        parts = split_index(access.subscript[axis], inner)
         if parts is None:
             return number(0), size
         bases.add(parts[0])
@@ -204,8 +204,8 @@ def _parse_stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -
             for s in body):
         raise schedule_error("not-pure", f"{buffer.name} is not made by loops around one store")
     store = stores[0]
-    indices = [a.at for a in accesses(body, {}) if a.buffer in names]
-    if any(at != store.index for at in indices):
+    indices = [a.subscript for a in accesses(body, {}) if a.buffer in names]
+    if any(index != store.index for index in indices):
         raise schedule_error("not-pure", f"elements of {buffer.name} depend on each other")
     axes = tuple(i.single_variable or "" for i in store.index)
     extents = {loop.name: loop.extent for loop in loops}
@@ -225,14 +225,14 @@ def _stage_statements(stage: Stage) -> Body:
 
 def _restricted_stage(
     stage: Stage, base: Sequence[Index], extent: Sequence[int], exceeds: Sequence[bool], shape: Sequence[int],
-    at: Callable[[int, Index], Index] = lambda axis, index: index,
+    storage: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Statement:
-    """Return the stage restricted to a region of its buffer; `at` maps indices in it to storage."""
+    """Return the stage restricted to a region of its buffer; `storage` maps indices in it to storage."""
     positions = {name: base[a] + variable(name) for a, name in enumerate(stage.axes)}
-    storage_index = tuple(at(a, variable(name)) for a, name in enumerate(stage.axes))
+    storage_index = tuple(storage(a, variable(name)) for a, name in enumerate(stage.axes))
 
-    def load(found: Load) -> Value:
-        return replace(found, index=storage_index) if found.buffer in stage.buffers else found
+    def load(element: Load) -> Value:
+        return replace(element, index=storage_index) if element.buffer in stage.buffers else element
 
     def redirect(s: Statement) -> Statement:
         if isinstance(s, (Store, Update)) and s.buffer in stage.buffers:
@@ -263,10 +263,10 @@ def compute_inline(nest: Nest, buffer: str) -> Nest:
                for s in _leaf_statements(parts.readers)):
             raise schedule_error("intrinsic", f"an intrinsic reads {buffer} from memory")
 
-        def load(found: Load) -> Value:
-            if found.buffer != buffer:
-                return found
-            by = dict(zip(stage.axes, found.index, strict=True))
+        def load(element: Load) -> Value:
+            if element.buffer != buffer:
+                return element
+            by = dict(zip(stage.axes, element.index, strict=True))
             return rewrite_value(stage.store.value, lambda i: substitute_index(i, by), lambda x: x)
 
         return (*parts.between, *rewrite_body(parts.readers, load=load))
@@ -328,14 +328,14 @@ def _read_accesses(
 
 def relocate_buffer(
     body: Body, buffer: str, base: Sequence[Index], name: str = "",
-    at: Callable[[int, Index], Index] = lambda axis, index: index,
+    storage: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Body:
     """Return `body` with accesses of `buffer` redirected to a region that starts at `base`, called `name`."""
     def relocated(index: tuple[Index, ...]) -> tuple[Index, ...]:
-        return tuple(at(a, i - b) for a, (i, b) in enumerate(zip(index, base, strict=True)))
+        return tuple(storage(a, i - b) for a, (i, b) in enumerate(zip(index, base, strict=True)))
 
-    def load(found: Load) -> Value:
-        return Load(name or buffer, relocated(found.index)) if found.buffer == buffer else found
+    def load(element: Load) -> Value:
+        return Load(name or buffer, relocated(element.index)) if element.buffer == buffer else element
 
     def statement(s: Statement) -> Statement:
         if isinstance(s, (Store, Update)) and s.buffer == buffer:
@@ -351,10 +351,10 @@ def relocate_buffer(
 
 def _relocate_buffers(
     body: Body, siblings: tuple[Buffer, ...], base: Sequence[Index],
-    at: Callable[[int, Index], Index] = lambda axis, index: index,
+    storage: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Body:
     for sibling in siblings:
-        body = relocate_buffer(body, sibling.name, base, at=at)
+        body = relocate_buffer(body, sibling.name, base, storage=storage)
     return body
 
 
@@ -383,16 +383,16 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
         if ring:
             shape[axis] = window.extent[axis]
 
-        def at(a: int, index: Index) -> Index:
+        def storage(a: int, index: Index) -> Index:
             return remainder(index, window.extent[axis]) if ring and a == axis else index
 
         def steady(a: int, index: Index) -> Index:
-            return at(a, index + (variable(loop) * step + overlap if a == axis else 0))
+            return storage(a, index + (variable(loop) * step + overlap if a == axis else 0))
 
         size = buffers[buffer].shape
         names = names_of(nest)
         prologue = [_fresh_copy(_restricted_stage(s, total.base, _with_extent(total.extent, axis, overlap),
-                                                  total.exceeds, size, at), names)
+                                                  total.exceeds, size, storage), names)
                  for s in partition.stages]
         bases = [b + variable(loop) * step + overlap if a == axis else b for a, b in enumerate(total.base)]
         steady_stages = [_restricted_stage(s, bases, _with_extent(total.extent, axis, step), total.exceeds,
@@ -400,9 +400,10 @@ def store_at(nest: Nest, buffer: str, outer: str, loop: str, ring: bool = False)
                for s in partition.stages]
         allocations = [Alloc(replace(b, shape=tuple(shape), scope=Scope.CACHE)) for b in siblings]
         loop_body = replace(inner,
-                            body=(*steady_stages, *_relocate_buffers(inner.body, siblings, total.base, at)))
+                            body=(*steady_stages,
+                                  *_relocate_buffers(inner.body, siblings, total.base, storage)))
         body = (*allocations, *prologue, *(
-            loop_body if s == inner else _relocate_buffers((s,), siblings, total.base, at)[0]
+            loop_body if s == inner else _relocate_buffers((s,), siblings, total.base, storage)[0]
             for s in outer_loop.body))
         return (*partition.between,
                 *replace_loop(partition.readers, outer, lambda x: (replace(x, body=body),)))
@@ -491,11 +492,11 @@ def _overwrites_region(body: Body, buffer: str, needed: Region, touching: Sequen
     if first.update or not first.writes or first.guards or first.extent or any(needed.exceeds):
         return False
     extents = {x.name: x.extent for x in all_loops(body)}
-    axes = [(i - b).single_variable for i, b in zip(first.at, needed.base, strict=True)]
+    axes = [(i - b).single_variable for i, b in zip(first.subscript, needed.base, strict=True)]
     sizes = [extents.get(a or "", 1 if not (i - b).terms else 0) for a, i, b in zip(
-        axes, first.at, needed.base, strict=True)]
-    named = [a for a in axes if a]
-    return tuple(sizes) == needed.extent and len(set(named)) == len(named)
+        axes, first.subscript, needed.base, strict=True)]
+    axis_loops = [a for a in axes if a]
+    return tuple(sizes) == needed.extent and len(set(axis_loops)) == len(axis_loops)
 
 
 def _copy_loops(local: Buffer, far: Buffer, needed: Region, names_taken: set[str], reads: bool) -> Statement:
@@ -537,15 +538,15 @@ def _apply_line(nest: Nest, line: str, relaxed: bool, intrinsics: Mapping[str, I
             or call.func.id not in PRIMITIVES:
         raise schedule_error("no-primitive", f"{line}; there are {', '.join(PRIMITIVES)}")
     words: list[Any] = [_argument(a) for a in call.args]
-    named = {str(k.arg): _argument(k.value) for k in call.keywords}
+    keywords = {str(k.arg): _argument(k.value) for k in call.keywords}
     if call.func.id == "rfactor":
-        named["relaxed"] = relaxed
+        keywords["relaxed"] = relaxed
     if call.func.id == "tensorise" and len(words) == 2:
         if words[1] not in intrinsics:
             raise schedule_error("intrinsic", f"{words[1]} is not declared")
         words[1] = intrinsics[words[1]]
     try:
-        return PRIMITIVES[call.func.id](nest, *words, **named)
+        return PRIMITIVES[call.func.id](nest, *words, **keywords)
     except TypeError as error:
         raise schedule_error("no-primitive", f"{line}: {error}") from None
 

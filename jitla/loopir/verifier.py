@@ -79,61 +79,62 @@ class _Interpreter:
         self.intrinsics = intrinsics_of(nest)
         self.backwards = backwards
 
-    def body(self, body: Body, at: dict[str, int], arrays: dict[str, Any]) -> None:
+    def body(self, body: Body, variables: dict[str, int], arrays: dict[str, Any]) -> None:
         """Run statements; their allocations end with them."""
         local = dict(arrays) if any(isinstance(s, Alloc) for s in body) else arrays
         for statement in body:
-            self.statement(statement, at, local)
+            self.statement(statement, variables, local)
 
-    def statement(self, statement: Statement, at: dict[str, int], arrays: dict[str, Any]) -> None:
+    def statement(self, statement: Statement, variables: dict[str, int], arrays: dict[str, Any]) -> None:
         """Run one statement."""
         match statement:
             case Store(buffer, index, value):
-                arrays[buffer][self.subscript(buffer, index, at, arrays)] = self.value(value, at, arrays)
+                arrays[buffer][self.subscript(buffer, index, variables, arrays)] = self.value(value,
+                    variables, arrays)
             case Update(buffer, index, op, value):
-                position = self.subscript(buffer, index, at, arrays)
+                position = self.subscript(buffer, index, variables, arrays)
                 arrays[buffer][position] = lookup(op).ref(arrays[buffer][position],
-                                                          self.value(value, at, arrays))
+                                                          self.value(value, variables, arrays))
             case Loop(name, extent, inner, kind):
                 iterations = range(extent)
                 if self.backwards and kind not in (LoopKind.SERIAL, LoopKind.UNROLLED):
                     iterations = iterations[::-1]
                 for iteration in iterations:
-                    at[name] = iteration
-                    self.body(inner, at, arrays)
-                del at[name]
+                    variables[name] = iteration
+                    self.body(inner, variables, arrays)
+                del variables[name]
             case Guard(index, below, inner):
-                if evaluate(index, at) < below:
-                    self.body(inner, at, arrays)
+                if evaluate(index, variables) < below:
+                    self.body(inner, variables, arrays)
             case Alloc(buffer):
                 arrays[buffer.name] = unset_array(buffer)
             case Invoke(name, windows):
                 intrinsic = self.intrinsics[name]
                 parts = {}
                 for operand, window in zip(intrinsic.operands, windows, strict=True):
-                    start = self.subscript(window.buffer, window.index, at, arrays)
+                    start = self.subscript(window.buffer, window.index, variables, arrays)
                     section = tuple(slice(b, b + n) for b, n in zip(start, operand.shape, strict=True))
                     parts[operand.name] = arrays[window.buffer][section]
                 self.body(intrinsic.body, {}, parts)
 
     def subscript(
-        self, buffer: str, index: Sequence[Index], at: dict[str, int], arrays: dict[str, Any]
+        self, buffer: str, index: Sequence[Index], variables: dict[str, int], arrays: dict[str, Any]
     ) -> tuple[int, ...]:
         """Return the subscript of an element; raise `NestError` if it is out of bounds."""
-        position = tuple([evaluate(i, at) for i in index])
+        position = tuple([evaluate(i, variables) for i in index])
         if any(not 0 <= i < n for i, n in zip(position, arrays[buffer].shape, strict=True)):
             raise NestError("out-of-bounds", f"{buffer}{list(position)}, which has {arrays[buffer].shape}")
         return position
 
-    def value(self, value: Value, at: dict[str, int], arrays: dict[str, Any]) -> Any:
+    def value(self, value: Value, variables: dict[str, int], arrays: dict[str, Any]) -> Any:
         """Return `value` as a NumPy scalar."""
         match value:
             case Load(buffer, index):
-                return arrays[buffer][self.subscript(buffer, index, at, arrays)]
+                return arrays[buffer][self.subscript(buffer, index, variables, arrays)]
             case Number(dtype, bits):
                 return np.frombuffer(bits, dtype)[0]
             case Apply(op, args, _, attrs):
-                return lookup(op).ref(*[self.value(a, at, arrays) for a in args], **dict(attrs))
+                return lookup(op).ref(*[self.value(a, variables, arrays) for a in args], **dict(attrs))
 
 
 LAWS = {
@@ -159,8 +160,8 @@ def verify(nest: Nest) -> None:
     duplicates = [name for name, times in Counter(names).items() if times > 1]
     _require("one-name", not duplicates, ", ".join(duplicates))
     for intrinsic in nest.intrinsics:
-        own = Nest(intrinsic.name, (), intrinsic.operands, intrinsic.body)
-        _Checker(own).body(own.body, {b.name: b for b in own.outputs}, (), ())
+        declaration = Nest(intrinsic.name, (), intrinsic.operands, intrinsic.body)
+        _Checker(declaration).body(declaration.body, {b.name: b for b in declaration.outputs}, (), ())
     _Checker(nest).body(nest.body, {b.name: b for b in (*nest.inputs, *nest.outputs)}, (), ())
     check_kinds(nest)
 
@@ -198,9 +199,9 @@ class _Checker:
 
     def body(self, body: Body, buffers: Buffers, loops: tuple[Loop, ...], guards: tuple[Guard, ...]) -> None:
         """Check statements; their allocations end with them."""
-        own = dict(buffers)
+        local = dict(buffers)
         for statement in body:
-            self.statement(statement, own, loops, guards)
+            self.statement(statement, local, loops, guards)
 
     def statement(
         self, statement: Statement, buffers: dict[str, Buffer], loops: tuple[Loop, ...],
@@ -245,9 +246,9 @@ class _Checker:
         _require("unknown-buffer", name in buffers and not (writes and name in self.constant), name)
         shape = buffers[name].shape
         _require("axes", len(index) == len(shape), f"{name} has {len(shape)}, the index {len(index)}")
-        for at, size, count in zip(index, shape, extent or (1,) * len(shape), strict=True):
-            self.variables(at, loops)
-            low, high = guarded_range(at, loops, guards)
+        for component, size, count in zip(index, shape, extent or (1,) * len(shape), strict=True):
+            self.variables(component, loops)
+            low, high = guarded_range(component, loops, guards)
             _require("out-of-bounds", low >= 0 and high + count - 1 < size,
                  f"{name}[{', '.join(map(str, index))}] reaches from {low} to {high + count - 1} of {size}")
 

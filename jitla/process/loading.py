@@ -7,8 +7,8 @@ thread that does not exist in the child could never be acquired there.
 A failed import raises `ModuleUnavailable`, and is retried with exponential backoff, counted in calls:
 a missing resource may be missing for long.
 
-Packages import their files when a name is first used (`door`): a process that finds plans and machine code
-in the disk cache needs few of them.
+Packages import their files when a name is first used (`lazy_exports`): a process that finds plans and
+machine code in the disk cache needs few of them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 from jitla.concurrency import THREAD_SHARE, throttle_imports, unthrottled
 from jitla.process.resources import require_memory, start_thread
 
-__all__ = ["RESOURCE_ERRORS", "ModuleUnavailable", "RetryBackoff", "door", "is_waiting_for_load",
+__all__ = ["RESOURCE_ERRORS", "ModuleUnavailable", "RetryBackoff", "lazy_exports", "is_waiting_for_load",
            "lazy_functions", "load"]
 
 
@@ -265,7 +265,7 @@ def load(name: str) -> Any:
     return module
 
 
-def door(package: str, **files: str) -> Callable[[str], Any]:
+def lazy_exports(package: str, **files: str) -> Callable[[str], Any]:
     """Return a package's `__getattr__` that imports its files on first use of a name.
 
     `files` maps each file to the names that it exports, separated by spaces.

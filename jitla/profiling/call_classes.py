@@ -112,14 +112,14 @@ class ColdCallClass:
         try:
             return function(*args, **kwargs)
         finally:
-            taken = perf_counter() - start
-            self._spent += count * taken
-            self._min_seconds = min(self._min_seconds, taken)
+            seconds = perf_counter() - start
+            self._spent += count * seconds
+            self._min_seconds = min(self._min_seconds, seconds)
             remaining = seconds_before_tracing(self._min_seconds, self._length,
                                                "jitla.tracing" in sys.modules) - self._spent
             if remaining < 0.0:
                 self.bypassed = False  # the tracing modules are imported in the next call, not in this one
-            elif taken * UNTIMED_CALLS < remaining / 4:
+            elif seconds * UNTIMED_CALLS < remaining / 4:
                 self.skip = self.granted = UNTIMED_CALLS
 
     def weigh(
@@ -181,8 +181,8 @@ class CallClasses:
                 key_parts += (name, *argument_class(value))
         bits = elements.bit_length()
         key = (bits, key_parts) if key_parts else bits
-        known = self.kinds.get(key)
-        return self._add_class(key, element_bits(args, kwargs)) if known is None else known
+        call_class = self.kinds.get(key)
+        return self._add_class(key, element_bits(args, kwargs)) if call_class is None else call_class
 
     def _add_class(self, key: Any, bits: int) -> Any:
         if len(self.kinds) >= MAX_CALL_CLASSES:

@@ -58,14 +58,14 @@ def any_reachable(function: FunctionType, test: Callable[[CodeType], bool]) -> b
 
 def reachable_functions(function: FunctionType) -> Iterator[FunctionType]:
     """Yield `function`, and the user functions that it names, transitively."""
-    worklist, seen = [function], {function.__code__}
+    worklist, visited = [function], {function.__code__}
     for current in worklist:
         yield current
         for code in _nested_codes(current.__code__):
             for callee in _named_functions(code, current.__globals__):
-                if callee.__code__ not in seen and len(seen) < MAX_FUNCTIONS and not is_installed(
+                if callee.__code__ not in visited and len(visited) < MAX_FUNCTIONS and not is_installed(
                         callee.__code__.co_filename) and not is_decorated(callee):
-                    seen.add(callee.__code__)
+                    visited.add(callee.__code__)
                     worklist.append(callee)
 
 

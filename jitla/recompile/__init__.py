@@ -13,7 +13,7 @@ engine, which hands in the code generator.
 
 from typing import TYPE_CHECKING
 
-from jitla.process.loading import door
+from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
     from jitla.recompile.binding import PortableKernel
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         TunableKernel,
     )
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         binding="PortableKernel",
         compiler="Compiler LruCache",

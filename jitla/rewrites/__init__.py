@@ -9,7 +9,7 @@ runs a cost-guided search among `SUBSTITUTIONS`, whose benefit depends on the si
 
 from typing import TYPE_CHECKING
 
-from jitla.process.loading import door
+from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
     from jitla.rewrites.engine import (
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     )
     from jitla.rewrites.substitutions import SUBSTITUTIONS
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         engine="DEFAULT_RULES DYNAMIC_RULES RULES STATIC_RULES simplify",
         matmul_chains="Chain find_matmul_chains is_well_ordered",

@@ -25,7 +25,7 @@ from numpy import ufunc
 from jitla.introspection.frames import (
     BRIDGE_FILES,
     INTERNAL_MARK,
-    hide_function,
+    hide_frames,
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -62,7 +62,7 @@ def hide_function(function: FunctionType) -> None:
     """Hide the frames of a function of jitla from code that counts frames; their kind stays the same."""
     code = function.__code__
     kind = _KINDS.get(id(code))
-    hide_function(function)
+    hide_frames(function)
     if kind is not None:
         mark(function.__code__, kind)
 

@@ -169,7 +169,8 @@ class Site:
         self.most_kept = self.awaited = 0
         self.compile = compile_block
         self._indexed = indexed
-        self.lock = fork_safe_lock()  # reentrant: a signal handler may call the function that is being compiled
+        # reentrant: a signal handler may call the function that is being compiled
+        self.lock = fork_safe_lock()
 
     @property
     def has_many_classes(self) -> bool:
@@ -226,7 +227,8 @@ class Site:
             raise  # the user's filters make it an exception
         except Exception as error:
             replay = Replay(make())
-            replay.frozen = isinstance(error, (CompilationDisabled, RecursionError, *RESOURCE_ERRORS))  # may succeed later
+            # may succeed later
+            replay.frozen = isinstance(error, (CompilationDisabled, RecursionError, *RESOURCE_ERRORS))
             if not isinstance(error, (CompilationDisabled, RecursionError)):
                 self.note_failure(error)
                 self.retry.fail(error)

@@ -235,7 +235,7 @@ def _late(node: ast.stmt) -> tuple[dict[str, str], dict[str, str]] | None:
     for found in node.orelse:
         assert isinstance(found, ast.Assign) and isinstance(found.value, ast.Call), ast.unparse(found)
         call = found.value
-        if getattr(call.func, "id", "") == "door":
+        if getattr(call.func, "id", "") == "lazy_exports":
             files = {w.arg: ast.literal_eval(w.value) for w in call.keywords if w.arg}
             files |= {file: names for w in call.keywords if not w.arg
                       for file, names in ast.literal_eval(w.value).items()}

@@ -190,7 +190,8 @@ def take_turns() -> None:
     from jitla.profiling import call_classes as cold
     from jitla.tracing import profile as payoff
 
-    cold.MAX_COLD_BITS, tiers.TIMES = -1, -1.0  # calls are traced from the first on, and wait for the compiler
+    # calls are traced from the first on, and wait for the compiler
+    cold.MAX_COLD_BITS, tiers.TIMES = -1, -1.0
     payoff.TRACED_SAMPLES = payoff.PLAIN_SAMPLES = payoff.MAX_UNTIMED_CALLS = 1
     payoff.RECHECK_CALLS = payoff.MAX_RECHECK_CALLS = 1
     payoff.MIN_SAVED_SECONDS, payoff.MIN_LONG_SECONDS, payoff.SLOW_TOTAL_RATIO = -1e9, 1e9, 1e9

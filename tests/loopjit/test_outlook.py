@@ -13,7 +13,7 @@ from jitla.engine import ENGINE
 from jitla.profiling import call_classes as outlook
 from jitla.profiling.call_classes import (
     ShortCalls,
-    _known,
+    _estimable_loops,
     estimate_call_seconds,
 )
 
@@ -63,7 +63,7 @@ def handed(x):
 
 
 def taken(function, *args):
-    return estimate_call_seconds(_known(function), function, args, {})
+    return estimate_call_seconds(_estimable_loops(function), function, args, {})
 
 
 def test_a_loop_takes_as_many_turns_as_there_are_elements():

@@ -124,7 +124,7 @@ def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypat
     monkeypatch.setattr(ENGINE, "rooms", loaded)
     looked = []
     monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
-    monkeypatch.setattr(state, "reaches", lambda *given: looked.append(given) or any_reachable(*given))
+    monkeypatch.setattr(state, "any_reachable", lambda *given: looked.append(given) or any_reachable(*given))
     fast = jitla.jit(swept, compile="auto")
     assert fast(np.arange(3.0), 0.5).tolist() == swept(np.arange(3.0), 0.5).tolist()
     once = len(looked)
