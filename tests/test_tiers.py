@@ -298,11 +298,11 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
     made = cold.CallClasses("file", 1, lambda: (onset.WarmUp, payoff.TimedClass))
     many = np.ones(1 << cold.MAX_COLD_BITS)
     times = 0
-    kind = made.of((many,), {})._grow(0.0)
+    kind = made.class_of((many,), {})._grow(0.0)
     for _ in range(100):
         kind.weigh(site, len, len, (), {})
-        if type(made.of((many,), {})) is onset.WarmUp:
-            times, kind = times + 1, made.of((many,), {})._grow(0.0)
+        if type(made.class_of((many,), {})) is onset.WarmUp:
+            times, kind = times + 1, made.class_of((many,), {})._grow(0.0)
     assert times == (cold.MAX_RESTARTS if plain < 1e-3 else 0)
     assert kind.bypassed is (plain < 1e-3)
 

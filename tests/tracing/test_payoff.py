@@ -87,7 +87,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
     monkeypatch.setattr(payoff, "perf_counter", lambda: made.now)
     monkeypatch.setattr(payoff, "run_traced", traced)
-    monkeypatch.setattr(CallClasses, "_begun", lambda self, key, bits: TimedClass(bits))
+    monkeypatch.setattr(CallClasses, "_new_class", lambda self, key, bits: TimedClass(bits))
     monkeypatch.setattr(payoff, "UNTIMED_PLAIN_CALLS", 0)
     monkeypatch.setattr(tiers, "TIMES", -1.0)  # programs are there before they run
     return made
@@ -214,9 +214,9 @@ def test_sizes_of_sparse_matrices_belong_to_the_kind() -> None:
     kinds = CallClasses("", 0, tuple)
     small, large, wide = (sp.random_array(shape, density=d, format="csr", rng=1)
                           for shape, d in (((20, 20), 0.1), ((20, 20), 0.9), ((20, 200), 0.01)))
-    found = [kinds.of((x,), {}) for x in (small, large, wide, small.copy())]
+    found = [kinds.class_of((x,), {}) for x in (small, large, wide, small.copy())]
     assert len(set(map(id, found))) == 3 and found[3] is found[0]
-    assert kinds.of((sp.coo_array(small),), {}) not in found
+    assert kinds.class_of((sp.coo_array(small),), {}) not in found
 
 
 def test_the_more_code_there_is_the_later_it_is_traced() -> None:
@@ -233,7 +233,7 @@ def test_calls_are_traced_once_plain_ones_have_taken_long_enough_whatever_they_a
     monkeypatch.setattr(cold, "perf_counter", lambda: now[0])
 
     def plain_seconds(taken: float) -> float:
-        kind, begun = CallClasses("", 0, tuple).of(given, {}), now[0]
+        kind, begun = CallClasses("", 0, tuple).class_of(given, {}), now[0]
         assert type(kind) is ColdCallClass
         while kind.bypassed:
             now[0] += kind.skip * taken
@@ -439,7 +439,7 @@ def test_errors_come_through_and_leave_nothing_behind(clock: Clock) -> None:
 def test_kinds_are_bounded() -> None:
     known = CallClasses("file", 1, tuple)
     for n in range(3 * MAX_CALL_CLASSES):
-        known.of((f"{n}",), {})
+        known.class_of((f"{n}",), {})
     assert len(known.kinds) <= MAX_CALL_CLASSES
 
 
