@@ -34,7 +34,7 @@ RAISED = (
 )
 WARNED = (
     (2, "with warnings.catch_warnings(record=True) as <q>:\n    warnings.simplefilter('always')\n"
-        "    <v> = (<a>) / np.floor(<x>)\n    log(<v>)\nlog([str(t.message) for t in <q>])"),
+        "    <v> = (<a>) / np.floor(<x>)\n    log(<v>)\nSHOWN.extend([str(t.message) for t in <q>])"),
     (1, "with warnings.catch_warnings():\n    warnings.simplefilter('always')\n"
         "    warnings.showwarning = show\n"
         "    <v> = (<a>) / np.floor(<x>)\n    log(<v>)\n    <B>"),

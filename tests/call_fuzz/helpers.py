@@ -29,6 +29,7 @@ LOG = []
 OUT = io.StringIO()
 TABLE = {}
 LAST = HELD = None
+SHOWN = []  # warnings: their order, and those of values that nobody reads, may differ
 LOCK = threading.Semaphore(100)  # threads inside one another do not wait for each other
 RANGE = np.arange(SIZE).astype("KIND")
 
@@ -250,7 +251,7 @@ class Writer:
 WRITER = Writer()
 """,
     # Called when the block is computed (docs/differences.md): not in the log, whose order is compared.
-    "show": "SHOWN = []\n\n\ndef show(message, category, filename, lineno, file=None, line=None):\n"
+    "show": "def show(message, category, filename, lineno, file=None, line=None):\n"
         "    SHOWN.append(str(message))\n    HANDLER\n",
     "Stream": """\
 class Stream:

@@ -37,7 +37,7 @@ Seen = dict[str, str]
 def is_own(kind: type) -> bool:
     """Say whether a class is jitla's; proxies of arrays give themselves out as NumPy's."""
     hooks = sys.modules.get("jitla.tracing.hooks")
-    return hooks is not None and kind in hooks.PROXIES or str(kind.__module__).startswith("jitla")
+    return hooks is not None and kind in hooks.PROXY_TYPES or str(kind.__module__).startswith("jitla")
 
 
 class Snapshot:

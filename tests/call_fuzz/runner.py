@@ -27,7 +27,7 @@ MODES = ("sync", "background", "auto")
 CALLS = 4
 # NumPy's own state; where it speaks of underflow, too, nothing is traced.
 AS_USUAL: Any = {"divide": "warn", "over": "warn", "invalid": "warn", "under": "ignore"}
-UNSEEN = ("jit", "OUT", "LOCK")
+UNSEEN = ("jit", "OUT", "LOCK", "SHOWN")
 
 
 class Difference(NamedTuple):
