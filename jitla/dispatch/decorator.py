@@ -196,7 +196,7 @@ def _close_plain(steps: Any) -> None:
     if session is None or session.running is not None:
         steps.close()
     else:
-        session.outside(steps.close, (), {})
+        session.call_opaque(steps.close, (), {})
 
 
 def _suspended(state: State) -> tuple[Any, Any]:
