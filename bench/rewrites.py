@@ -74,8 +74,8 @@ def work(program: Program) -> tuple[float, float]:
 
 def predicted(program: Program) -> float:
     """Return the seconds that the planner expects."""
-    assert program.weigh is not None
-    return program.weigh().seconds
+    assert program.explain_plan is not None
+    return program.explain_plan(program.stages[-1].draft).seconds
 
 
 def measure(case: Case, rounds: int) -> Row:
