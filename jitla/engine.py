@@ -299,7 +299,8 @@ class Engine:
             return None
         with self._lock:
             self._loops = self._loops or self.room("loopjit").Loops(
-                self._adopted, self._loaded, self._making, lambda: self.room("tracing").calm, self._keeps)
+                self._adopted, self._loaded, self._making,
+                lambda: self.room("tracing").can_defer_warnings, self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:
@@ -426,7 +427,8 @@ class Engine:
             return self.compiler(config).values_to_hoist(recipe, same, named, room, every)
 
         ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
-        return self.room("tracing").Keeper(choose, room, every, self.room("runtime").watch_arrays, ready)
+        policy = self.room("tracing").HoistingPolicy
+        return policy(choose, room, every, self.room("runtime").watch_arrays, ready)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""

@@ -337,8 +337,8 @@ def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)
-        total["kept"] += sum(part.made for part in list(site.parts.values()))
-        total["reused"] += sum(part.used for part in list(site.parts.values()))
+        total["kept"] += sum(part.computations for part in list(site.parts.values()))
+        total["reused"] += sum(part.uses for part in list(site.parts.values()))
         total["kept_bytes"] = max(total["kept_bytes"], site.most_kept)
         for record in scalar_loops_of((site,)):
             total[_COUNTER_BY_STATE[record.state]] += 1
@@ -403,15 +403,15 @@ def immediate_runs_of(sites: Iterable[Site]) -> tuple[ImmediateRunRecord, ...]:
 
 def hoisted_values_of(sites: Iterable[Site]) -> tuple[HoistedValueRecord, ...]:
     """Return the hoisted values, most used first."""
-    parts = [part for site in sites for part in list(site.parts.values()) if part.made]
-    return tuple(_hoisted_value(part) for part in sorted(parts, key=lambda part: -part.used))
+    parts = [part for site in sites for part in list(site.parts.values()) if part.computations]
+    return tuple(_hoisted_value(part) for part in sorted(parts, key=lambda part: -part.uses))
 
 
 def _hoisted_value(part: Any) -> HoistedValueRecord:
     name, shape, lines = part.description()
     sizes = "x".join(map(str, shape)) or "scalar"
     covers = tuple(CoveredOperator(op, SourceLine.at(*line) if line else None) for op, line in lines)
-    return HoistedValueRecord(f"{name} {sizes}", covers, part.made, part.used, part.nbytes)
+    return HoistedValueRecord(f"{name} {sizes}", covers, part.computations, part.uses, part.nbytes)
 
 
 def function_record(function: Callable[..., Any], sites: Iterable[Site], note: str = "", *,

@@ -28,7 +28,7 @@ from jitla.instrument.scope import (
     NO_DEPENDENCIES,
     Dependencies,
     Scope,
-    Statics,
+    StaticNames,
     find_safe_names,
     mangle,
     safety_dependencies,
@@ -105,7 +105,7 @@ METADATA_ATTRIBUTES = frozenset({
 })  # fmt: skip
 VIEW_ATTRIBUTES = frozenset({"T", "mT", "real", "imag"})
 # Uses of a parameter that have to run no user code: all its operators, or only its subscripts.
-OPERAND, CONTAINER = "+", "["
+ALL_OPERATORS, SUBSCRIPT = "+", "["
 HEAP_TYPE_FLAG = 1 << 9
 DISPLAYS = (ast.List, ast.Tuple, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp)
 
@@ -119,7 +119,7 @@ class OperandRewriter(ast.NodeTransformer):
     """Rewrites operands and loads of attributes; `private` is the class that mangles names."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: Statics, private: str | None
+        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
     ) -> None:
         self.scopes = scopes
         self.current_scope = root
@@ -203,7 +203,7 @@ class OperandRewriter(ast.NodeTransformer):
 
     def safety_checks(self, at: ast.AST) -> list[ast.stmt]:
         """Return the statements that check the types of the parameters, for the uses found in the body."""
-        operands = [name for name, uses in self.parameter_uses.items() if OPERAND in uses]
+        operands = [name for name, uses in self.parameter_uses.items() if ALL_OPERATORS in uses]
         for flag in self.safety_flags:
             if flag.id in operands:
                 flag.id = operands[0]
@@ -241,7 +241,7 @@ class OperandRewriter(ast.NodeTransformer):
         else:
             bindings = (self.body or self.current_scope).bindings[test.id]
             if dependencies != {test.id} or bindings != [None]:
-                use = OPERAND
+                use = ALL_OPERATORS
             for name in dependencies:
                 self.parameter_uses.setdefault(name, set()).add(use)
             # The operands of operators are checked together; `safety_checks` names the flag.
@@ -278,9 +278,9 @@ class OperandRewriter(ast.NodeTransformer):
     def visit_with_usage(self, node: ast.expr, usage: str) -> ast.expr:
         """Rewrite `node`, whose value has the given usage."""
         outer, self.usage = self.usage, usage
-        made: ast.expr = self.visit(node)
+        rewritten: ast.expr = self.visit(node)
         self.usage = outer
-        return made
+        return rewritten
 
     def _name_operand(self, node: ast.Name, usage: str) -> ast.expr:
         if self.holds_no_array(node):
@@ -288,7 +288,7 @@ class OperandRewriter(ast.NodeTransformer):
         name = self.visit_with_usage(node, "")
         if self._is_foreign_name(node, node.id):
             return lift_call(name, usage, node)
-        use = CONTAINER if usage == "[" or usage[0] == "n" else OPERAND
+        use = SUBSCRIPT if usage == "[" or usage[0] == "n" else ALL_OPERATORS
         if self.current_scope.resolve(node.id) == "global":  # its type is known
             return name
         return self.guard_by_type(node, use, name, lift_call(name, usage, node))
@@ -308,7 +308,7 @@ class OperandRewriter(ast.NodeTransformer):
             args: list[ast.expr] = [plain, name]
             slow = hook("attribute", args + [ast.Constant(usage)] * bool(usage), at)
             fast = place(ast.Attribute(plain, node.attr, ast.Load()), node)
-            use = OPERAND if usage and not foreign else node.attr
+            use = ALL_OPERATORS if usage and not foreign else node.attr
             return self.guard_by_type(
                 base, mangle(use, self.private), lift_call(fast, usage, node) if foreign else fast, slow)
         dependencies = self.dependencies(base)
@@ -355,7 +355,7 @@ class OperandRewriter(ast.NodeTransformer):
                 name = self.visit_with_usage(node, "")
                 if self.holds_no_array(node) or self.current_scope.resolve(node.id) == "global":
                     return name
-                return self.guard_by_type(node, CONTAINER, name, hook("flush_unless_safe", [name], node))
+                return self.guard_by_type(node, SUBSCRIPT, name, hook("flush_unless_safe", [name], node))
             case ast.Call() if self.statics.is_safe_builtin(node.func, self.current_scope):
                 return self.visit_with_usage(node, "")
         dependencies = self.dependencies(node)
@@ -474,14 +474,14 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_starred_value(self, node: ast.expr, hook_name: str = "star_elements") -> ast.expr:
         """Rewrite `node`, whose elements ``*`` unpacks; `hook_name` is the name of the hook."""
-        made: ast.expr = self.visit(node)
-        return made if isinstance(node, DISPLAYS) else hook(hook_name, [made], node)
+        rewritten: ast.expr = self.visit(node)
+        return rewritten if isinstance(node, DISPLAYS) else hook(hook_name, [rewritten], node)
 
     def positional(self, nodes: list[ast.expr]) -> list[ast.expr]:
         """Rewrite positional arguments; CPython makes a tuple of ``*x`` alone, and a list first of others."""
         match nodes:
-            case [ast.Starred(value=value) as alone]:
-                alone.value = self.visit_starred_value(value, "star_arguments")
+            case [ast.Starred(value=value) as starred]:
+                starred.value = self.visit_starred_value(value, "star_arguments")
                 return nodes
         return [self.visit(each) for each in nodes]
 
@@ -497,8 +497,8 @@ class ExpressionRewriter(OperandRewriter):
 
     def visit_mapping_value(self, node: ast.expr) -> ast.expr:
         """Rewrite `node`, whose items ``**`` unpacks."""
-        made: ast.expr = self.visit(node)
-        return made if isinstance(node, DISPLAYS) else hook("star_mapping", [made], node)
+        rewritten: ast.expr = self.visit(node)
+        return rewritten if isinstance(node, DISPLAYS) else hook("star_mapping", [rewritten], node)
 
     # -- calls ---------------------------------------------------------------------------------
 

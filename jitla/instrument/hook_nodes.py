@@ -154,8 +154,8 @@ def name_position(node: ast.Attribute) -> ast.AST:
     """Return a node with the position of an attribute's name: CPython gives stores to it that line."""
     at = ast.Pass()
     at.lineno = at.end_lineno = node.end_lineno or node.lineno
-    same = at.lineno == node.lineno
-    at.col_offset = node.col_offset if same else 0
+    is_one_line = at.lineno == node.lineno
+    at.col_offset = node.col_offset if is_one_line else 0
     at.end_col_offset = node.end_col_offset or 0
     return at
 

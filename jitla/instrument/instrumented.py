@@ -10,7 +10,13 @@ from typing import Any, NamedTuple
 from jitla.instrument.bytecode import CodeCache
 from jitla.instrument.expressions import FRAME_ATTRIBUTES, FRAME_READERS, ReadsFrame
 from jitla.instrument.hook_nodes import CONSTANTS, HOOKS, PROXY
-from jitla.instrument.scope import MISSING, Assumptions, Statics, analyse_scopes, assumptions_hold
+from jitla.instrument.scope import (
+    MISSING,
+    Assumptions,
+    StaticNames,
+    analyse_scopes,
+    assumptions_hold,
+)
 from jitla.instrument.source_lookup import (
     Source,
     compile_inside,
@@ -166,7 +172,7 @@ def instrument_code(
     if source is None:
         return InstrumentedCode(None, {}, SOURCE_UNKNOWN)
     code = fn.__code__
-    statics = Statics(fn.__globals__, fn.__builtins__, is_pure)  # type: ignore[attr-defined]
+    statics = StaticNames(fn.__globals__, fn.__builtins__, is_pure)  # type: ignore[attr-defined]
     try:
         node = copy_tree(source.node)
         rewrite(node, analyse_scopes(node, code.co_freevars), statics, source.private)

@@ -20,7 +20,7 @@ import numpy as np
 from jitla.classes import dataclass
 
 __all__ = [
-    "Assumptions", "Binding", "Dependencies", "FunctionNode", "MISSING", "NOT_ARRAY", "Scope", "Statics",
+    "Assumptions", "Binding", "Dependencies", "FunctionNode", "MISSING", "NOT_ARRAY", "Scope", "StaticNames",
     "analyse_scopes", "assumptions_hold", "find_safe_names", "loops_in_python", "mangle",
     "safety_dependencies", "scalar_names",
 ]
@@ -321,7 +321,7 @@ NON_ARRAY_TYPES = (
 )  # fmt: skip
 
 
-class Statics:
+class StaticNames:
     """Resolves names through the globals of a function, and records every assumption about them.
 
     `is_pure` tells which callables only read their array arguments.
@@ -471,7 +471,7 @@ def max_input_arguments(function: Any) -> int:
     return names.index("out") if "out" in names else len(names) + 255
 
 
-def scalar_names(scope: Scope, statics: Statics) -> frozenset[str]:
+def scalar_names(scope: Scope, statics: StaticNames) -> frozenset[str]:
     """Return the local names that only hold Python numbers, strings, booleans or None.
 
     They are a greatest fixed point: names that are bound to others are removed until none is left.
@@ -494,7 +494,7 @@ def scalar_names(scope: Scope, statics: Statics) -> frozenset[str]:
     return scope.scalar_names_memo
 
 
-def _is_scalar(value: Binding, names: Collection[str], scope: Scope, statics: Statics) -> bool:
+def _is_scalar(value: Binding, names: Collection[str], scope: Scope, statics: StaticNames) -> bool:
     match value:
         case ast.Constant() | ast.JoinedStr() | ast.UnaryOp(op=ast.Not()):
             return True
@@ -536,7 +536,7 @@ OBJECT_DTYPE_NAMES = frozenset({"object", "O", "object_"})
 
 
 def find_safe_names(
-    scope: Scope, parameters: Collection[str], statics: Statics
+    scope: Scope, parameters: Collection[str], statics: StaticNames
 ) -> dict[str, frozenset[str]]:
     """Return the safe names of `scope`, each with the parameters it depends on: a fixed point."""
     others = scope.captured | scope.globals | scope.nonlocals
@@ -561,7 +561,7 @@ def find_safe_names(
 
 
 def safety_dependencies(
-    node: ast.AST | None, names: Mapping[str, frozenset[str]], scope: Scope, statics: Statics
+    node: ast.AST | None, names: Mapping[str, frozenset[str]], scope: Scope, statics: StaticNames
 ) -> Dependencies:
     """Return the parameters that the safety of `node` depends on if the safe names are `names`."""
     parts: Iterable[ast.AST | None]
@@ -614,7 +614,7 @@ def _key_parts(key: ast.expr) -> list[ast.expr]:
 
 
 def _call_dependencies(
-    node: ast.Call, names: Mapping[str, frozenset[str]], scope: Scope, statics: Statics
+    node: ast.Call, names: Mapping[str, frozenset[str]], scope: Scope, statics: StaticNames
 ) -> Dependencies:
     if any(keyword.arg is None for keyword in node.keywords):
         return None

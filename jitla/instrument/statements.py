@@ -26,7 +26,7 @@ from jitla.instrument.hook_nodes import (
     name_position,
     place,
 )
-from jitla.instrument.scope import FunctionNode, Scope, Statics, mangle, scalar_names
+from jitla.instrument.scope import FunctionNode, Scope, StaticNames, mangle, scalar_names
 
 __all__ = ["StoreRewriter", "SplitPoints", "rewrite"]
 
@@ -66,7 +66,7 @@ class StoreRewriter(ExpressionRewriter):
     """Rewrites statements that store or delete."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: Statics, private: str | None
+        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
     ) -> None:
         super().__init__(scopes, root, statics, private)
         self._temporaries = 0
@@ -146,12 +146,12 @@ class StoreRewriter(ExpressionRewriter):
         return ast.Constant(mangle(attr, self.private))
 
     def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
-        return [made for target in node.targets for made in self._delete_statements(target, node)]
+        return [statement for target in node.targets for statement in self._delete_statements(target, node)]
 
     def _delete_statements(self, target: ast.expr, at: ast.Delete) -> list[ast.stmt]:
         match target:
             case ast.Tuple(elts=elts) | ast.List(elts=elts):
-                return [made for each in elts for made in self._delete_statements(each, at)]
+                return [statement for each in elts for statement in self._delete_statements(each, at)]
             case ast.Attribute(value=obj, attr=attr):
                 args = [self.visit(obj), self._attribute_name(attr)]
                 return [place(ast.Expr(hook("delattr", args, name_position(target))), at)]
@@ -244,7 +244,7 @@ class _Rewriter(StoreRewriter):
     """Rewrites one function and all functions and classes inside it, in place."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: Statics, private: str | None
+        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
     ) -> None:
         super().__init__(scopes, root, statics, private)
         self.loops: list[Loop] = []
@@ -463,7 +463,7 @@ def _captured_names(pattern: ast.AST) -> list[str]:
 
 
 def rewrite(
-    node: FunctionNode, scopes: dict[ast.AST, Scope], statics: Statics, private: str | None
+    node: FunctionNode, scopes: dict[ast.AST, Scope], statics: StaticNames, private: str | None
 ) -> None:
     """Insert the hooks into `node`, in place."""
     rewriter = _Rewriter(scopes, scopes[node], statics, private)

@@ -18,7 +18,7 @@ from jitla.tracing.fallback import (
     Request,
     abandon_program,
 )
-from jitla.tracing.fp_warnings import calm
+from jitla.tracing.fp_warnings import can_defer_warnings
 from jitla.tracing.frames import call_here, user_traceback
 from jitla.tracing.guards import (
     LITERAL_VALUES,
@@ -28,7 +28,7 @@ from jitla.tracing.guards import (
     RecompilationLog,
 )
 from jitla.tracing.hidden_modules import HIDDEN_MODULES
-from jitla.tracing.hoisting import Keeper
+from jitla.tracing.hoisting import HoistingPolicy
 from jitla.tracing.hooks import (
     HOOKS,
     INSTRUMENTED,
@@ -48,8 +48,8 @@ from jitla.tracing.thread_state import LOCAL
 
 __all__ = [
     "FallbackRecord", "Guard", "HIDDEN_MODULES", "HOOKS", "INSTRUMENTED", "InterimReplay",
-    "InterimSeconds", "Keeper", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
+    "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
     "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
-    "WarmUp", "abandon_program", "call_here", "calm", "install_native_methods", "run_generator",
+    "WarmUp", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",
     "run_loops", "run_traced", "skipping_pays", "user_traceback",
 ]

@@ -53,7 +53,7 @@ from jitla.tracing.frames import (
     user_frame,
 )
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
-from jitla.tracing.numba_ufuncs import through
+from jitla.tracing.numba_ufuncs import record_or_call
 from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
 from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
@@ -93,10 +93,10 @@ class ForeignCall(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = record_sparse_call(self.session, self.function, args, kwargs)
-        if made is NotImplemented:
-            made = apply_in_session(self.session, self.function, args, kwargs)
-        return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
+        result = record_sparse_call(self.session, self.function, args, kwargs)
+        if result is NotImplemented:
+            result = apply_in_session(self.session, self.function, args, kwargs)
+        return self.session.call_opaque(self.function, args, kwargs) if result is NotImplemented else result
 
 
 class NumbaCall(Callee):
@@ -105,8 +105,8 @@ class NumbaCall(Callee):
     __slots__ = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        made = NotImplemented if kwargs else through(self.session, self.function, args)
-        return self.session.call_opaque(self.function, args, kwargs) if made is NotImplemented else made
+        result = NotImplemented if kwargs else record_or_call(self.session, self.function, args)
+        return self.session.call_opaque(self.function, args, kwargs) if result is NotImplemented else result
 
 
 class AddAtCall(Callee):
@@ -151,9 +151,9 @@ class CreationCall(Callee):
         if any(map(may_run_user_code, args)):
             return ForeignCall(self.function, session)(*args, **kwargs)
         if session.site.unroll_limit and self.function is np.zeros:
-            made = zeros(session, *args, **kwargs)
-            if made is not NotImplemented:
-                return made
+            zero_array = zeros(session, *args, **kwargs)
+            if zero_array is not NotImplemented:
+                return zero_array
         plain = session.plain(args)
         options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
         return session.result(
@@ -347,11 +347,11 @@ class InstrumentedTable:
         state = _state_of(function)
         if state is not None:
             code, defaults = function.__code__, function.__defaults__
-            made = FunctionEntry(owner, code, defaults, None, (), None, True, ref(state), [])
+            new_entry = FunctionEntry(owner, code, defaults, None, (), None, True, ref(state), [])
         else:
-            made = self._instrument(function, owner)
-        entries[key] = made
-        return made
+            new_entry = self._instrument(function, owner)
+        entries[key] = new_entry
+        return new_entry
 
     def _decorated_callee(self, wrapper: FunctionType, state: Any) -> Callable[..., Any] | None:
         """Return the callee for a decorated function that traced code calls in its session; None: no proxies.
@@ -363,37 +363,37 @@ class InstrumentedTable:
         plain = state.function
         if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
-        looping, session = state.looping, LOCAL.session
+        loop_state, session = state.looping, LOCAL.session
         if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
-                or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or looping is not None \
-                and not looping.traced and (session is None or session.site.payoff is not None):
-            entrance: Callable[..., Any] = state.entrance(wrapper)
-            return entrance
+                or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or loop_state is not None \
+                and not loop_state.traced and (session is None or session.site.payoff is not None):
+            entry_point: Callable[..., Any] = state.entrance(wrapper)
+            return entry_point
         return self.get(plain) if state.twin else None
 
     def _instrument(self, function: FunctionType, owner: ref[FunctionType]) -> FunctionEntry:
         package = package_of(function)
         library = package in ARRAY_PACKAGES or is_installed(function.__code__.co_filename) and \
             package not in self._decorated
-        twin = None if library else self._instrumenter.instrument(function)
-        if twin is None:
+        instrumented = None if library else self._instrumenter.instrument(function)
+        if instrumented is None:
             return FunctionEntry(
                 owner, function.__code__, function.__defaults__, None, (), None, False, None, [])
-        code = twin.__code__
+        code = instrumented.__code__
         mark(code, USER)
         for each in _with_inner(code):
             self._runs.put(each, True)
         own = function.__globals__
         assumptions = [(None if space is own else space, name, expected)
                    for space, name, expected in self._instrumenter.assumptions_of(function)]
-        if twin is function:
+        if instrumented is function:
             return FunctionEntry(
                 owner, function.__code__, function.__defaults__, None, (), None, True, None, assumptions)
         names = function.__code__.co_freevars
         cell_indices = tuple(names.index(name) for name in code.co_freevars)
         return FunctionEntry(
             owner, function.__code__, function.__defaults__, code, cell_indices,
-            None if names or function.__kwdefaults__ or not _has_module_globals(function) else twin,
+            None if names or function.__kwdefaults__ or not _has_module_globals(function) else instrumented,
             True, None, assumptions)
 
     def _bind_cells(self, function: FunctionType, entry: FunctionEntry) -> FunctionType:
@@ -401,11 +401,11 @@ class InstrumentedTable:
         assert entry.code is not None
         cells = function.__closure__ or ()
         closure = tuple([cells[i] for i in entry.cell_indices])
-        twin = FunctionType(
+        instrumented = FunctionType(
             entry.code, function.__globals__, function.__name__, function.__defaults__, closure)
-        twin.__kwdefaults__ = function.__kwdefaults__
-        twin.__qualname__ = function.__qualname__
-        return twin
+        instrumented.__kwdefaults__ = function.__kwdefaults__
+        instrumented.__qualname__ = function.__qualname__
+        return instrumented
 
 
 def _state_of(function: FunctionType) -> Any:
@@ -440,8 +440,8 @@ def _is_stale(
     assumptions: list[tuple[Mapping[str, Any] | None, str, Any]], function: FunctionType,
 ) -> bool:
     for space, name, expected in assumptions:
-        found = (function.__globals__ if space is None else space).get(name, MISSING)
-        if found is not expected and not (expected is NOT_ARRAY and isinstance(found, NON_ARRAY_TYPES)):
+        value = (function.__globals__ if space is None else space).get(name, MISSING)
+        if value is not expected and not (expected is NOT_ARRAY and isinstance(value, NON_ARRAY_TYPES)):
             return True
     return False
 

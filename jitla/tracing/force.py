@@ -22,10 +22,15 @@ from jitla.hops import NUMPY_CALL_SECONDS, FlagsRaised
 from jitla.instrument import live_locals
 from jitla.tracing import frames
 from jitla.tracing.fallback import InterimReplay, TracingBudget
-from jitla.tracing.fp_warnings import Past, calm, heeded, performed
+from jitla.tracing.fp_warnings import (
+    EntryHistory,
+    can_defer_warnings,
+    find_dead_casts,
+    replay_last_entry,
+)
 from jitla.tracing.frames import Place, Places, user_place
 from jitla.tracing.guards import is_same
-from jitla.tracing.hoisting import Watch, watch, work_of
+from jitla.tracing.hoisting import HoistingState, new_hoisting_state, numpy_seconds_of
 from jitla.tracing.interpreter import interpret
 from jitla.tracing.lazy import (
     LAZY,
@@ -63,7 +68,7 @@ UNAFFORDABLE_SECONDS = 1e9  # the estimate for such a block
 class ClosedBlock:
     """One exact block: its bound program, and the delivery of values to proxies after a run."""
 
-    __slots__ = ("bound", "roots", "alive", "places", "views", "rematerialisable", "watch", "fixed",
+    __slots__ = ("bound", "roots", "alive", "places", "views", "rematerialisable", "hoisting_state", "fixed",
     "entries",
                  "metas", "_numpy_seconds")
 
@@ -80,7 +85,7 @@ class ClosedBlock:
         self.views = views
         self.rematerialisable = rematerialisable
         # Detects and hoists values that are the same in every run, if there may be some.
-        self.watch: Watch | None = None
+        self.hoisting_state: HoistingState | None = None
         # Scalars, by number, that are literals of the program.
         self.fixed = tuple(fixed.items())
         self.entries: tuple[Any, ...] = ()
@@ -105,7 +110,7 @@ class ClosedBlock:
             most = max((h.meta.nbytes for h in hops_of(block)), default=0)
             self._numpy_seconds = (
                 UNAFFORDABLE_SECONDS if most > MAX_VALUE_BYTES
-                else work_of(block) + NUMPY_CALL_SECONDS * calls)
+                else numpy_seconds_of(block) + NUMPY_CALL_SECONDS * calls)
         return self._numpy_seconds
 
     def set_numpy_seconds(self, measured: float) -> None:
@@ -118,15 +123,15 @@ class ClosedBlock:
         """Number of runs."""
         if self.bound is None:
             return 0
-        main = None if self.watch is None else self.watch.main
+        main = None if self.hoisting_state is None else self.hoisting_state.remainder
         count: int = self.bound.count + (0 if main is None else main.count)
         return count
 
     def stop_watching(self, site: Any) -> None:
         """Stop hoisting: run the whole block from now on."""
-        if self.watch is not None:
-            site.count_retired(self.watch.main)
-            self.watch = None
+        if self.hoisting_state is not None:
+            site.count_retired(self.hoisting_state.remainder)
+            self.hoisting_state = None
 
 
 _getrefcount = sys.getrefcount
@@ -172,7 +177,7 @@ class Tape(NamedTuple):
     scalars: list[Any]
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, Any, tuple]]
-    past: dict[int, Past]
+    past: dict[int, EntryHistory]
 
     def block(self) -> Block:
         """Return the tape as a block."""
@@ -195,7 +200,7 @@ class Tape(NamedTuple):
 # The fields of a tape as a plain tuple, which is created in half the time, and the indices of some.
 TapeParts: TypeAlias = tuple[
     list[tuple], list[Any], list[np.ndarray], list[Any], dict[int, Any] | None,
-    dict[int, tuple[Lazy, Any, tuple]], dict[int, Past]]
+    dict[int, tuple[Lazy, Any, tuple]], dict[int, EntryHistory]]
 OPS: Final = 0
 NODES: Final = 1
 LEAVES: Final = 2
@@ -230,7 +235,7 @@ class BlockCloser:
     rematerialisable: list[Lazy]
     lines: dict[int, Any] | None
     views: dict[int, tuple[Lazy, Any, tuple]]
-    past: dict[int, Past]
+    past: dict[int, EntryHistory]
     positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
     tables: dict[int, LazyArray]
     extremes: dict[int, tuple[int, int]]
@@ -401,7 +406,7 @@ class BlockCloser:
                 refs = tuple(r if r < 0 else numbers[r] for r in refs)
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
-                self.past[numbers[i]] = Past(places.get(i), i in computed)
+                self.past[numbers[i]] = EntryHistory(places.get(i), i in computed)
                 self.append(entry, Placeholder(block.metas[i]), tuple(block.scalars[scalar : scalar + count]))
             scalar += count
         proxy._n = n = numbers[index]
@@ -538,8 +543,8 @@ class BlockCloser:
         """Run the program of a block and return its values; set `raised_flags` if it raised any."""
         outs = None
         try:
-            if closed.watch is not None:
-                outs = closed.watch.run(self, Tape(*parts), closed, self.running_store)
+            if closed.hoisting_state is not None:
+                outs = closed.hoisting_state.run(self, Tape(*parts), closed, self.running_store)
             if outs is None:
                 outs = closed.bound.run(parts[LEAVES] + parts[SCALARS])
         except FlagsRaised as raised:
@@ -604,11 +609,11 @@ class BlockCloser:
             effects.places = block.places
         session, LOCAL.session = LOCAL.session, None
         try:
-            if effects.tell(block, closed.roots, store, raised_flags, tape.past, self.fill_slots):
+            if effects.report(block, closed.roots, store, raised_flags, tape.past, self.fill_slots):
                 self.hoisted.clear()
                 if not effects.places.straight:
                     site.note_lines()  # the same tape may come from other lines
-            signs = effects.to_observe(raised_flags.flags)
+            signs = effects.tests_to_compute(raised_flags.flags)
             if signs:
                 closed.bound = site.observing_program(closed.bound, block, closed.roots, store, signs)
         except (Warning, ArithmeticError):
@@ -632,7 +637,7 @@ class BlockCloser:
             self.fill_slots()
         session, LOCAL.session = LOCAL.session, None
         try:
-            value = performed(ops, leaves, scalars, place)
+            value = replay_last_entry(ops, leaves, scalars, place)
         finally:
             LOCAL.session = session
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
@@ -645,7 +650,7 @@ class BlockCloser:
     def update_error_state(self) -> None:
         """Update `immediate` after code ran that may have changed the handling of floating-point errors."""
         self.hoisted.clear()
-        if calm() is self.immediate and frames.path() is not None:
+        if can_defer_warnings() is self.immediate and frames.path() is not None:
             self.close()
             self.immediate = not self.immediate
             self.reset()
@@ -709,7 +714,7 @@ class BlockCloser:
         bound = self.site.program(block, tuple(roots), store, key[2]) if roots else None
         closed = ClosedBlock(bound, tuple(roots), tuple(views), tuple(rematerialisable), block.fixed)
         closed.entries, closed.metas = block.entries, block.metas
-        closed.watch = watch(self.site) if roots else None
+        closed.hoisting_state = new_hoisting_state(self.site) if roots else None
         self.site.remember_block(key, closed)
         return closed
 
@@ -751,7 +756,7 @@ class BlockCloser:
                 if parent is not None:
                     dead[parent] += 1  # only this dead view still refers to its parent
         if _CAST in map(itemgetter(0), ops):
-            roots += [i for i in heeded(block, roots) if type(tape.nodes[i]) in LAZY]
+            roots += [i for i in find_dead_casts(block, roots) if type(tape.nodes[i]) in LAZY]
             roots.sort(reverse=True)
         return roots[::-1], views[::-1], [g for g in rematerialisable[::-1] if g not in roots]
 

@@ -50,7 +50,7 @@ _STATES = {"divide": DIVIDE, "over": OVERFLOW, "invalid": INVALID}
 _TEXTS = {DIVIDE: "divide by zero", OVERFLOW: "overflow", INVALID: "invalid value"}
 
 
-class _Calm:
+class _DeferrableState:
     """The state of `np.errstate` and the warning filters that was last found to raise no exceptions.
 
     Its parts are kept alive, so that their identities stay unique.
@@ -65,38 +65,38 @@ class _Calm:
         self.first: Any = None
 
 
-_CALM = _Calm()
+_DEFERRABLE = _DeferrableState()
 
 
-def calm() -> bool:
+def can_defer_warnings() -> bool:
     """Return whether flags lead to warnings at most, never to exceptions or calls of user code.
 
     Then values may be computed later than at their line. The answer is valid until code other than the
     tracer's runs.
     """
-    filters, known = warnings.filters, _CALM
+    filters, known = warnings.filters, _DEFERRABLE
     if error_state() is known.state and filters is known.filters and len(filters) == known.count \
             and (not filters or filters[0] is known.first):
         return True
-    return _look()
+    return _examine_state()
 
 
-def _look() -> bool:
-    global _CALM
+def _examine_state() -> bool:
+    global _DEFERRABLE
     state, filters = error_state(), warnings.filters
-    asked = np.geterr()
-    if asked["under"] != "ignore" or any(asked[k] not in ("ignore", "warn") for k in _STATES):
+    settings = np.geterr()
+    if settings["under"] != "ignore" or any(settings[k] not in ("ignore", "warn") for k in _STATES):
         return False
-    if "warn" in asked.values() and _raises(filters):
+    if "warn" in settings.values() and _filters_raise(filters):
         return False
-    found = _Calm()
-    found.state, found.filters, found.count = state, filters, len(filters)
-    found.first = filters[0] if filters else None
-    _CALM = found
+    deferrable = _DeferrableState()
+    deferrable.state, deferrable.filters, deferrable.count = state, filters, len(filters)
+    deferrable.first = filters[0] if filters else None
+    _DEFERRABLE = deferrable
     return True
 
 
-def _raises(filters: Any) -> bool:
+def _filters_raise(filters: Any) -> bool:
     """Return whether the filters turn some RuntimeWarning into an exception."""
     for action, message, category, module, line in filters:
         if issubclass(RuntimeWarning, category):
@@ -108,21 +108,21 @@ def _raises(filters: Any) -> bool:
 
 
 # An error state, kept alive so that its identity stays unique, and the flags that it does not ignore.
-_heeded: tuple[Any, int] = (None, 0)
+_reported: tuple[Any, int] = (None, 0)
 
 
-def audible(flags: int) -> int:
+def reported_flags(flags: int) -> int:
     """Return those of `flags` that NumPy does not ignore in the current error state."""
-    global _heeded
-    state, heeded = _heeded
+    global _reported
+    state, find_dead_casts = _reported
     if error_state() is not state:
-        state, asked = error_state(), np.geterr()
-        heeded = sum(bit for kind, bit in _STATES.items() if asked[kind] != "ignore")
-        _heeded = state, heeded
-    return flags & heeded
+        state, settings = error_state(), np.geterr()
+        find_dead_casts = sum(bit for kind, bit in _STATES.items() if settings[kind] != "ignore")
+        _reported = state, find_dead_casts
+    return flags & find_dead_casts
 
 
-def texts(flags: int, name: str) -> list[str]:
+def warning_texts(flags: int, name: str) -> list[str]:
     """Return the texts of NumPy's warnings of `flags` in the operation `name`, in NumPy's order."""
     return [f"{text} encountered in {name}" for bit, text in _TEXTS.items() if flags & bit]
 
@@ -136,7 +136,7 @@ class _Unhashable(str):
 
 def is_shown(text: str, place: Place) -> bool:
     """Return whether a RuntimeWarning of `text` at `place` would be shown or recorded now."""
-    action = _action(text, place)
+    action = _filter_action(text, place)
     if action not in ("default", "module", "once"):
         return action != "ignore"
     registry = place.names.get("__warningregistry__")
@@ -153,7 +153,7 @@ def is_shown(text: str, place: Place) -> bool:
     return not registry.get((*key, place.line)) and (action == "default" or not registry.get(key))
 
 
-def _action(text: str, place: Place) -> str:
+def _filter_action(text: str, place: Place) -> str:
     module = str(place.names.get("__name__") or "<string>")
     for action, message, category, pattern, line in warnings.filters:
         if (issubclass(RuntimeWarning, category) and line in (0, place.line)
@@ -171,52 +171,52 @@ def warn(text: str, place: Place) -> None:
 
 
 # Operations where an infinite result of finite operands means overflow, or division by zero.
-_OVERFLOWING = frozenset({
+_OVERFLOW_OPS = frozenset({
     "add", "subtract", "multiply", "square", "exp", "exp2", "expm1", "sinh", "cosh", "cast"})
-_DIVIDING = frozenset({"log", "log2", "log10", "log1p"})
+_DIVISION_OPS = frozenset({"log", "log2", "log10", "log1p"})
 # Operations where it means either: division by zero if the operand with this index is zero.
-_EITHER = {"divide": 1, "reciprocal": 0, "power": 0}
-_NAMED = _OVERFLOWING | _DIVIDING | _EITHER.keys() | {"sqrt"}
+_OVERFLOW_OR_DIVISION_OPS = {"divide": 1, "reciprocal": 0, "power": 0}
+_DISTINGUISHED_OPS = _OVERFLOW_OPS | _DIVISION_OPS | _OVERFLOW_OR_DIVISION_OPS.keys() | {"sqrt"}
 
 
-class Sign(NamedTuple):
+class FlagTest(NamedTuple):
     """A computed value that is true if entry `entry` raised `flags`: all if `exact`, else some of them."""
 
     entry: int
     flags: int
     exact: bool
-    shown_by: Hop
+    condition: Hop
 
 
-def signs_of(entry: int, hop: Hop, flags: int) -> list[Sign] | None:
+def flag_tests_of(entry: int, hop: Hop, flags: int) -> list[FlagTest] | None:
     """Return tests for those `flags` that computing `hop` may have raised; None: its value does not tell."""
     if hop.meta.dtype.kind in "iu" and hop.op.name != "cast":
-        return [Sign(entry, flags, False, _any(_bad_division(hop)))]
+        return [FlagTest(entry, flags, False, _any(_invalid_divisions(hop)))]
     if hop.op.name in ("logaddexp", "logaddexp2"):
         return None  # NumPy's loops compare NaNs in a way that raises flags
     if hop.meta.dtype.kind != "f" or any(i.meta.dtype.kind != "f" for i in hop.inputs):
         return None
     if hop.op.kind is not Kind.CELL:
-        return [Sign(entry, flags, False, _of_whole(hop))]
+        return [FlagTest(entry, flags, False, _test_reduction(hop))]
     if hop.op.name == "power" and _flags_infinities(hop.meta.dtype):
         return None
     nan, inf = apply("isnan", hop), apply("isinf", hop)
-    for given in hop.inputs:
-        nan = apply("logical_and", nan, apply("logical_not", apply("isnan", given)))
-        inf = apply("logical_and", inf, apply("isfinite", given))
+    for operand in hop.inputs:
+        nan = apply("logical_and", nan, apply("logical_not", apply("isnan", operand)))
+        inf = apply("logical_and", inf, apply("isfinite", operand))
     name = hop.op.name
-    if name not in _NAMED or not hop.meta.shape:
-        return [Sign(entry, flags, False, _any(apply("logical_or", nan, inf)))]
-    shown = {INVALID: nan}
-    if name in _OVERFLOWING:
-        shown[OVERFLOW] = inf
-    elif name in _DIVIDING:
-        shown[DIVIDE] = inf
-    elif name in _EITHER:
-        divisor = apply("logical_not", hop.inputs[_EITHER[name]])
-        shown[DIVIDE] = apply("logical_and", inf, divisor)
-        shown[OVERFLOW] = apply("logical_and", inf, apply("logical_not", divisor))
-    return [Sign(entry, bit, True, _any(at)) for bit, at in shown.items() if bit & flags]
+    if name not in _DISTINGUISHED_OPS or not hop.meta.shape:
+        return [FlagTest(entry, flags, False, _any(apply("logical_or", nan, inf)))]
+    masks = {INVALID: nan}
+    if name in _OVERFLOW_OPS:
+        masks[OVERFLOW] = inf
+    elif name in _DIVISION_OPS:
+        masks[DIVIDE] = inf
+    elif name in _OVERFLOW_OR_DIVISION_OPS:
+        divisor = apply("logical_not", hop.inputs[_OVERFLOW_OR_DIVISION_OPS[name]])
+        masks[DIVIDE] = apply("logical_and", inf, divisor)
+        masks[OVERFLOW] = apply("logical_and", inf, apply("logical_not", divisor))
+    return [FlagTest(entry, bit, True, _any(at)) for bit, at in masks.items() if bit & flags]
 
 
 @cache
@@ -231,24 +231,24 @@ def _flags_infinities(dtype: np.dtype) -> bool:
     return False
 
 
-def _of_whole(hop: Hop) -> Hop:
+def _test_reduction(hop: Hop) -> Hop:
     """Return a test whether the result of a non-cell operation has NaN or an infinity that no operand has."""
     nan, inf = _any(apply("isnan", hop)), _any(apply("isinf", hop))
-    for given in hop.inputs:
-        nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", given))))
-        inf = apply("logical_or", inf, _any(apply("isinf", given)))
+    for operand in hop.inputs:
+        nan = apply("logical_and", nan, apply("logical_not", _any(apply("isnan", operand))))
+        inf = apply("logical_or", inf, _any(apply("isinf", operand)))
     return apply("logical_or", nan, inf)
 
 
-def _bad_division(hop: Hop) -> Hop:
+def _invalid_divisions(hop: Hop) -> Hop:
     """Return a mask of elements where integers are divided by zero, or the minimum by -1."""
     divisor, dtype = hop.inputs[-1], hop.meta.dtype
-    bad = apply("logical_not", divisor)
+    invalid = apply("logical_not", divisor)
     if hop.op.name != "floor_divide" or dtype.kind == "u":
-        return bad
+        return invalid
     minus, least = const(-1, dtype), const(np.iinfo(dtype).min, dtype)
-    beyond = apply("logical_and", apply("equal", divisor, minus), apply("equal", hop, least))
-    return apply("logical_or", bad, beyond)
+    overflow = apply("logical_and", apply("equal", divisor, minus), apply("equal", hop, least))
+    return apply("logical_or", invalid, overflow)
 
 
 def _any(hop: Hop) -> Hop:
@@ -260,148 +260,152 @@ _CAST = "overflow encountered in cast"
 _CAST_OP = OP_ID["cast"]
 
 # Replays of a block, and nanoseconds spent in them, before a program with flag tests is compiled.
-PATIENCE = 2
-WORTH = 3e7
+MIN_REPLAYS = 2
+MIN_REPLAY_NS = 3e7
 # Nanoseconds in which NumPy replays an entry: per call and per element.
-_CALL, _ELEMENT = 5e3, 1.0
+_CALL_NS, _ELEMENT_NS = 5e3, 1.0
 # Flag tests of a block; blocks that need more are always replayed.
-MOST_SIGNS = 64
+MAX_FLAG_TESTS = 64
 
 
-class Past(NamedTuple):
+class EntryHistory(NamedTuple):
     """History of an entry from an earlier tape: its source position, and whether its warnings were issued."""
 
     place: Place | None
-    told: bool
+    has_warned: bool
 
 
-class Part(NamedTuple):
+class CastOwner(NamedTuple):
     """The operation that a cast is part of: its name, and the index of its operand's entry."""
 
     name: str
-    of: int
+    operand: int
 
 
-class Effects:
+class WarningReporter:
     """Issues the warnings of the runs of one bound program; knows the source positions of its entries."""
 
     def __init__(self, places: Places) -> None:
         self.places = places
-        self._wanted: set[int] = set()
-        self.hits = 0
-        self._spent = 0.0
+        self._computed: set[int] = set()
+        self.replays = 0
+        self._replay_ns = 0.0
         self._hops: list[Hop] = []
         # Casts that are parts of operations.
-        self._parts: dict[int, Part] = {}
-        self._capable: dict[int, int] | None = None
+        self._cast_owners: dict[int, CastOwner] = {}
+        self._flag_masks: dict[int, int] | None = None
         # The flag tests that the program returns after the values of its roots, and the flags they cover.
-        self._signs: tuple[Sign, ...] = ()
-        self._observed = 0
-        self._asked = 0
+        self._tests: tuple[FlagTest, ...] = ()
+        self._tested_flags = 0
+        self._requested_flags = 0
 
-    def tell(
-        self, block: Block, roots: tuple[int, ...], store: Any, hit: FlagsRaised, past: dict[int, Past],
-        prepare: Callable[[], None],
+    def report(
+        self, block: Block, roots: tuple[int, ...], store: Any, hit: FlagsRaised,
+        past: dict[int, EntryHistory], prepare: Callable[[], None],
     ) -> bool:
         """Issue the warnings of a run of `block` that raised `hit`; return whether there may be some.
 
         `prepare` is called before the first of them, because showing a warning may run user code.
         """
         narrow = hit.flags & SCALAR_NARROWED
-        flags = audible(hit.flags | (OVERFLOW if narrow else 0))
+        flags = reported_flags(hit.flags | (OVERFLOW if narrow else 0))
         if not flags:
             return False
-        if self._capable is None:
-            self._capable = self._look_at(block, roots)
-        seen = hit.values[len(roots):]
-        if seen and not narrow and not flags & ~self._observed:
-            told = self._told(seen, flags, past, prepare)
-            if told is not None:
-                return told
+        if self._flag_masks is None:
+            self._flag_masks = self._analyse(block, roots)
+        test_values = hit.values[len(roots):]
+        if test_values and not narrow and not flags & ~self._tested_flags:
+            has_warned = self._report_by_tests(test_values, flags, past, prepare)
+            if has_warned is not None:
+                return has_warned
         places: dict[int, Place] = {}
-        for i, mask in self._capable.items():
-            if mask & flags and not (i in past and past[i].told):
+        for i, mask in self._flag_masks.items():
+            if mask & flags and not (i in past and past[i].has_warned):
                 place = self._place(i, past)
-                if self._is_open(i, mask & flags, place) or narrow and is_shown(_CAST, place):
+                if self._would_show(i, mask & flags, place) or narrow and is_shown(_CAST, place):
                     places[i] = place
         if not places:
             return False
-        self.hits += 1
-        for made in (self._hops[i].op.ref for i in places):
-            if isinstance(made, UserFunction):
-                made.flagged_kernels += 1
-        self._spent += sum(_CALL + _ELEMENT * self._hops[i].meta.size for i in self._wanted)
-        leaves = _as_before(block, store, hit)
-        left = flags if hit.exact else 0
+        self.replays += 1
+        for function in (self._hops[i].op.ref for i in places):
+            if isinstance(function, UserFunction):
+                function.flagged_kernels += 1
+        self._replay_ns += sum(_CALL_NS + _ELEMENT_NS * self._hops[i].meta.size for i in self._computed)
+        leaves = _saved_leaves(block, store, hit)
+        remaining = flags if hit.exact else 0
         prepare()
-        _Performance(places, self._capable, self._hops, self._parts, left).play(block, leaves, self._wanted)
+        _Replay(places, self._flag_masks, self._hops, self._cast_owners, remaining).run(
+            block, leaves, self._computed)
         return True
 
-    def to_observe(self, flags: int) -> tuple[Sign, ...]:
+    def tests_to_compute(self, flags: int) -> tuple[FlagTest, ...]:
         """Return the tests that a program has to compute for `flags`; none while replays are cheap enough."""
-        flags = audible(flags)
-        patient = self.hits < PATIENCE or self._spent < WORTH
-        if patient or not flags & ~self._asked or self._capable is None:
+        flags = reported_flags(flags)
+        replay = self.replays < MIN_REPLAYS or self._replay_ns < MIN_REPLAY_NS
+        if replay or not flags & ~self._requested_flags or self._flag_masks is None:
             return ()
-        self._asked |= flags
-        found: list[Sign] = []
-        for i, mask in self._capable.items():
-            if mask & self._asked:
-                signs = signs_of(i, self._hops[i], mask & self._asked)
-                if signs is None or len(found) > MOST_SIGNS:
+        self._requested_flags |= flags
+        flag_tests: list[FlagTest] = []
+        for i, mask in self._flag_masks.items():
+            if mask & self._requested_flags:
+                tests = flag_tests_of(i, self._hops[i], mask & self._requested_flags)
+                if tests is None or len(flag_tests) > MAX_FLAG_TESTS:
                     return ()
-                found += signs
-        return tuple(found)
+                flag_tests += tests
+        return tuple(flag_tests)
 
-    def observe(self, signs: tuple[Sign, ...]) -> None:
-        """Record that the program returns the values of `signs` from now on."""
-        self._signs = signs
-        self._observed = self._asked
+    def install_tests(self, tests: tuple[FlagTest, ...]) -> None:
+        """Record that the program returns the values of `tests` from now on."""
+        self._tests = tests
+        self._tested_flags = self._requested_flags
 
-    def _told(
-        self, seen: Sequence[Any], flags: int, past: dict[int, Past], prepare: Callable[[], None],
+    def _report_by_tests(
+        self, values: Sequence[Any], flags: int, past: dict[int, EntryHistory], prepare: Callable[[], None],
     ) -> bool | None:
         """Issue the warnings that flag tests identify; return whether there are any; None: replay."""
-        told = [sign for sign, value in zip(self._signs, seen, strict=True)
-                if value and sign.flags & flags and not (sign.entry in past and past[sign.entry].told)]
-        if not all(sign.exact for sign in told):
+        raised_tests = [test for test, value in zip(self._tests, values, strict=True)
+                        if value and test.flags & flags
+                        and not (test.entry in past and past[test.entry].has_warned)]
+        if not all(test.exact for test in raised_tests):
             return None
-        if told:
+        if raised_tests:
             prepare()
         raised: dict[int, int] = {}
-        for sign in told:
-            raised[sign.entry] = raised.get(sign.entry, 0) | sign.flags
+        for test in raised_tests:
+            raised[test.entry] = raised.get(test.entry, 0) | test.flags
         for i, mask in raised.items():
-            for text in texts(mask, self._name(i) or ""):
+            for text in warning_texts(mask, self._name(i) or ""):
                 warn(text, self._place(i, past))
-        return bool(told)
+        return bool(raised_tests)
 
-    def _place(self, i: int, past: dict[int, Past]) -> Place:
+    def _place(self, i: int, past: dict[int, EntryHistory]) -> Place:
         return (past[i].place if i in past else self.places.get(i)) or user_place()
 
-    def _look_at(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
+    def _analyse(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
         """Return the computed entries that can raise flags, each with these flags."""
         self._hops = hops_of(block)
-        self._parts = {i: Part(name, split_entry(entry)[0][0]) for i, entry in enumerate(block.entries)
-                       if entry[0] == _CAST_OP and (name := casting_operation(split_entry(entry)[1]))}
-        self._wanted = {i for r in roots for i in backward_slice(block.entries, r)}
-        able = {i: possible_flags(self._hops[i]) for i in sorted(self._wanted) if self._does(block, i)}
-        return {i: mask for i, mask in able.items() if mask}
+        self._cast_owners = {i: CastOwner(name, split_entry(entry)[0][0])
+                             for i, entry in enumerate(block.entries)
+                             if entry[0] == _CAST_OP and (name := casting_operation(split_entry(entry)[1]))}
+        self._computed = {i for r in roots for i in backward_slice(block.entries, r)}
+        masks = {i: possible_flags(self._hops[i])
+                 for i in sorted(self._computed) if self._is_operation(block, i)}
+        return {i: mask for i, mask in masks.items() if mask}
 
-    def _does(self, block: Block, i: int) -> bool:
+    def _is_operation(self, block: Block, i: int) -> bool:
         """Return whether entry `i` computes something: a cast to the same dtype does not."""
         entry = block.entries[i]
-        mine = () if entry[0] in (LEAF, SCALAR) else split_entry(entry)[0]
-        return all(self._hops[r] is not self._hops[i] for r in mine if r >= 0)
+        operands = () if entry[0] in (LEAF, SCALAR) else split_entry(entry)[0]
+        return all(self._hops[r] is not self._hops[i] for r in operands if r >= 0)
 
-    def _is_open(self, i: int, flags: int, place: Place) -> bool:
+    def _would_show(self, i: int, flags: int, place: Place) -> bool:
         """Return whether a warning of entry `i` would be shown or recorded."""
         name = self._name(i)
-        return name is None or any(is_shown(text, place) for text in texts(flags, name))
+        return name is None or any(is_shown(text, place) for text in warning_texts(flags, name))
 
     def _name(self, i: int) -> str | None:
         """Return the name of entry `i` in NumPy's warnings; None if it is unknown."""
-        return self._parts[i].name if i in self._parts else _name(self._hops[i])
+        return self._cast_owners[i].name if i in self._cast_owners else _name(self._hops[i])
 
 
 def _name(hop: Hop) -> str | None:
@@ -413,56 +417,57 @@ def _name(hop: Hop) -> str | None:
     return None
 
 
-def _as_before(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
+def _saved_leaves(block: Block, store: Any, hit: FlagsRaised) -> list[Any]:
     """Return the leaves as they were before the run; `UNAVAILABLE` for those overwritten while read."""
     if store is None:
         return list(block.leaves)
     target = block.leaves[store.slot]
-    found: list[Any] = []
+    saved: list[Any] = []
     for k, leaf in enumerate(block.leaves):
-        same = next((s for s in hit.saved if k == s or is_same_view(leaf, block.leaves[s])), None)
-        if same is not None:
-            found.append(hit.saved[same])
+        saved_slot = next((s for s in hit.saved if k == s or is_same_view(leaf, block.leaves[s])), None)
+        if saved_slot is not None:
+            saved.append(hit.saved[saved_slot])
         else:
-            found.append(UNAVAILABLE if np.may_share_memory(leaf, target) else leaf)
-    return found
+            saved.append(UNAVAILABLE if np.may_share_memory(leaf, target) else leaf)
+    return saved
 
 
-class _Performance:
+class _Replay:
     """Replay of a block with NumPy: entries with a position may warn there, the others are silent."""
 
     def __init__(
-        self, places: dict[int, Place], capable: dict[int, int], hops: list[Hop], parts: dict[int, Part],
+        self, places: dict[int, Place], flag_masks: dict[int, int], hops: list[Hop],
+        cast_owners: dict[int, CastOwner],
         flags: int,
     ) -> None:
         self.places = places
-        self.capable = capable
+        self.flag_masks = flag_masks
         self.hops = hops
-        self.parts = parts
+        self.cast_owners = cast_owners
         self.raised: dict[int, int] = {}
         self.flags = flags
-        self.heard = 0
-        self.unknown: list[int] = []
+        self.flags_seen = 0
+        self.lost: list[int] = []
 
-    def play(self, block: Block, leaves: list[Any], wanted: set[int]) -> None:
-        """Compute the entries in `wanted`, and issue the warnings of those whose operands are lost."""
+    def run(self, block: Block, leaves: list[Any], entries_to_run: set[int]) -> None:
+        """Run the entries in `entries_to_run`; issue the warnings of those whose operands are lost."""
         called = {i: place.called for i, place in self.places.items()}
-        evaluate_entries(block.entries, leaves, block.scalars, wanted, called, self._run)
-        left = self.flags & ~self.heard
+        evaluate_entries(block.entries, leaves, block.scalars, entries_to_run, called, self._run_entry)
+        remaining = self.flags & ~self.flags_seen
         # Operands are lost only to kernels that write where they read: element-wise ones, after reductions.
-        cells = [i for i in self.unknown if self.hops[i].op.kind is Kind.CELL]
-        for i in cells or self.unknown:
-            mine = self.capable[i] & left
-            left &= ~mine
+        cells = [i for i in self.lost if self.hops[i].op.kind is Kind.CELL]
+        for i in cells or self.lost:
+            mask = self.flag_masks[i] & remaining
+            remaining &= ~mask
             if i in self.places:
-                name = self.parts[i].name if i in self.parts else _name(self.hops[i])
-                for text in texts(mine, name or self.hops[i].op.name):
+                name = self.cast_owners[i].name if i in self.cast_owners else _name(self.hops[i])
+                for text in warning_texts(mask, name or self.hops[i].op.name):
                     warn(text, self.places[i])
 
-    def _run(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def _run_entry(self, i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if function is None or any(a is UNAVAILABLE for a in args):
-            if i in self.capable:
-                self.unknown.append(i)
+            if i in self.flag_masks:
+                self.lost.append(i)
             return UNAVAILABLE
         before = start_recording()
         try:
@@ -470,16 +475,16 @@ class _Performance:
         finally:
             stop_recording(before)
             raised = take_flags()
-        self.heard |= raised
+        self.flags_seen |= raised
         self.raised[i] = raised
-        if i in self.parts:
-            raised &= ~self.raised.get(self.parts[i].of, 0)  # one call warns once
+        if i in self.cast_owners:
+            raised &= ~self.raised.get(self.cast_owners[i].operand, 0)  # one call warns once
         if raised and i in self.places:
             call_at(self.places[i], function, args, kwargs)
         return value
 
 
-def performed(
+def replay_last_entry(
     entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], place: Place
 ) -> Any:
     """Return the value of the last entry, computed by NumPy at `place`, with its warnings and errors."""
@@ -488,11 +493,11 @@ def performed(
     def run(i: int, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return call_at(place, function, args, kwargs)
 
-    wanted = set(backward_slice(tuple(entries), last))
-    return evaluate_entries(entries, leaves, scalars, wanted, {last: place.called}, run)[last]
+    entries_to_run = set(backward_slice(tuple(entries), last))
+    return evaluate_entries(entries, leaves, scalars, entries_to_run, {last: place.called}, run)[last]
 
 
-def heeded(block: Block, roots: list[int]) -> list[int]:
+def find_dead_casts(block: Block, roots: list[int]) -> list[int]:
     """Return the casts that can warn and whose values are dead: neither roots nor read by these.
 
     Dead arithmetic is eliminated together with its warnings. Programs use casts for the warning alone, to

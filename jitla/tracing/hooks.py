@@ -32,9 +32,9 @@ from jitla.tracing.callees import (
     is_safe_iterable,
 )
 from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser
-from jitla.tracing.fp_warnings import calm
+from jitla.tracing.fp_warnings import can_defer_warnings
 from jitla.tracing.frames import bridge, call_at, call_here, place_of
-from jitla.tracing.indexing import CARRIERS, Bound
+from jitla.tracing.indexing import PROXY_CARRIERS, ProxyMethod
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import is_numba
 from jitla.tracing.numpy_api.functions import MUTATING
@@ -85,15 +85,15 @@ def continues_block(session: Session) -> bool:
     if iterations + 1 >= MAX_ITERATIONS or len(ops) == begin or node._v is not None or \
             not _is_worth_batching(session, begin, iterations > 0, NBYTES[node._m]):
         return False
-    place, failures = frames.path(), session.site.failed_unrolls
-    if place is None:
+    loop, failures = frames.path(), session.site.failed_unrolls
+    if loop is None:
         return False
     if iterations:
-        failures.pop(place, None)
-    elif failures.get(place, 0) >= MAX_UNUSED_BATCHES:
+        failures.pop(loop, None)
+    elif failures.get(loop, 0) >= MAX_UNUSED_BATCHES:
         return False
     else:
-        failures[place] = failures.get(place, 0) + 1  # reset when a second iteration reads results
+        failures[loop] = failures.get(loop, 0) + 1  # reset when a second iteration reads results
     session.last_iteration = ops, iterations + 1, len(ops)
     return True
 
@@ -107,9 +107,9 @@ def _is_worth_batching(session: Session, begin: int, again: bool, size: int) -> 
 def _is_chain(ops: list[Entry], begin: int, again: bool) -> bool:
     """Return whether an iteration is a few element-wise operations; `again`: which read pending values."""
     cells = [entry for entry in ops[begin:] if entry[0] not in (LEAF, SCALAR)]
-    made = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
+    pending = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
     return (2 * len(ops) - begin <= MAX_CELL_ENTRIES and all(CELLS[entry[0]] for entry in cells)
-            and (not again or any(not made.isdisjoint(split_entry(entry)[0]) for entry in cells)))
+            and (not again or any(not pending.isdisjoint(split_entry(entry)[0]) for entry in cells)))
 
 
 def _is_stencil(session: Session, begin: int, again: bool) -> bool:
@@ -237,8 +237,8 @@ class OperandHooks:
         if kind is np.ndarray:
             value = getattr(session.argument(obj), name)
         elif name == "T" and (
-                turned := record_sparse_call(session, "transpose", (obj,), {})) is not NotImplemented:
-            value = turned
+                transposed := record_sparse_call(session, "transpose", (obj,), {})) is not NotImplemented:
+            value = transposed
         elif kind is LazySparse or kind is Sparsified or not load_runs_user_code(obj, kind, name):
             value = getattr(obj, name)
         else:
@@ -283,14 +283,14 @@ class OperandHooks:
 
     def star_elements(self, value: Any) -> Any:
         """Return the iterable that ``*`` unpacks beside other arguments or elements."""
-        return self._safe_iterable(value, lambda given, session: ForeignCall(list, session)(given))
+        return self._safe_iterable(value, lambda iterable, session: ForeignCall(list, session)(iterable))
 
     def star_arguments(self, value: Any) -> Any:
         """Return the iterable that ``*`` unpacks as the only argument: CPython makes a tuple of it.
 
         Since Python 3.14 that requests no length, other than the list that several arguments need.
         """
-        return self._safe_iterable(value, lambda given, session: ForeignCall(tuple, session)(given))
+        return self._safe_iterable(value, lambda iterable, session: ForeignCall(tuple, session)(iterable))
 
     def _safe_iterable(self, value: Any, foreign: Callable[[Any, LiftingSession], Any]) -> Any:
         """Return the iterable `value`; if its steps may run user code, the result of `foreign` for it."""
@@ -393,14 +393,14 @@ class Hooks(OperandHooks):
         if kind is MethodType:
             if type(f.__self__) in PROXY_TYPES:
                 return f
-            twin = INSTRUMENTED.get(f.__func__) if type(f.__func__) is FunctionType else None
-            return ForeignCall(f, session) if twin is None else MethodType(twin, f.__self__)
-        if kind is Bound:
+            instrumented = INSTRUMENTED.get(f.__func__) if type(f.__func__) is FunctionType else None
+            return ForeignCall(f, session) if instrumented is None else MethodType(instrumented, f.__self__)
+        if kind is ProxyMethod:
             return f
         if kind is FunctionType:
-            twin = INSTRUMENTED.get(f)
-            if twin is not None:
-                return twin
+            instrumented = INSTRUMENTED.get(f)
+            if instrumented is not None:
+                return instrumented
             return CreationCall(f, session) if f in _CREATORS else ForeignCall(f, session)
         if kind is np.ufunc or kind is _ArrayFunction:
             if kind is np.ufunc and loops_in_python(f):
@@ -456,12 +456,13 @@ class Hooks(OperandHooks):
             return op(target, value)
         if kind is np.ndarray:
             if session.ended and (type(value) is np.ndarray or type(value) in SCALAR_TYPES) \
-                    and session.is_quiet():
+                    and session.has_no_dependents():
                 return call_at(place_of(_getframe(1)), op, (target, value), {})
             proxy = session.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
-                made = session.inplace(proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN_REFERENCES)
-                return target if made is proxy else made
+                result = session.inplace(
+                    proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN_REFERENCES)
+                return target if result is proxy else result
             value = session.plain(value)
             if may_run_user_code(value):
                 return ForeignCall(op, session)(target, value)
@@ -471,14 +472,14 @@ class Hooks(OperandHooks):
             value = self.lift(value, "r")
             if type(value) in LAZY or kind in _SILENT_OPERANDS:
                 return op(target, value)
-            if type(value) in SCALAR_TYPES and calm():  # then it can be repeated
+            if type(value) in SCALAR_TYPES and can_defer_warnings():  # then it can be repeated
                 token = start_recording()
                 try:
-                    made = op(target, value)
+                    result = op(target, value)
                 finally:
                     stop_recording(token)
                 if not FLAGS_BY_THREAD or not take_flags():
-                    return made
+                    return result
             return call_at(place_of(_getframe(1)), op, (target, value), {})
         value = session.plain(value)
         if kind in CONTAINER_TYPES and not may_run_user_code(value):
@@ -501,21 +502,21 @@ class Hooks(OperandHooks):
         if kind is LazyArray:
             obj._s.setitem(obj, key, value, getrefcount(value) - _OWN_REFERENCES)
         elif kind is np.ndarray:
-            if session.ended and session.writes(obj, key, value):
+            if session.ended and session.try_plain_store(obj, key, value):
                 return
             proxy = session.argument(obj)
             if type(proxy) is LazyArray:
                 session.setitem(proxy, key, value, getrefcount(value) - _OWN_REFERENCES)
             else:
-                given = obj, session.plain(key), session.plain(value)
-                if may_run_user_code(given[2]):
-                    ForeignCall(operator.setitem, session)(*given)
+                operands = obj, session.plain(key), session.plain(value)
+                if may_run_user_code(operands[2]):
+                    ForeignCall(operator.setitem, session)(*operands)
                     return
                 session.before_write(obj)
-                call_at(place_of(_getframe(1)), operator.setitem, given, {})
+                call_at(place_of(_getframe(1)), operator.setitem, operands, {})
         elif kind is dict or kind is list:
             key = session.plain(key)
-            if type(value) in CARRIERS or may_run_user_code(key):
+            if type(value) in PROXY_CARRIERS or may_run_user_code(key):
                 value = session.plain(value)
             if type(value) in LAZY and type(key) is not slice:
                 _record_item(session, obj, key)
@@ -564,7 +565,7 @@ class Hooks(OperandHooks):
                 value = session.plain(value)  # the frame of a failed call must not hold a proxy
                 ForeignCall(setattr, session)(obj, name, value)
             return
-        if type(value) in CARRIERS:
+        if type(value) in PROXY_CARRIERS:
             value = session.plain(value)
         if type(value) in LAZY:
             session.slots[id(obj), ".", name] = (
@@ -663,10 +664,10 @@ def _record_item(session: HooksSession, obj: Any, key: Any) -> None:
     """
     if type(obj) is list and isinstance(key, (int, np.integer)) and key < 0:
         key += len(obj)
-    place = id(obj), "[]", key
-    if place in session.slots and type(_read_item(obj, key)) not in LAZY:
+    slot = id(obj), "[]", key
+    if slot in session.slots and type(_read_item(obj, key)) not in LAZY:
         session.plain(obj)  # the proxy that was stored there has moved inside the list
-    session.slots[place] = obj, lambda: _read_item(obj, key), lambda v: obj.__setitem__(key, v)
+    session.slots[slot] = obj, lambda: _read_item(obj, key), lambda v: obj.__setitem__(key, v)
 
 
 def _read_item(obj: Any, key: Any) -> Any:

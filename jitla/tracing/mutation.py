@@ -11,7 +11,7 @@ import numpy as np
 from jitla.instrument import live_locals
 from jitla.tracing import frames
 from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser, Store
-from jitla.tracing.hoisting import forget_written
+from jitla.tracing.hoisting import invalidate_hoisted
 from jitla.tracing.lazy import Lazy, LazyArray, Placeholder, append_entry, proxy_in_memory
 from jitla.tracing.sparse.lazy_sparse import invalidate_memos, materialize_pending
 from jitla.tracing.tape import (
@@ -26,13 +26,13 @@ from jitla.tracing.tape import (
     store_cast,
 )
 
-SMALL = 1 << 20  # bytes: copies of arrays up to this size stay in a cache, and cost little
-REACHES = (0, 1, 2, 4, 8)  # rounded values of `_reach`
+MAX_CACHED_BYTES = 1 << 20  # bytes: copies of arrays up to this size stay in a cache, and cost little
+REACH_STEPS = (0, 1, 2, 4, 8)  # rounded values of `_reach`
 
 _getrefcount = sys.getrefcount
 
 
-class Memory(BlockCloser):
+class MemoryWriter(BlockCloser):
     """Base of sessions that writes into arrays; computes pending values that read the memory before."""
 
     __slots__ = ()
@@ -40,7 +40,7 @@ class Memory(BlockCloser):
     stored: list[Any]  # references to pending sparse matrices
     memory_facts: dict[int, Any]  # facts about arrays in memory, by their identity
 
-    def is_quiet(self) -> bool:
+    def has_no_dependents(self) -> bool:
         """Return whether the call continues untraced and no pending value reads memory."""
         return self.ended and not (
             self.nodes or self.rematerialisable or self.hoisted or self.stored or self.memory_facts)
@@ -49,15 +49,15 @@ class Memory(BlockCloser):
         """Compute the pending values that read memory of `target`, before it is written outside the tape."""
         if self.leaves and any(np.may_share_memory(target, leaf) for leaf in self.leaves):
             self.close()
-        self.settle_rematerialisable(target)
+        self.compute_readers(target)
 
-    def settle_rematerialisable(self, target: np.ndarray | None = None, alone: bool = False) -> None:
+    def compute_readers(self, target: np.ndarray | None = None, separately: bool = False) -> None:
         """Compute the live rematerialisable values whose recipes read `target` (None: any memory).
 
-        `alone`: without ending the open block.
+        `separately`: without ending the open block.
         """
         if self.hoisted:
-            forget_written(self.hoisted, target)
+            invalidate_hoisted(self.hoisted, target)
         if self.stored:
             materialize_pending(self, target)
         if self.memory_facts:
@@ -72,20 +72,20 @@ class Memory(BlockCloser):
                 np.may_share_memory(target, leaf) for leaves in blocks.values() for leaf in leaves):
             self.rematerialisable = alive
             return
-        proven = self._proven_dead(alive)
+        dead = self._dead_by_liveness(alive)
         written = {key for key, leaves in blocks.items()
                    if target is None or any(np.may_share_memory(target, leaf) for leaf in leaves)}
-        for ghost in alive:
-            if id(ghost._r[0]) not in written:
-                self.rematerialisable.append(ghost)
-            elif id(ghost) in proven:
+        for pending_value in alive:
+            if id(pending_value._r[0]) not in written:
+                self.rematerialisable.append(pending_value)
+            elif id(pending_value) in dead:
                 continue  # it is dead
-            elif alone:
-                self.compute_separately(ghost)
+            elif separately:
+                self.compute_separately(pending_value)
             else:
-                self.value(ghost)
+                self.value(pending_value)
 
-    def _proven_dead(self, rematerialisable: list[Lazy]) -> set[int]:
+    def _dead_by_liveness(self, rematerialisable: list[Lazy]) -> set[int]:
         """Return the ids of the rematerialisable values that only dead local variables refer to."""
         counts = {id(g): 0 for g in rematerialisable}
         for frame in frames.user_frames():
@@ -103,58 +103,61 @@ class Memory(BlockCloser):
     def store(self, target: np.ndarray, index: int, consumed: tuple[int, int]) -> None:
         """End the block with a store of entry `index` into `target`, which has its shape and dtype."""
         if self.rematerialisable or self.stored or self.hoisted or self.memory_facts:
-            self.settle_rematerialisable(target, alone=True)
+            self.compute_readers(target, separately=True)
         layout, at = layout_id(target), data_address(target)
         low, high = LAYOUTS[layout].low, LAYOUTS[layout].high
-        slot, alike = -1, True
+        slot, has_equal_layouts = -1, True
         aliases: list[int] = []
-        apart: list[int] = []
-        met = zip(self.leaves, [e[1] for e in self.ops if e[0] == LEAF], strict=True)
-        for k, (leaf, its) in enumerate(met):
-            far = data_address(leaf) - at
-            if its == layout and not far:
+        offsets: list[int] = []
+        leaf_layouts = zip(self.leaves, [e[1] for e in self.ops if e[0] == LEAF], strict=True)
+        for k, (leaf, leaf_layout) in enumerate(leaf_layouts):
+            offset = data_address(leaf) - at
+            if leaf_layout == layout and not offset:
                 if (slot < 0 or leaf is target) and leaf.flags.writeable:
                     slot = k  # reading and writing through one leaf keeps its old elements available
                 continue
-            other = LAYOUTS[its]
-            if far + other.low < high and low < far + other.high and other.low < other.high:
+            other = LAYOUTS[leaf_layout]
+            if offset + other.low < high and low < offset + other.high and other.low < other.high:
                 aliases.append(k)
-                apart.append(abs(far))
-                alike = alike and its == layout
+                offsets.append(abs(offset))
+                has_equal_layouts = has_equal_layouts and leaf_layout == layout
         if slot < 0:
             slot = len(self.leaves)
             self.enter(proxy_in_memory(self, target, layout))
-        reach = _reach(target, max(apart)) if aliases and alike and target.nbytes > SMALL else -1
+        reach = _reach(target, max(offsets)) \
+            if aliases and has_equal_layouts and target.nbytes > MAX_CACHED_BYTES else -1
         self.close(store=Store(index, slot, tuple(aliases), reach), consumed=consumed)
 
 
-def _reach(target: np.ndarray, apart: int) -> int:
+def _reach(target: np.ndarray, offset: int) -> int:
     """Return the distance of `target` from aliases of equal strides, in units of its longest stride, or -1.
 
-    `apart` is the greatest distance in bytes. The result is rounded up to one of `REACHES`, so that there are
-    few plans.
+    `offset` is the greatest distance in bytes. The result is rounded up to one of `REACH_STEPS`, so that
+    there are few plans.
     """
     spans = [(s, n) for s, n in zip(target.strides, target.shape, strict=True) if n > 1]
     longest = max(spans)[0]
     if min(spans)[0] <= 0:
         return -1
     slab = sum(s * (n - 1) for s, n in spans if s != longest) + target.itemsize
-    least = -(-(apart + slab) // longest) - 1
-    return next((r for r in REACHES if r >= least), -1)
+    steps = -(-(offset + slab) // longest) - 1
+    return next((r for r in REACH_STEPS if r >= steps), -1)
 
 
-def lazy_array(session: Memory, array: np.ndarray) -> LazyArray:
+def lazy_array(session: MemoryWriter, array: np.ndarray) -> LazyArray:
     """Return a proxy of `array`, which has to be traceable."""
     return proxy_in_memory(session, array, layout_id(array))
 
 
 _TAKE = OP_ID["take"]
-SPARSE = 32  # for short masks that select less than one in so many elements, or all, NumPy is as fast
-LEAST_LATER = 1 << 18  # elements of a key; for fewer, finding the positions first costs more than it saves
-FEW = 1 << 13  # selected elements; NumPy reads fewer as fast
+# for short masks that select less than one in so many elements, or all, NumPy is as fast
+SPARSE_MASK_RATIO = 32
+# elements of a key; for fewer, finding the positions first costs more than it saves
+MIN_DEFERRED_KEY_ELEMENTS = 1 << 18
+MIN_POSITIONS = 1 << 13  # selected elements; NumPy reads fewer as fast
 
 
-class Picking(Memory):
+class PositionReader(MemoryWriter):
     """Base of sessions that records reads by masks and integer arrays as reads at positions."""
 
     __slots__ = ()
@@ -170,25 +173,26 @@ class Picking(Memory):
         """Return a proxy for a new ndarray of NumPy, other values unchanged."""
         raise NotImplementedError
 
-    def pick(self, table: Any, key: np.ndarray) -> Any:
+    def read_at(self, table: Any, key: np.ndarray) -> Any:
         """Record ``table[key]``; None if NumPy has to read it now."""
         if key.ndim != 1 or type(table) is not np.ndarray:
             return None
-        if key.size < LEAST_LATER:
+        if key.size < MIN_DEFERRED_KEY_ELEMENTS:
             if key.dtype != bool or key.shape != table.shape or table.dtype not in TRACED:
                 return None
-            kept = np.count_nonzero(key)
-            return self.wrap(table[key]) if kept < key.size // SPARSE or kept == key.size else None
+            selected = np.count_nonzero(key)
+            return self.wrap(table[key]) \
+                if selected < key.size // SPARSE_MASK_RATIO or selected == key.size else None
         if table.ndim != 1 or table.dtype not in TRACED or not table.flags.c_contiguous:
             return None
-        places = self._positions(key, len(table))
-        if type(places) is not LazyArray:
-            return None if places is None else self.wrap(table[places])
+        positions = self._positions(key, len(table))
+        if type(positions) is not LazyArray:
+            return None if positions is None else self.wrap(table[positions])
         source = self.tables.get(id(table))
         if source is None:
             source = self.tables[id(table)] = lazy_array(self, table)
-        operands = [p._n if p._n >= 0 else self.enter(p) for p in (source, places)]
-        return append_entry(self, (_TAKE, *operands), meta_id(METAS[places._m].shape, table.dtype))
+        operands = [p._n if p._n >= 0 else self.enter(p) for p in (source, positions)]
+        return append_entry(self, (_TAKE, *operands), meta_id(METAS[positions._m].shape, table.dtype))
 
     def source(self, array: LazyArray) -> np.ndarray | None:
         """Return the array in memory whose elements `array` has; None if they are computed."""
@@ -198,22 +202,22 @@ class Picking(Memory):
         memory: np.ndarray | None = array._v
         return memory
 
-    def lent(self, array: LazyArray) -> bool:
+    def is_pending_gather_view(self, array: LazyArray) -> bool:
         """Return whether `array` is a pending gather whose NumPy result would be a view of other memory."""
         entry = self.ops[array._n] if array._n >= 0 else ()
         return len(entry) > 3 and entry[0] == _TAKE
 
     def _positions(self, key: np.ndarray, length: int) -> Any:
         """Return the positions that `key` selects from an array of `length`: a proxy, if few an ndarray."""
-        known = self.positions.get((id(key), length))
-        if known is not None:
-            return known[1]
-        made = self.site.run_index_loop("positions", key.size, key, length)
-        if made is None or made.size < FEW:
-            return made
-        found = lazy_array(self, made)
-        self.positions[id(key), length] = key, found
-        return found
+        cached = self.positions.get((id(key), length))
+        if cached is not None:
+            return cached[1]
+        selected = self.site.run_index_loop("positions", key.size, key, length)
+        if selected is None or selected.size < MIN_POSITIONS:
+            return selected
+        proxy = lazy_array(self, selected)
+        self.positions[id(key), length] = key, proxy
+        return proxy
 
     def before_write(self, target: np.ndarray) -> None:
         """Compute the pending values that depend on `target`, also through keys of reads."""
@@ -222,11 +226,11 @@ class Picking(Memory):
         super().before_write(target)
 
 
-LEAST = 1 << 15  # elements: with fewer the analysis takes longer than a kernel
+MIN_UPDATE_ELEMENTS = 1 << 15  # elements: with fewer the analysis takes longer than a kernel
 _CAST = OP_ID["cast"]
 
 
-class Together(Picking):
+class UpdateDeferrer(PositionReader):
     """Base of sessions that defers in-place operations, so that a sequence of them is one kernel."""
 
     __slots__ = ()
@@ -235,17 +239,17 @@ class Together(Picking):
     updates: dict[int, tuple[int, ...]]
     foreigners: dict[int, LazyArray]
 
-    def moves_on(self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any) -> bool:
+    def defer_update(self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any) -> bool:
         """Make ``ufunc(array, other)`` the pending value of `array` if its memory has no other references.
 
         Return whether that was done.
         """
-        if memory.size < LEAST or not self._follows(memory):
+        if memory.size < MIN_UPDATE_ELEMENTS or not self._is_repeated_update(memory):
             return False
-        if _references(memory) > _ALONE + sum([leaf is memory for leaf in self.leaves]):
+        if _references(memory) > _SOLE_REFERENCES + sum([leaf is memory for leaf in self.leaves]):
             return False  # other references, such as views
         if not memory.flags.owndata or not memory.flags.c_contiguous or id(memory) in self.foreigners \
-                or self.viewed(array):
+                or self.has_pending_views(array):
             return False
         before = proxy_in_memory(self, memory, array._l)
         for k, entered in enumerate(self.entered):
@@ -253,20 +257,20 @@ class Together(Picking):
                 self.entered[k] = before
                 before._n, array._n = array._n, -1
         result = self.call_ufunc(ufunc, before, other)
-        known = METAS[result._m]
-        attrs = store_cast(ufunc, known.dtype, memory.dtype)
-        if type(result) is not LazyArray or result._v is not None or known.shape != memory.shape or not attrs:
+        meta = METAS[result._m]
+        attrs = store_cast(ufunc, meta.dtype, memory.dtype)
+        if type(result) is not LazyArray or result._v is not None or meta.shape != memory.shape or not attrs:
             return False
         n = result._n
         self.nodes[n] = Placeholder(result._m)
         result._n = -1
-        if known.dtype != memory.dtype:
+        if meta.dtype != memory.dtype:
             n = self.append((_CAST, n, attrs), Placeholder(array._m))
         array._v, array._n = None, n
         self.nodes[n] = array
         return True
 
-    def _follows(self, memory: np.ndarray) -> bool:
+    def _is_repeated_update(self, memory: np.ndarray) -> bool:
         """Record the running operation; return whether it is known to be one of several on its array."""
         place = (frames.path() or ())[:2]
         before = self.updates.get(id(memory))
@@ -275,7 +279,7 @@ class Together(Picking):
         self.updates[id(memory)] = place
         return place in self.site.fused_updates
 
-    def viewed(self, array: LazyArray) -> bool:
+    def has_pending_views(self, array: LazyArray) -> bool:
         """Return whether `array` is a pending view or has pending views."""
         raise NotImplementedError
 
@@ -288,15 +292,15 @@ def _references(memory: np.ndarray) -> int:
     return getrefcount(memory)
 
 
-def _lonely() -> int:
-    """Measure the reference count, as `moves_on` sees it, of memory that only a proxy refers to."""
-    held = [np.empty(0)]
+def _sole_references() -> int:
+    """Measure the reference count, as `defer_update` sees it, of memory that only a proxy refers to."""
+    arrays = [np.empty(0)]
 
-    def moves_on(memory: np.ndarray) -> int:
+    def defer_update(memory: np.ndarray) -> int:
         return _references(memory)
 
-    memory = held[0]
-    return moves_on(memory)
+    memory = arrays[0]
+    return defer_update(memory)
 
 
-_ALONE = _lonely()
+_SOLE_REFERENCES = _sole_references()

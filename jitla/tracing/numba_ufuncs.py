@@ -19,7 +19,7 @@ from jitla.hops import Body, NumpyBuilder, Step, UserFunction, lookup, register_
 from jitla.tracing.lazy import LAZY
 from jitla.tracing.tape import METAS, register_op
 
-MOST_STATEMENTS = 200  # on all paths through a function together
+MAX_STATEMENTS = 200  # on all paths through a function together
 _BOOL, _FLOAT, _INT = (np.dtype(kind) for kind in (np.bool_, np.float64, np.int64))
 _DTYPES = {dtype.name: dtype for dtype in (_BOOL, _FLOAT, _INT, np.dtype(np.float32))}
 _ARITHMETIC = {operator.add: "add", operator.sub: "sub", operator.mul: "mul"}
@@ -38,183 +38,186 @@ _FUNCTIONS |= {getattr(module, f"{arc}{name}"): f"arc{name}"
 _POWERS = (1, 2, 3, 4)
 
 
-class Unread(Exception):
+class Untranslatable(Exception):
     """A function has an instruction without a known equivalent in kernels; the text says which."""
 
 
-class Held(NamedTuple):
+class Symbol(NamedTuple):
     """Value of a variable that is no number of the kernel: a function, a module, a constant truth value."""
 
     value: Any
 
 
-Found = int | Held
+Operand = int | Symbol
 
 
-class Reader:
+class ScalarTranslator:
     """Translates the IR of a scalar function into steps, on all paths; branches become selects."""
 
     def __init__(self, annotation: Any, ins: tuple[np.dtype, ...], out: np.dtype) -> None:
         self.blocks, self.types, self.calls = annotation.blocks, annotation.typemap, annotation.calltypes
         self.out = out
         self.steps: list[Step] = []
-        self.known: dict[Step, int] = {}
+        self.numbers: dict[Step, int] = {}
         self.invalid_step = -1
         self.count = 0
         self.ins = [self.step("arg", dtype, value=k) for k, dtype in enumerate(ins)]
 
     def body(self) -> Body:
         """Return the body that the function computes."""
-        result = self.way(min(self.blocks), {}, frozenset())
+        result = self.translate_block(min(self.blocks), {}, frozenset())
         if self.steps[result].verb == "const":
-            raise Unread("a constant")
+            raise Untranslatable("a constant")
         return Body(tuple(self.steps), result, self.invalid_step)
 
     def step(self, verb: str, dtype: np.dtype, *operands: int, value: Any = None) -> int:
         """Return the number of a step; equal steps are added once."""
-        made = Step(verb, operands, dtype, value)
-        key = made if verb != "const" else made._replace(value=repr(value))  # zeros have signs
-        if key not in self.known:
-            self.known[key] = len(self.steps)
-            self.steps.append(made)
-        return self.known[key]
+        new_step = Step(verb, operands, dtype, value)
+        key = new_step if verb != "const" else new_step._replace(value=repr(value))  # zeros have signs
+        if key not in self.numbers:
+            self.numbers[key] = len(self.steps)
+            self.steps.append(new_step)
+        return self.numbers[key]
 
-    def dtype(self, found: Found) -> np.dtype:
+    def dtype(self, operand: Operand) -> np.dtype:
         """Return the dtype of a number."""
-        if isinstance(found, Held):
-            raise Unread("no number")
-        return self.steps[found].dtype
+        if isinstance(operand, Symbol):
+            raise Untranslatable("no number")
+        return self.steps[operand].dtype
 
-    def of(self, kind: Any) -> np.dtype:
+    def dtype_of(self, kind: Any) -> np.dtype:
         """Return the dtype of a type of Numba."""
         dtype = _DTYPES.get(str(getattr(kind, "literal_type", kind)))
         if dtype is None:
-            raise Unread(f"a number of type {kind}")
+            raise Untranslatable(f"a number of type {kind}")
         return dtype
 
-    def cast(self, found: Found, dtype: np.dtype) -> int:
+    def cast(self, operand: Operand, dtype: np.dtype) -> int:
         """Return a number converted to another dtype."""
-        given = self.dtype(found)
-        assert isinstance(found, int)
-        if given == dtype:
-            return found
+        source = self.dtype(operand)
+        assert isinstance(operand, int)
+        if source == dtype:
+            return operand
         if dtype.kind != "f":
-            raise Unread(f"a {given} as a {dtype}")
-        return self.step("cast", dtype, found)
+            raise Untranslatable(f"a {source} as a {dtype}")
+        return self.step("cast", dtype, operand)
 
     # ------------------------------------------------------------------ statements
 
-    def way(self, label: int, held: dict[str, Found], above: frozenset[int]) -> int:
+    def translate_block(self, label: int, variables: dict[str, Operand], path: frozenset[int]) -> int:
         """Return the number that the paths from a basic block on return."""
-        if label in above:
-            raise Unread("a loop")
-        above |= {label}
+        if label in path:
+            raise Untranslatable("a loop")
+        path |= {label}
         for statement in self.blocks[label].body:
             self.count += 1
-            if self.count > MOST_STATEMENTS:
-                raise Unread("too many statements")
+            if self.count > MAX_STATEMENTS:
+                raise Untranslatable("too many statements")
             match type(statement).__name__:
                 case "Assign":
                     name = statement.target.name
-                    held[name] = self.assigned(name, statement.value, held)
+                    variables[name] = self.translate_assignment(name, statement.value, variables)
                 case "Jump":
-                    return self.way(statement.target, held, above)
+                    return self.translate_block(statement.target, variables, path)
                 case "Branch":
-                    test = held[statement.cond.name]
-                    if isinstance(test, Held) and type(test.value) is bool:
-                        return self.way(statement.truebr if test.value else statement.falsebr, held, above)
+                    test = variables[statement.cond.name]
+                    if isinstance(test, Symbol) and type(test.value) is bool:
+                        target = statement.truebr if test.value else statement.falsebr
+                        return self.translate_block(target, variables, path)
                     if self.dtype(test) != _BOOL:
-                        raise Unread("a condition that is no truth value")
+                        raise Untranslatable("a condition that is not boolean")
                     assert isinstance(test, int)
-                    ways = [self.way(to, dict(held), above) for to in (statement.truebr, statement.falsebr)]
-                    return ways[0] if ways[0] == ways[1] else self.step("select", self.out, test, *ways)
+                    a, b = [self.translate_block(target, dict(variables), path)
+                            for target in (statement.truebr, statement.falsebr)]
+                    return a if a == b else self.step("select", self.out, test, a, b)
                 case "Return":
-                    return self.cast(held[statement.value.name], self.out)
+                    return self.cast(variables[statement.value.name], self.out)
                 case "SetItem":
-                    self.stored(statement, held)
+                    self.translate_store(statement, variables)
                 case "Del":
                     pass
                 case other:
-                    raise Unread(other)
-        raise Unread("a block without an end")
+                    raise Untranslatable(other)
+        raise Untranslatable("a block without a terminator")
 
-    def stored(self, statement: Any, held: dict[str, Found]) -> None:
+    def translate_store(self, statement: Any, variables: dict[str, Operand]) -> None:
         """Translate the store of an element; scalar functions have none."""
-        raise Unread("a stored element")
+        raise Untranslatable("a stored element")
 
-    def assigned(self, name: str, value: Any, held: dict[str, Found]) -> Found:
+    def translate_assignment(self, name: str, value: Any, variables: dict[str, Operand]) -> Operand:
         """Return the value of an assignment, converted to the type of the variable."""
-        found: Found
+        result: Operand
         match type(value).__name__:
             case "Arg":
-                found = self.ins[value.index]
+                result = self.ins[value.index]
             case "Const" | "Global" | "FreeVar":
-                found = self.named(name, value.value)
+                result = self.global_value(name, value.value)
             case "Var":
-                found = held[value.name]
+                result = variables[value.name]
             case "Expr":
-                found = self.expression(name, value, held)
+                result = self.expression(name, value, variables)
             case other:
-                raise Unread(other)
-        return found if isinstance(found, Held) else self.cast(found, self.of(self.types[name]))
+                raise Untranslatable(other)
+        return result if isinstance(result, Symbol) else self.cast(result, self.dtype_of(self.types[name]))
 
-    def named(self, name: str, value: Any) -> Found:
+    def global_value(self, name: str, value: Any) -> Operand:
         """Return a constant, or a function or module by its name."""
         if type(value) not in (int, float):
-            return Held(value)
-        dtype = self.of(self.types[name])
+            return Symbol(value)
+        dtype = self.dtype_of(self.types[name])
         return self.step("const", dtype, value=dtype.type(value).item())
 
-    def expression(self, name: str, node: Any, held: dict[str, Found]) -> Found:
+    def expression(self, name: str, node: Any, variables: dict[str, Operand]) -> Operand:
         """Return the value of an expression."""
         match node.op:
             case "cast":
-                return held[node.value.name]
+                return variables[node.value.name]
             case "getattr":
-                owner = held[node.value.name]
-                module = owner.value if isinstance(owner, Held) else None
+                owner = variables[node.value.name]
+                module = owner.value if isinstance(owner, Symbol) else None
                 if isinstance(module, ModuleType) and module in _MODULES:
-                    return self.named(name, getattr(module, node.attr))
+                    return self.global_value(name, getattr(module, node.attr))
             case "binop" | "inplace_binop":
                 function = node.fn if node.op == "binop" else node.immutable_fn
                 power = getattr(self.types[node.rhs.name], "literal_value", None)
-                return self.binary(function, node, held[node.lhs.name], held[node.rhs.name], power)
+                return self.binary(function, node, variables[node.lhs.name], variables[node.rhs.name], power)
             case "unary":
-                return self.unary(node.fn, held[node.value.name])
+                return self.unary(node.fn, variables[node.value.name])
             case "call":
-                called = held[node.func.name]
-                given = [held[each.name] for each in node.args]
-                if isinstance(called, Held) and not node.kws and node.vararg is None:
-                    known = called.value is bool and isinstance(given[0], Held)
-                    return given[0] if known else self.call(called.value, given, name)
-        raise Unread(node.op)
+                called = variables[node.func.name]
+                arguments = [variables[each.name] for each in node.args]
+                if isinstance(called, Symbol) and not node.kws and node.vararg is None:
+                    known = called.value is bool and isinstance(arguments[0], Symbol)
+                    return arguments[0] if known else self.call(called.value, arguments, name)
+        raise Untranslatable(node.op)
 
     # ------------------------------------------------------------------ operations
 
-    def binary(self, function: Any, node: Any, left: Found, right: Found, power: Any) -> int:
+    def binary(self, function: Any, node: Any, left: Operand, right: Operand, power: Any) -> int:
         """Translate a binary operation, with the casts of Numba."""
         signature = self.calls[node]
-        made = self.of(signature.return_type)
+        result_dtype = self.dtype_of(signature.return_type)
         if function is operator.pow:
-            return self.power(self.cast(left, made), power)
+            return self.power(self.cast(left, result_dtype), power)
         if function is operator.truediv:
-            return self.step("div", self.floating(made), self.cast(left, made), self.cast(right, made))
-        dtype = self.of(signature.args[0])
-        if self.of(signature.args[1]) != dtype:
-            raise Unread("operands of two types")
+            return self.step("div", self.floating(result_dtype),
+                             self.cast(left, result_dtype), self.cast(right, result_dtype))
+        dtype = self.dtype_of(signature.args[0])
+        if self.dtype_of(signature.args[1]) != dtype:
+            raise Untranslatable("operands of two types")
         a, b = self.cast(left, dtype), self.cast(right, dtype)
         if function in _COMPARING:
             return self.compare(_COMPARING[function], a, b)
-        if function in _ARITHMETIC and dtype == made != _BOOL:
+        if function in _ARITHMETIC and dtype == result_dtype != _BOOL:
             return self.step(_ARITHMETIC[function], dtype, a, b)
-        if function in _LOGIC and dtype == made == _BOOL:
+        if function in _LOGIC and dtype == result_dtype == _BOOL:
             return self.step(_LOGIC[function], dtype, a, b)
-        raise Unread(f"{getattr(function, '__name__', function)} of {dtype}")
+        raise Untranslatable(f"{getattr(function, '__name__', function)} of {dtype}")
 
     def floating(self, dtype: np.dtype) -> np.dtype:
         """Return `dtype` if it is a floating-point type, else raise."""
         if dtype.kind != "f":
-            raise Unread(f"a {dtype} where a float is needed")
+            raise Untranslatable(f"a {dtype} where a float is needed")
         return dtype
 
     def compare(self, verb: str, a: int, b: int) -> int:
@@ -222,28 +225,28 @@ class Reader:
         if verb in _ORDERS.values() and self.dtype(a).kind == "f":
             for each in (a, b):
                 if self.steps[each].verb != "const":
-                    odd = self.step("ne", _BOOL, each, each)
-                    self.invalid_step = odd if self.invalid_step in (-1, odd) else self.step("or_", _BOOL,
-                        self.invalid_step, odd)
+                    unordered = self.step("ne", _BOOL, each, each)
+                    self.invalid_step = unordered if self.invalid_step in (-1, unordered) else self.step(
+                        "or_", _BOOL, self.invalid_step, unordered)
         if self.dtype(a) == _BOOL:
-            raise Unread("truth values compared")
+            raise Untranslatable("a comparison of booleans")
         return self.step(verb, _BOOL, a, b)
 
     def power(self, base: int, exponent: Any) -> int:
         """Expand a power with a small constant exponent into multiplications, in Numba's order."""
         if type(exponent) is not int or exponent not in _POWERS or self.dtype(base) == _BOOL:
-            raise Unread("a power")
+            raise Untranslatable("a power")
         dtype = self.dtype(base)
-        made, square = -1, base
+        product, square = -1, base
         while exponent:
             if exponent & 1:
-                made = square if made < 0 else self.step("mul", dtype, made, square)
+                product = square if product < 0 else self.step("mul", dtype, product, square)
             exponent >>= 1
             if exponent:
                 square = self.step("mul", dtype, square, square)
-        return made
+        return product
 
-    def unary(self, function: Any, operand: Found) -> int:
+    def unary(self, function: Any, operand: Operand) -> int:
         """Translate a unary operation."""
         dtype = self.dtype(operand)
         assert isinstance(operand, int)
@@ -251,125 +254,129 @@ class Reader:
             return self.step("not_", dtype, operand)
         if function is operator.neg and dtype != _BOOL:
             return self.step("neg", dtype, operand)
-        raise Unread(f"{getattr(function, '__name__', function)} of {dtype}")
+        raise Untranslatable(f"{getattr(function, '__name__', function)} of {dtype}")
 
-    def call(self, function: Any, given: list[Found], name: str) -> int:
+    def call(self, function: Any, arguments: list[Operand], name: str) -> int:
         """Translate a call of a known function."""
-        dtypes = [self.dtype(each) for each in given]
-        numbers = [each for each in given if isinstance(each, int)]
-        made = self.of(self.types[name])
-        if len(given) == 1:
+        dtypes = [self.dtype(each) for each in arguments]
+        numbers = [each for each in arguments if isinstance(each, int)]
+        result_dtype = self.dtype_of(self.types[name])
+        if len(arguments) == 1:
             if function is bool and dtypes[0] == _BOOL:
                 return numbers[0]
             if function is float:
-                return self.cast(numbers[0], self.floating(made))
+                return self.cast(numbers[0], self.floating(result_dtype))
             if any(function is each for each in _ROOTS):
-                return self.step("sqrt", made, self.cast(numbers[0], self.floating(made)))
-            if function in _FUNCTIONS and dtypes[0] == self.floating(made):
-                return self.step("math", made, numbers[0], value=_FUNCTIONS[function])
-            if any(function is each for each in _ABSOLUTE) and dtypes[0] == self.floating(made):
-                return self.step("abs", made, numbers[0])
-        elif len(given) == 2 and any(function is each for each in _EXTREMES):
-            best, other = (self.cast(each, self.floating(made)) for each in numbers)
-            return self.step("select", made, self.compare(_EXTREMES[function], other, best), other, best)
-        raise Unread(f"a call of {getattr(function, '__name__', function)}")
+                return self.step("sqrt", result_dtype, self.cast(numbers[0], self.floating(result_dtype)))
+            if function in _FUNCTIONS and dtypes[0] == self.floating(result_dtype):
+                return self.step("math", result_dtype, numbers[0], value=_FUNCTIONS[function])
+            if any(function is each for each in _ABSOLUTE) and dtypes[0] == self.floating(result_dtype):
+                return self.step("abs", result_dtype, numbers[0])
+        elif len(arguments) == 2 and any(function is each for each in _EXTREMES):
+            best, other = (self.cast(each, self.floating(result_dtype)) for each in numbers)
+            test = self.compare(_EXTREMES[function], other, best)
+            return self.step("select", result_dtype, test, other, best)
+        raise Untranslatable(f"a call of {getattr(function, '__name__', function)}")
 
 
 # Symbolic values in a loop over rows: the output row, its shape and length, the range and its iterator, the
 # index, and the condition of the loop.
-_OUT, _SHAPE, _COUNT, _RANGE, _TURN, _INDEX, _GOES = (Held(name) for name in (
-    "out", "shape", "count", "range", "turn", "index", "goes"))
-_STORED = "\0stored"
+_OUT, _SHAPE, _COUNT, _RANGE, _ITERATOR, _INDEX, _HAS_NEXT = (Symbol(name) for name in (
+    "out", "shape", "count", "range", "iterator", "index", "has_next"))
+_STORED_ELEMENT = "\0stored"
 
 
-class Rows(Reader):
+class RowTranslator(ScalarTranslator):
     """Translates a loop over all elements of rows that stores one element per iteration."""
 
     def __init__(
         self, annotation: Any, ins: tuple[np.dtype, ...], out: np.dtype, rows: tuple[bool, ...],
     ) -> None:
         super().__init__(annotation, ins, out)
-        self.held: list[Found] = [Held(("row", k)) if row else self.ins[k] for k, row in enumerate(rows)]
-        self.held.append(_OUT)
-        self.head = -1
+        self.variables: list[Operand] = [
+            Symbol(("row", k)) if row else self.ins[k] for k, row in enumerate(rows)]
+        self.variables.append(_OUT)
+        self.header = -1
         self.before: frozenset[str] = frozenset()
 
-    def way(self, label: int, held: dict[str, Found], above: frozenset[int]) -> int:
+    def translate_block(self, label: int, variables: dict[str, Operand], path: frozenset[int]) -> int:
         """Return the number that the paths from a basic block to the end of the iteration store."""
-        if label == self.head:
-            found = held.get(_STORED)
-            if not isinstance(found, int):
-                raise Unread("an element that is not stored in each turn")
-            return found
+        if label == self.header:
+            stored = variables.get(_STORED_ELEMENT)
+            if not isinstance(stored, int):
+                raise Untranslatable("an element that is not stored in each iteration")
+            return stored
         statements = self.blocks[label].body
-        if type(statements[-1]).__name__ == "Branch" and self.head < 0:
-            return self.turns(label, statements, held, above)
-        return super().way(label, held, above)
+        if type(statements[-1]).__name__ == "Branch" and self.header < 0:
+            return self.translate_loop(label, statements, variables, path)
+        return super().translate_block(label, variables, path)
 
-    def turns(self, label: int, statements: Any, held: dict[str, Found], above: frozenset[int]) -> int:
+    def translate_loop(
+        self, label: int, statements: Any, variables: dict[str, Operand], path: frozenset[int],
+    ) -> int:
         """Translate the loop with the header `label`; its exit has to do nothing but return."""
         for statement in statements[:-1]:
             if type(statement).__name__ == "Assign":
                 name = statement.target.name
-                held[name] = self.assigned(name, statement.value, held)
+                variables[name] = self.translate_assignment(name, statement.value, variables)
         last = statements[-1]
-        if held[last.cond.name] is not _GOES:
-            raise Unread("a choice before the loop")
+        if variables[last.cond.name] is not _HAS_NEXT:
+            raise Untranslatable("a branch before the loop")
         for statement in self.blocks[last.falsebr].body:
             kind = type(statement).__name__
             ends = kind == "Assign" and str(self.types[statement.target.name]) == "none"
             if not ends and kind not in ("Del", "Return"):
-                raise Unread("something behind the loop")
-        self.head, self.before = label, frozenset(held)
-        return super().way(last.truebr, held, above | {label})
+                raise Untranslatable("statements after the loop")
+        self.header, self.before = label, frozenset(variables)
+        return super().translate_block(last.truebr, variables, path | {label})
 
-    def stored(self, statement: Any, held: dict[str, Found]) -> None:
+    def translate_store(self, statement: Any, variables: dict[str, Operand]) -> None:
         """Translate the store of the element of this iteration."""
-        value = held[statement.value.name]
-        if held[statement.target.name] is not _OUT or held[statement.index.name] is not _INDEX:
-            raise Unread("an element of another turn")
-        held[_STORED] = self.cast(value, self.out)
+        value = variables[statement.value.name]
+        if variables[statement.target.name] is not _OUT or variables[statement.index.name] is not _INDEX:
+            raise Untranslatable("an element of another iteration")
+        variables[_STORED_ELEMENT] = self.cast(value, self.out)
 
-    def assigned(self, name: str, value: Any, held: dict[str, Found]) -> Found:
+    def translate_assignment(self, name: str, value: Any, variables: dict[str, Operand]) -> Operand:
         """Return the value of an assignment; a variable from before the loop would be loop-carried."""
         if name in self.before:
-            raise Unread("a value that one turn hands to the next")
+            raise Untranslatable("a value carried from one iteration to the next")
         if type(value).__name__ == "Arg":
-            return self.held[value.index]
-        return super().assigned(name, value, held)
+            return self.variables[value.index]
+        return super().translate_assignment(name, value, variables)
 
-    def expression(self, name: str, node: Any, held: dict[str, Found]) -> Found:
+    def expression(self, name: str, node: Any, variables: dict[str, Operand]) -> Operand:
         """Return the value of an expression; only elements of this iteration may be read."""
         match node.op:
-            case "getattr" if node.attr == "shape" and _is_row(held[node.value.name]):
+            case "getattr" if node.attr == "shape" and _is_row(variables[node.value.name]):
                 return _SHAPE
-            case "static_getitem" if held[node.value.name] is _SHAPE and node.index == 0:
+            case "static_getitem" if variables[node.value.name] is _SHAPE and node.index == 0:
                 return _COUNT
             case "call":
-                called = held[node.func.name]
-                given = [held[each.name] for each in node.args]
-                if isinstance(called, Held) and len(given) == 1 and not node.kws:
-                    if called.value is range and given[0] is _COUNT:
+                called = variables[node.func.name]
+                arguments = [variables[each.name] for each in node.args]
+                if isinstance(called, Symbol) and len(arguments) == 1 and not node.kws:
+                    if called.value is range and arguments[0] is _COUNT:
                         return _RANGE
-                    if called.value is len and _is_row(given[0]):
+                    if called.value is len and _is_row(arguments[0]):
                         return _COUNT
-            case "getiter" if held[node.value.name] is _RANGE:
-                return _TURN
-            case "iternext" if held[node.value.name] is _TURN:
-                return _TURN
-            case "pair_first" if held[node.value.name] is _TURN:
+            case "getiter" if variables[node.value.name] is _RANGE:
+                return _ITERATOR
+            case "iternext" if variables[node.value.name] is _ITERATOR:
+                return _ITERATOR
+            case "pair_first" if variables[node.value.name] is _ITERATOR:
                 return _INDEX
-            case "pair_second" if held[node.value.name] is _TURN:
-                return _GOES
-            case "getitem" if held[node.index.name] is _INDEX:
-                row = held[node.value.name]
-                if isinstance(row, Held) and type(row.value) is tuple:
+            case "pair_second" if variables[node.value.name] is _ITERATOR:
+                return _HAS_NEXT
+            case "getitem" if variables[node.index.name] is _INDEX:
+                row = variables[node.value.name]
+                if isinstance(row, Symbol) and type(row.value) is tuple:
                     return self.ins[row.value[1]]
-        return super().expression(name, node, held)
+        return super().expression(name, node, variables)
 
 
-def _is_row(found: Found) -> bool:
-    return isinstance(found, Held) and (found is _OUT or type(found.value) is tuple)
+def _is_row(operand: Operand) -> bool:
+    return isinstance(operand, Symbol) and (operand is _OUT or type(operand.value) is tuple)
 
 
 class Elementwise:
@@ -381,13 +388,13 @@ class Elementwise:
 
     def __call__(self, *args: Any) -> Any:
         if any(np.ndim(each) for each, row in zip(args, self.rows, strict=True) if not row):
-            some = [np.asarray(each) for each in np.broadcast_arrays(*args)]
+            broadcast = [np.asarray(each) for each in np.broadcast_arrays(*args)]
             return self.function(*[each[..., None] if row else each
-                                   for each, row in zip(some, self.rows, strict=True)])[..., 0]
+                                   for each, row in zip(broadcast, self.rows, strict=True)])[..., 0]
         shape = np.broadcast_shapes(*map(np.shape, args))
-        given = [np.broadcast_to(each, shape or (1,)) if row else each
-                 for each, row in zip(args, self.rows, strict=True)]
-        return self.function(*given).reshape(shape)[()]
+        arrays = [np.broadcast_to(each, shape or (1,)) if row else each
+                  for each, row in zip(args, self.rows, strict=True)]
+        return self.function(*arrays).reshape(shape)[()]
 
 
 def rows_of(function: Any) -> tuple[bool, ...]:
@@ -395,48 +402,50 @@ def rows_of(function: Any) -> tuple[bool, ...]:
     builder = function.gufunc_builder
     (out,), ins = builder.sout, tuple(builder.sin)
     if len(out) != 1 or any(each not in ((), out) for each in map(tuple, ins)):
-        raise Unread("operands of several lengths")
+        raise Untranslatable("operands of several lengths")
     options = {**builder.targetoptions}
     if options.pop("nopython", True) is not True or any(options.values()):
-        raise Unread(f"options {options}")
+        raise Untranslatable(f"options {options}")
     return tuple(bool(each) for each in ins)
 
 
-def read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
+def translate_gufunc(
+    function: Any, argument_types: tuple[Any, ...],
+) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
     """Translate a `guvectorize` function; return the dtypes of operands and result, and the body."""
     rows = rows_of(function)
-    wanted = tuple(np.dtype(each) for each in given)
-    for signature, made in function.gufunc_builder.nb_func.overloads.items():
+    ins_wanted = tuple(np.dtype(each) for each in argument_types)
+    for signature, overload in function.gufunc_builder.nb_func.overloads.items():
         *ins, out = [np.dtype(str(getattr(each, "dtype", each))) for each in signature.args]
-        if tuple(ins) == wanted and out.kind == "f":
-            reader = Rows(made.type_annotation, wanted, out, rows)
-            return wanted, out, reader.body()
-    raise Unread("no loop for such operands is kept")
+        if tuple(ins) == ins_wanted and out.kind == "f":
+            translator = RowTranslator(overload.type_annotation, ins_wanted, out, rows)
+            return ins_wanted, out, translator.body()
+    raise Untranslatable("no loop for such operands is available")
 
 
-SAMPLE = 1 << 14  # elements that are compared
+SAMPLE_ELEMENTS = 1 << 14  # elements that are compared
 # Runs whose kernels raised flags, after which a function is called instead: only a call issues its warnings.
-MOST_ALARMS = 8
-NEAR = {"d": 1e-9, "f": 1e-3}  # by character of the dtype
+MAX_ALARMS = 8
+RELATIVE_TOLERANCES = {"d": 1e-9, "f": 1e-3}  # by character of the dtype
 
 
-class Met:
+class NumbaFunction:
     """One function: its operators by types of operands, None where it is called, and the reason."""
 
-    __slots__ = ("loops", "operators", "why")
+    __slots__ = ("loops", "operators", "reason")
 
     def __init__(self) -> None:
         self.loops = -1
         self.operators: dict[tuple[Any, ...], str | None] = {}
-        self.why = ""
+        self.reason = ""
 
-    def keep(self, given: tuple[Any, ...], why: str) -> None:
+    def reject(self, argument_types: tuple[Any, ...], reason: str) -> None:
         """Record that the function is called for operands of these types, and the reason."""
-        self.operators[given], self.why = None, why
+        self.operators[argument_types], self.reason = None, reason
 
 
 _KINDS = frozenset({"DUFunc", "GUFunc"})  # types of the results of `numba.vectorize` and `numba.guvectorize`
-_MET: WeakKeyDictionary[Any, Met] = WeakKeyDictionary()
+_KNOWN_FUNCTIONS: WeakKeyDictionary[Any, NumbaFunction] = WeakKeyDictionary()
 
 
 def is_numba(function: Any) -> bool:
@@ -444,107 +453,117 @@ def is_numba(function: Any) -> bool:
     return type(function).__module__.startswith("numba.")
 
 
-def through(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
+def record_or_call(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     """Record the call of an element-wise function; NotImplemented if it has to be called.
 
     The first call for operands of some types runs the function, and returns its result.
     """
     if type(function).__name__ not in _KINDS or len(args) != function.nin \
-            or _is_of_rows(function) and not _of_rows(function, args):
+            or _is_gufunc(function) and not _has_row_operands(function, args):
         return NotImplemented
-    given = tuple([METAS[x._m].dtype if type(x) in LAZY else x.dtype if type(x) is np.ndarray else type(x)
-                   for x in args])
-    met = _MET.get(function)
-    if met is None:
-        met = _MET[function] = Met()
-    if met.loops != function.ntypes:  # Numba has compiled another loop, which may be used for old types, too
-        met.loops = function.ntypes
-        met.operators.clear()
-    if given not in met.operators:
-        return _first(session, function, args, given, met)
-    name = met.operators[given]
+    argument_types = tuple([
+        METAS[x._m].dtype if type(x) in LAZY else x.dtype if type(x) is np.ndarray else type(x)
+        for x in args])
+    entry = _KNOWN_FUNCTIONS.get(function)
+    if entry is None:
+        entry = _KNOWN_FUNCTIONS[function] = NumbaFunction()
+    # Numba has compiled another loop, which may be used for old types, too
+    if entry.loops != function.ntypes:
+        entry.loops = function.ntypes
+        entry.operators.clear()
+    if argument_types not in entry.operators:
+        return _call_and_translate(session, function, args, argument_types, entry)
+    name = entry.operators[argument_types]
     if name is None:
         return NotImplemented
-    made = lookup(name).ref
-    if isinstance(made, UserFunction) and made.flagged_kernels > MOST_ALARMS:
-        met.keep(given, "it warns too often")
+    function_ref = lookup(name).ref
+    if isinstance(function_ref, UserFunction) and function_ref.flagged_kernels > MAX_ALARMS:
+        entry.reject(argument_types, "it warns too often")
         return NotImplemented
     return session.try_record(name, args)
 
 
-def _is_of_rows(function: Any) -> bool:
+def _is_gufunc(function: Any) -> bool:
     return type(function).__name__ == "GUFunc"
 
 
-def _of_rows(function: Any, args: tuple[Any, ...]) -> bool:
+def _has_row_operands(function: Any, args: tuple[Any, ...]) -> bool:
     """Return whether operands that are rows have one shape, and the others are numbers."""
     try:
         rows = rows_of(function)
-    except (Unread, AttributeError, ValueError, TypeError):  # internals of Numba, which may change
+    except (Untranslatable, AttributeError, ValueError, TypeError):  # internals of Numba, which may change
         return False
     shapes = [METAS[x._m].shape if type(x) in LAZY else x.shape if type(x) is np.ndarray else ()
               for x in args]
-    found = {shape for shape, row in zip(shapes, rows, strict=True) if row}
-    return len(found) == 1 and () not in found and not any(
+    row_shapes = {shape for shape, row in zip(shapes, rows, strict=True) if row}
+    return len(row_shapes) == 1 and () not in row_shapes and not any(
         shape for shape, row in zip(shapes, rows, strict=True) if not row)
 
 
-def title_of(function: Any) -> str:
+def describe(function: Any) -> str:
     """Return the description of a function compiled with Numba for explanations."""
-    met = _MET.get(function) if type(function).__name__ in _KINDS else None
-    why = f" ({met.why})" if met is not None and met.why else ""
-    return f"{getattr(function, '__name__', 'a function')}, compiled with Numba{why}"
+    entry = _KNOWN_FUNCTIONS.get(function) if type(function).__name__ in _KINDS else None
+    reason = f" ({entry.reason})" if entry is not None and entry.reason else ""
+    return f"{getattr(function, '__name__', 'a function')}, compiled with Numba{reason}"
 
 
-def _first(session: Any, function: Any, args: tuple[Any, ...], given: tuple[Any, ...], met: Met) -> Any:
+def _call_and_translate(
+    session: Any, function: Any, args: tuple[Any, ...], argument_types: tuple[Any, ...], entry: NumbaFunction,
+) -> Any:
     """Call a function, and enter an operator for it if its translation gives the same values."""
     try:
-        ins, out, body = _read(function, given)
-    except (Unread, AttributeError, KeyError, TypeError) as why:  # internals of Numba, which may change
-        met.keep(given, str(why) if isinstance(why, Unread) else "its loop is not known yet")
+        ins, out, body = translate(function, argument_types)
+    # internals of Numba, which may change
+    except (Untranslatable, AttributeError, KeyError, TypeError) as reason:
+        known = isinstance(reason, Untranslatable)
+        entry.reject(argument_types, str(reason) if known else "its loop is not known yet")
         return NotImplemented
     result = session.call_opaque(function, args, {})
     wanted = session.plain(result)
     operands = [np.asarray(each) for each in session.plain(args)]
     if np.asarray(wanted).size and np.asarray(wanted).dtype == out:
-        if _agrees(body, ins, operands, np.asarray(wanted)):
-            called = Elementwise(function, rows_of(function)) if _is_of_rows(function) else function
-            made = register_user_function(called, function.__name__, ins, out, body)
-            register_op(made)
-            met.operators[given] = made.name
+        if _is_equal_on_sample(body, ins, operands, np.asarray(wanted)):
+            called = Elementwise(function, rows_of(function)) if _is_gufunc(function) else function
+            op = register_user_function(called, function.__name__, ins, out, body)
+            register_op(op)
+            entry.operators[argument_types] = op.name
         else:
-            met.keep(given, "other values than expected")
+            entry.reject(argument_types, "other values than expected")
     return result
 
 
-def _read(function: Any, given: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
+def translate(function: Any, argument_types: tuple[Any, ...]) -> tuple[tuple[np.dtype, ...], np.dtype, Body]:
     """Translate a function; return the dtypes of operands and result, and the body."""
-    if _is_of_rows(function):
-        return read(function, given)
+    if _is_gufunc(function):
+        return translate_gufunc(function, argument_types)
     options = {**function.targetoptions}
     if options.pop("nopython", True) is not True or any(options.values()):
-        raise Unread(f"options {options}")
-    known = [each if each in (int, float) else np.dtype(each) for each in given]
-    *ins, out = function.ufunc.resolve_dtypes((*known, None))
+        raise Untranslatable(f"options {options}")
+    operand_types = [each if each in (int, float) else np.dtype(each) for each in argument_types]
+    *ins, out = function.ufunc.resolve_dtypes((*operand_types, None))
     if out.kind != "f":
-        raise Unread(f"a result of {out}")
-    for signature, made in function._dispatcher.overloads.items():
+        raise Untranslatable(f"a result of {out}")
+    for signature, overload in function._dispatcher.overloads.items():
         names = [str(each) for each in signature.args]
-        if names == [each.name for each in ins] and str(made.signature.return_type) == out.name:
-            reader = Reader(made.type_annotation, tuple(ins), out)
-            return tuple(ins), out, reader.body()
-    raise Unread("its instructions are not kept")
+        if names == [each.name for each in ins] and str(overload.signature.return_type) == out.name:
+            translator = ScalarTranslator(overload.type_annotation, tuple(ins), out)
+            return tuple(ins), out, translator.body()
+    raise Untranslatable("its IR is not available")
 
 
-def _agrees(body: Body, ins: tuple[np.dtype, ...], operands: list[np.ndarray], wanted: np.ndarray) -> bool:
+def _is_equal_on_sample(
+    body: Body, ins: tuple[np.dtype, ...], operands: list[np.ndarray], wanted: np.ndarray,
+) -> bool:
     """Return whether a sample of elements is equal up to NaN payloads, or close if the body approximates."""
-    step = max(wanted.size // SAMPLE, 1)
-    some = [np.broadcast_to(each, wanted.shape).flat[::step].astype(dtype)
+    step = max(wanted.size // SAMPLE_ELEMENTS, 1)
+    samples = [np.broadcast_to(each, wanted.shape).flat[::step].astype(dtype)
             for each, dtype in zip(operands, ins, strict=True)]
     with np.errstate(all="ignore"):
-        made = np.broadcast_to(body.emit(NumpyBuilder(), *some, {}), some[0].shape)
-    found = wanted.flat[::step]
+        computed = np.broadcast_to(body.emit(NumpyBuilder(), *samples, {}), samples[0].shape)
+    expected = wanted.flat[::step]
     if body.approximate:
-        return bool(np.isclose(made, found, NEAR[found.dtype.char], 0.0, equal_nan=True).all())
-    same = (made == found) & (np.signbit(made) == np.signbit(found)) | np.isnan(made) & np.isnan(found)
-    return bool(same.all())
+        tolerance = RELATIVE_TOLERANCES[expected.dtype.char]
+        return bool(np.isclose(computed, expected, tolerance, 0.0, equal_nan=True).all())
+    is_equal = (computed == expected) & (np.signbit(computed) == np.signbit(expected)) \
+        | np.isnan(computed) & np.isnan(expected)
+    return bool(is_equal.all())

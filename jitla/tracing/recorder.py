@@ -16,7 +16,7 @@ import numpy as np
 from jitla.hops import Meta, Shape, apply, broadcast, leaf
 from jitla.tracing.force import LIST_REFS, NOTHING_CONSUMED
 from jitla.tracing.frames import call_here
-from jitla.tracing.indexing import Bound, Indexing, fits, lone_complex
+from jitla.tracing.indexing import Indexing, ProxyMethod, is_broadcastable, is_single_complex
 from jitla.tracing.lazy import (
     LAZY,
     POWER_SHORTCUTS,
@@ -402,7 +402,7 @@ class NumpyDispatch(Recorder):
     def _ufunc_into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
         """Record or perform ``ufunc(*inputs, out=out)``."""
         if self.site.unroll_limit and type(out) is LazyArray and len(inputs) == 2 and inputs[0] is out and \
-                out._v is None and not self.viewed(out) and self._rebind(out, ufunc, inputs[1]):
+                out._v is None and not self.has_pending_views(out) and self._rebind(out, ufunc, inputs[1]):
             return out
         memory = self.settle(out) if type(out) is LazyArray else out
         if self.immediate and isinstance(memory, np.ndarray):
@@ -424,7 +424,7 @@ class NumpyDispatch(Recorder):
                     if is_unshared:
                         self.nodes[n] = Placeholder(result._m)
                         result._n = -1
-                    entry = self._conformed(n, result._m, memory, attrs, not is_unshared)
+                    entry = self._conform(n, result._m, memory, attrs, not is_unshared)
                     self.store(memory, entry, NOTHING_CONSUMED)
                     return out
             del result  # it is not referenced any more, and so not computed
@@ -514,11 +514,11 @@ class NumpyDispatch(Recorder):
         """Return attribute `name` of the array that `proxy` represents."""
         func = METHODS.get(name)
         if func is not None:
-            return Bound(func, self, proxy, name)
+            return ProxyMethod(func, self, proxy, name)
         if name == "real" or name == "imag":
             return self.complex_part(proxy, name)
         if callable(getattr(np.ndarray, name)):
-            return Bound(NumpyDispatch._plain_method, self, proxy, name)
+            return ProxyMethod(NumpyDispatch._plain_method, self, proxy, name)
         value = self.value(proxy)
         result = getattr(value, name)
         return proxy if result is value else self.wrap(result)
@@ -534,7 +534,7 @@ class NumpyDispatch(Recorder):
         return METHODS[name](self, proxy, name, *args, **kwargs)
 
     def _plain_method(self, proxy: LazyArray, name: str, *args: Any, **kwargs: Any) -> Any:
-        viewed = name == "resize" and self.viewed(proxy)
+        has_pending_views = name == "resize" and self.has_pending_views(proxy)
         memory = self.settle(proxy)
         if name in _MUTATING_METHODS:
             self.before_write(memory)
@@ -544,7 +544,7 @@ class NumpyDispatch(Recorder):
             # NumPy's own check would count the references of proxy and session, too.
             baseline = _BASELINE[bool(kwargs)]
             is_referenced = getrefcount(proxy) > baseline[0] or getrefcount(memory) > baseline[1]
-            options["refcheck"] = is_referenced or viewed
+            options["refcheck"] = is_referenced or has_pending_views
         for target in (*values[1:], options.get("out")):
             if isinstance(target, np.ndarray):  # it may be the output
                 self.before_write(target)
@@ -565,7 +565,7 @@ class NumpyDispatch(Recorder):
 
 def _can_fill(memory: np.ndarray, operands: list[Any]) -> bool:
     """Return whether a result of `operands`, proxies and scalars, has the shape to fill `memory`."""
-    if lone_complex(memory):
+    if is_single_complex(memory):
         return False
     shape = memory.shape
     shapes: list[Shape] = []
@@ -574,7 +574,7 @@ def _can_fill(memory: np.ndarray, operands: list[Any]) -> bool:
         if type(x) in LAZY:
             lazy = True
             shapes.append(METAS[x._m].shape)
-            if not fits(shapes[-1], shape):
+            if not is_broadcastable(shapes[-1], shape):
                 return False
     return lazy and (shape in shapes or broadcast(tuple(shapes)) == shape)
 
@@ -588,7 +588,7 @@ def _may_use_half(ufunc: Any, operands: list[Any]) -> bool:
 def _count_baseline(**kwargs: Any) -> tuple[int, int]:
     """Return the reference counts of a proxy and its memory if one variable refers to the proxy."""
     array = proxy_in_memory(None, np.empty(1), layout_id(np.empty(1)))
-    references: tuple[int, int] = Bound(_count_references, None, array, "resize")(1, **kwargs)
+    references: tuple[int, int] = ProxyMethod(_count_references, None, array, "resize")(1, **kwargs)
     return references
 
 

@@ -23,7 +23,7 @@ from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
 from jitla.tracing.fallback import TracingBudget, restore_values, settle_locals
 from jitla.tracing.force import EXIT_PATH, LIST_REFS, Store, TapeParts
-from jitla.tracing.fp_warnings import Past, calm
+from jitla.tracing.fp_warnings import EntryHistory, can_defer_warnings
 from jitla.tracing.frames import (
     ROOT,
     mark,
@@ -33,7 +33,7 @@ from jitla.tracing.frames import (
     user_line,
     user_traceback,
 )
-from jitla.tracing.indexing import SUSPENDED, Bound
+from jitla.tracing.indexing import SUSPENDED_FRAMES, ProxyMethod
 from jitla.tracing.lazy import (
     LAZY,
     Lazy,
@@ -42,7 +42,7 @@ from jitla.tracing.lazy import (
     clear_operator_caches,
     proxy_in_memory,
 )
-from jitla.tracing.numba_ufuncs import is_numba, title_of
+from jitla.tracing.numba_ufuncs import describe, is_numba
 from jitla.tracing.numpy_api.functions import clear_reductions
 from jitla.tracing.recorder import NumpyDispatch, clear_inference_caches
 from jitla.tracing.site import ANNOTATE_WHOLE_CALLS, Site
@@ -100,7 +100,7 @@ class Session(NumpyDispatch):
         self.rematerialisable: list[Lazy] = []
         self.stored: list[Any] = []
         self.views: dict[int, tuple[Lazy, Any, tuple]] = {}
-        self.past: dict[int, Past] = {}
+        self.past: dict[int, EntryHistory] = {}
         self.positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]] = {}
         self.tables: dict[int, LazyArray] = {}
         self.extremes: dict[int, tuple[int, int]] = {}
@@ -246,7 +246,7 @@ class Session(NumpyDispatch):
         self.budget = None
         self.ended = True
         self.fill_slots()
-        frame = getattr(inner, SUSPENDED[type(inner)])
+        frame = getattr(inner, SUSPENDED_FRAMES[type(inner)])
         if frame is not None:
             settle_locals(self, frame, frozenset())
 
@@ -291,7 +291,7 @@ class Session(NumpyDispatch):
     def materialise_escapes(self) -> None:
         """Prepare for code that is not instrumented: do pending reads, replace proxies outside of frames."""
         self.flush()
-        self.settle_rematerialisable()
+        self.compute_readers()
         self.fill_slots()
         self.hoisted.clear()  # values of slots may be hoisted ones
 
@@ -300,14 +300,14 @@ class Session(NumpyDispatch):
         self.materialise_escapes()
         plain = self.plain(args)
         options = {k: self.plain(v) for k, v in kwargs.items()}
-        if type(function) in _BUILTIN_METHOD_TYPES and type(function.__self__) in SUSPENDED:
+        if type(function) in _BUILTIN_METHOD_TYPES and type(function.__self__) in SUSPENDED_FRAMES:
             self.plain(function.__self__)  # its code is resumed outside of the session
         frame = user_frame()
         call: Callable[..., Any] | None = None
         if has_large_sparse(function, plain):
             call = partial(self.site.call_counted, place_of(frame))
         elif is_numba(function):
-            call = partial(self.site.call_compiled, title_of(function), place_of(frame))
+            call = partial(self.site.call_compiled, describe(function), place_of(frame))
         LOCAL.session = None
         try:
             if call is None:
@@ -323,7 +323,7 @@ class Session(NumpyDispatch):
     def _refresh_layouts(self, args: tuple) -> None:
         """Read the layouts of arrays passed to opaque code again: it may have reshaped or resized them."""
         for argument in args:
-            proxy = argument.__self__ if type(argument) is Bound else argument
+            proxy = argument.__self__ if type(argument) is ProxyMethod else argument
             if type(proxy) is LazyArray and proxy._v is not None and layout_id(proxy._v) != proxy._l:
                 self.refresh_layout(proxy)
 
@@ -400,7 +400,7 @@ def run_traced(
 
     With an `budget` the call continues untraced once tracing has cost more than that.
     """
-    if LOCAL.shallow or not calm():
+    if LOCAL.shallow or not can_defer_warnings():
         return run_untraced(site, function, args, kwargs)
     try:
         session = site.idle.pop()
@@ -493,7 +493,7 @@ def run_generator(
 
     With `times` its steps are timed, and it continues without a session if they take too long.
     """
-    if LOCAL.shallow or not calm():
+    if LOCAL.shallow or not can_defer_warnings():
         site.calls += 1
         return (yield from _step_untraced(function(*args, **kwargs)))
     session = Session(site)

@@ -29,7 +29,7 @@ from jitla.process.loading import (
     RetryBackoff,
 )
 from jitla.tracing.fallback import FORGOTTEN_RUNS, INTERIM_RUNS, Replay, Request, retire_waiting
-from jitla.tracing.fp_warnings import Effects, Sign
+from jitla.tracing.fp_warnings import FlagTest, WarningReporter
 from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame
 from jitla.tracing.guards import LiteralValues, RecompilationLog, is_same, last_line_of, literals_of
 from jitla.tracing.tape import LAYOUTS, LEAF, Block, class_key, hops_of
@@ -203,7 +203,7 @@ class Site:
                 self.lines[bound.program] = bound, lines_of(block)
             if block.places:
                 self.places[key] = block.places
-            bound.effects = Effects(self.places.get(key, block.places))
+            bound.effects = WarningReporter(self.places.get(key, block.places))
             return bound
 
     def _add_class(self, key: tuple) -> None:
@@ -257,8 +257,9 @@ class Site:
         for holder in (*list(self.exact.values()), *list(self.parts.values())):
             if holder.bound is before:
                 holder.bound = made
-        for watch in [closed.watch for closed in list(self.exact.values()) if closed.watch is not None]:
-            watch.replace(before, made)
+        states = [closed.hoisting_state for closed in list(self.exact.values())]
+        for state in [each for each in states if each is not None]:
+            state.replace(before, made)
         self.annotated_calls = max(self.annotated_calls, 1)  # the next call is not comparable to earlier ones
 
     def is_settled(self, bound: Any) -> bool:
@@ -303,14 +304,14 @@ class Site:
         self.retire([key])
 
     def observing_program(
-        self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[Sign, ...],
+        self, bound: Any, block: Block, roots: tuple[int, ...], store: Any, signs: tuple[FlagTest, ...],
     ) -> Any:
         """Return a bound program like `bound` that also returns the values that show `signs`."""
         outs, aliases = store_targets(roots, store)
         asked = tuple((sign.entry, sign.flags) for sign in signs)
         key, sizes = class_key(block, roots, outs, aliases, "observed", asked)
         request = self.request(block, roots, outs, aliases)
-        values = (*request.roots, *(sign.shown_by for sign in signs))
+        values = (*request.roots, *(sign.condition for sign in signs))
         nothing = (None,) * len(signs)
         request = request._replace(
             roots=values, outs=(*outs, *nothing), lines=(*request.lines, *nothing), tape=None)
@@ -324,7 +325,7 @@ class Site:
         self.lines.setdefault(observing.program, (observing, lines_of(block)))
         self.count_retired(bound)
         observing.effects = bound.effects
-        observing.effects.observe(signs)
+        observing.effects.install_tests(signs)
         return observing
 
     def request(
@@ -410,7 +411,7 @@ class Site:
         """Return the bound programs that run blocks now."""
         every = list(self.exact.values())
         bounds = [x.bound for x in (*every, *list(self.parts.values()))]
-        bounds += [closed.watch.main for closed in every if closed.watch is not None]
+        bounds += [closed.hoisting_state.remainder for closed in every if closed.hoisting_state is not None]
         return [bound for bound in bounds if bound is not None]
 
     def numpy_seconds(self) -> float:

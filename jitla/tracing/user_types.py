@@ -96,13 +96,13 @@ def _version_offset() -> int:
     words = size // 4
     kind = type("Changing", (), {"x": 1})
     version_view = (ctypes.c_uint * words).from_address(id(kind))
-    seen = []
+    candidates = []
     for n in range(3):
         kind.x  # type: ignore[attr-defined]  # noqa: B018 - the look-up assigns a version tag
         before = list(version_view)
         kind.x = n  # type: ignore[attr-defined]
-        seen.append({i for i in range(words) if before[i] > 0 == version_view[i]})
-    common = set.intersection(*seen)
+        candidates.append({i for i in range(words) if before[i] > 0 == version_view[i]})
+    common = set.intersection(*candidates)
     return 4 * common.pop() if len(common) == 1 else 0
 
 
@@ -150,11 +150,11 @@ def _computed_loads(kind: type) -> frozenset[str] | None:
     getter = kind.__getattribute__
     if isinstance(getter, FunctionType) and not _is_trusted(getter):
         return None
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base.__flags__ & _HEAP_TYPE_FLAG:
-            found.update(vars(base))
-    return frozenset(name for name, value in found.items() if _runs_user_code(value))
+            attributes.update(vars(base))
+    return frozenset(name for name, value in attributes.items() if _runs_user_code(value))
 
 
 def _has_operators(kind: type) -> bool:
@@ -199,14 +199,14 @@ def load_runs_user_code(obj: Any, kind: type, name: str) -> bool:
     if isinstance(obj, type):
         return _class_load_runs_user_code(obj, kind, name)
     if kind is super:
-        above = obj.__self_class__.__mro__
-        return _runs_user_code(_first_in_mro(above[above.index(obj.__thisclass__) + 1 :], name))
+        mro = obj.__self_class__.__mro__
+        return _runs_user_code(_first_in_mro(mro[mro.index(obj.__thisclass__) + 1 :], name))
     facts = facts_of(kind)
     if facts.computed_loads is None:
         return True
     if name in facts.computed_loads:
-        found = _first_in_mro(kind.__mro__, name)
-        return hasattr(type(found), "__set__") or name not in _instance_dict(obj)
+        attribute = _first_in_mro(kind.__mro__, name)
+        return hasattr(type(attribute), "__set__") or name not in _instance_dict(obj)
     return facts.has_getattr and _first_in_mro(kind.__mro__, name) is _MISSING \
         and name not in _instance_dict(obj) and not (
             _is_trusted(kind.__getattr__))  # type: ignore[attr-defined]
@@ -226,8 +226,8 @@ def _class_load_runs_user_code(obj: type, kind: type, name: str) -> bool:
         facts = facts_of(kind)
         if facts.computed_loads is None or name in facts.computed_loads or facts.has_getattr:
             return True
-    found = _first_in_mro(obj.__mro__, name)
-    return type(found) not in (property, cached_property) and _runs_user_code(found)
+    attribute = _first_in_mro(obj.__mro__, name)
+    return type(attribute) not in (property, cached_property) and _runs_user_code(attribute)
 
 
 def _instance_dict(obj: Any) -> Any:
@@ -239,23 +239,23 @@ def _instance_dict(obj: Any) -> Any:
 
 def _first_in_mro(bases: tuple[type, ...], name: str) -> Any:
     for base in bases:
-        found = base.__dict__.get(name, _MISSING)
-        if found is not _MISSING:
-            return found
+        attribute = base.__dict__.get(name, _MISSING)
+        if attribute is not _MISSING:
+            return attribute
     return _MISSING
 
 
 def getter_of(kind: type, name: str) -> Any:
     """Return the getter of the property `name` of the class `kind`; None if there is none."""
-    found = _first_in_mro(kind.__mro__, name)
-    plain = type(found) is property and not hasattr(kind, "__getattr__")
-    return found.fget if plain and kind.__getattribute__ is object.__getattribute__ else None
+    attribute = _first_in_mro(kind.__mro__, name)
+    plain = type(attribute) is property and not hasattr(kind, "__getattr__")
+    return attribute.fget if plain and kind.__getattribute__ is object.__getattribute__ else None
 
 
 def setter_of(kind: type, name: str) -> Any:
     """Return the setter of the property `name` of the class `kind`; None if there is none."""
-    found = _first_in_mro(kind.__mro__, name)
-    return found.fset if type(found) is property and kind.__setattr__ is object.__setattr__ else None
+    attribute = _first_in_mro(kind.__mro__, name)
+    return attribute.fset if type(attribute) is property and kind.__setattr__ is object.__setattr__ else None
 
 
 def is_store_plain(kind: type, name: str) -> bool:
@@ -276,9 +276,6 @@ def is_delete_plain(kind: type, name: str) -> bool:
     return kind.__delattr__ is object.__delattr__ and not hasattr(
         type(_first_in_mro(kind.__mro__, name)), "__delete__")
 
-
-Foreign = Callable[[Any], Callable[..., Any]]
-Lift = Callable[[Any, str], Any]
 
 
 class UserOperand:

@@ -23,8 +23,8 @@ TURNS = 50
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeping, "is_alone", lambda: True)  # test runners have threads
-    monkeypatch.setattr(keeping, "LITTLE", 0.0)
-    monkeypatch.setattr(keeping, "SOON", 0.0)
+    monkeypatch.setattr(keeping, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(keeping, "IMMEDIATE_SECONDS", 0.0)
 
 
 def counted(function: Callable[..., Any], *args: Any) -> tuple[Any, int, int, Any]:
@@ -172,7 +172,7 @@ def unsteady(g: np.ndarray, p: np.ndarray) -> np.ndarray:
 def test_what_changes_in_every_turn_is_given_up() -> None:
     p = np.full(300, 1 / 300)
     result, kept, _, f = counted(unsteady, G.copy(), p)
-    assert kept <= keeping.ENOUGH
+    assert kept <= keeping.MIN_COMPUTATIONS
     np.testing.assert_allclose(result, unsteady(G.copy(), p), rtol=1e-12)
 
 
@@ -205,7 +205,7 @@ def test_a_loop_goes_on_where_no_parts_can_be_made(monkeypatch: pytest.MonkeyPat
     def fails(*given: Any) -> Any:
         raise MemoryError("no compiler")
 
-    monkeypatch.setattr(keeping, {"choose": "divided", "rest": "rest"}[broken], fails)
+    monkeypatch.setattr(keeping, {"choose": "find_hoistable", "rest": "bind_remainder"}[broken], fails)
     result, _, used, f = counted(jitla.jit(rank), G.copy(), np.full(300, 1 / 300), -1)
     assert used == 0 and f.stats().failures == 1
     np.testing.assert_allclose(result, rank(G.copy(), np.full(300, 1 / 300), -1), rtol=1e-12)

@@ -80,8 +80,8 @@ def missed_alias() -> None:
 
         return settle
 
-    for name in ("before_write", "settle_rematerialisable"):
-        setattr(memory.Memory, name, blinded(getattr(memory.Memory, name)))
+    for name in ("before_write", "compute_readers"):
+        setattr(memory.MemoryWriter, name, blinded(getattr(memory.MemoryWriter, name)))
 
 
 def wrong_promotion() -> None:

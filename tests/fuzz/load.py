@@ -140,14 +140,14 @@ def observe_at_once() -> None:
     """Let programs tell of flags themselves as soon as they may, though compiling costs more."""
     from jitla.tracing import fp_warnings as effects
 
-    effects.WORTH = 0.0
+    effects.MIN_REPLAY_NS = 0.0
 
 
 def store_late() -> None:
     """Let arrays of any size be updated in place from their shifted parts without a copy."""
     from jitla.tracing import mutation as memory
 
-    memory.SMALL = 0
+    memory.MAX_CACHED_BYTES = 0
 
 
 def index_at_once() -> None:
@@ -163,9 +163,9 @@ def index_at_once() -> None:
     )
     from jitla.tracing.numpy_api import functions as scatters
 
-    gathers.LEAST = 1
+    gathers.MIN_ELEMENTS = 1
     site.MIN_LOOP_INDICES = site.MIN_COMPILED_INDICES = 0
-    picking.LEAST_LATER = scatters.LEAST_LATER = picking.FEW = 0
+    picking.MIN_DEFERRED_KEY_ELEMENTS = scatters.MIN_DEFERRED_KEY_ELEMENTS = picking.MIN_POSITIONS = 0
 
 
 def record_all() -> None:

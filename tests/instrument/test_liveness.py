@@ -12,7 +12,7 @@ import pytest
 
 from jitla.instrument.bytecode import live_locals
 from jitla.instrument.instrumented import instrument
-from tests.instrument.twin_kit import Hook, define
+from tests.instrument.recording_hooks import Hook, define
 
 
 def here() -> None:
@@ -89,10 +89,10 @@ def test_temporaries_of_l2svm_are_dead_at_the_inner_test() -> None:
     assert {"w", "Xw", "Xd", "s", "step_sz", "Y", "wd", "dd", "g_old", "X", "lam"} <= names
 
 
-def test_temporaries_of_l2svm_are_dead_in_its_twin() -> None:
-    twin = instrument(define(L2SVM), Hook())
-    assert twin is not None
-    code = twin.__code__
+def test_temporaries_of_l2svm_are_dead_in_instrumented_code() -> None:
+    instrumented = instrument(define(L2SVM), Hook())
+    assert instrumented is not None
+    code = instrumented.__code__
     row = next(i for i, line in enumerate(L2SVM.splitlines(), 1) if "= test(" in line)
     calls = [i.offset for i in dis.get_instructions(code) if i.opname == "CALL"]
     last = [offset for offset in calls if _line(code, offset) == row]

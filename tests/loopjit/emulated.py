@@ -25,7 +25,7 @@ from jitla.loopjit import (
 )
 from jitla.loopjit import writer as parts_module
 from jitla.profiling import call_classes as outlook
-from jitla.tracing import calm
+from jitla.tracing import can_defer_warnings
 
 _C = {"int8": ctypes.c_int8, "int16": ctypes.c_int16, "int32": ctypes.c_int32, "int64": ctypes.c_int64,
       "uint8": ctypes.c_uint8, "uint16": ctypes.c_uint16, "uint32": ctypes.c_uint32,
@@ -236,7 +236,7 @@ def at_once(then: Any) -> None:
 
 def unwatched() -> bool:
     """Say whether nobody watches."""
-    return calm()
+    return can_defer_warnings()
 
 
 def version(function: Any) -> Any:
@@ -251,7 +251,7 @@ def eager(patch: Any) -> None:
     patch(entry_module, "WORTH", 0.0)
     patch(entry_module, "SHORT", 0.0)
     patch(entry_module, "SHORTER", 0.0)
-    patch(sys.modules[__name__], "calm", lambda: True)
+    patch(sys.modules[__name__], "can_defer_warnings", lambda: True)
     patch(outlook, "SHORT_CALL_SECONDS", -1.0)
     patch(entry_module, "SLOWER", math.inf)
     patch(function_module, "ENOUGH", math.inf)

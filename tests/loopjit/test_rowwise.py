@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.numba_ufuncs import _MET, Elementwise
+from jitla.tracing.numba_ufuncs import _KNOWN_FUNCTIONS, Elementwise
 
 numba = pytest.importorskip("numba")
 
@@ -90,7 +90,7 @@ def test_what_goes_through_elements_is_an_operator(function):
         x, y = random.random(shape), random.random(shape)
         for _ in range(3):
             assert described(fast, x, y) == described(f, x, y)
-    (operator,) = _MET[called].operators.values()
+    (operator,) = _KNOWN_FUNCTIONS[called].operators.values()
     assert operator is not None
     x.flat[:3], y.flat[:3] = (np.nan, np.inf, 1.0), (-1.0, 0.0, np.inf)
     for given in ((x, y), (x[:1], y), (x[0], y[:, :1]), (x[:0], y[:0]), (x, y[:, :2])):
@@ -109,8 +109,8 @@ def test_what_is_more_than_one_element_at_a_time_is_called(function):
     for x in (np.full(9, -0.75), np.full(9, 7.0), np.arange(9.0)):
         assert function is skipped or described(fast, x) == described(f, x)
         fast(x)
-    assert set(_MET[called].operators.values()) == {None}
-    assert _MET[called].why != "other values than expected"
+    assert set(_KNOWN_FUNCTIONS[called].operators.values()) == {None}
+    assert _KNOWN_FUNCTIONS[called].reason != "other values than expected"
 
 
 def test_rows_have_any_shape_for_what_evaluates_operators():

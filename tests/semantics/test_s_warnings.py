@@ -577,10 +577,10 @@ def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
     from jitla.tracing import fp_warnings as effects
 
     played = []
-    play = effects._Performance.play
-    monkeypatch.setattr(effects._Performance, "play",
+    play = effects._Replay.run
+    monkeypatch.setattr(effects._Replay, "run",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
-    monkeypatch.setattr(effects, "WORTH", 0.0)
+    monkeypatch.setattr(effects, "MIN_REPLAY_NS", 0.0)
     fast, x = jitla.jit(_ratio), np.zeros(1000)
     for name in FILTERS[:5]:
         with warnings.catch_warnings(record=True):
@@ -588,7 +588,7 @@ def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
             before = len(played)
             for _ in range(20):
                 fast(x, x)
-            wanted = {"always": effects.PATIENCE}.get(name, 0)
+            wanted = {"always": effects.MIN_REPLAYS}.get(name, 0)
             assert len(played) - before == wanted, name
 
 
@@ -597,10 +597,10 @@ def test_flags_for_nothing_are_seen_by_the_program(monkeypatch: pytest.MonkeyPat
     from jitla.tracing import fp_warnings as effects
 
     played = []
-    play = effects._Performance.play
-    monkeypatch.setattr(effects._Performance, "play",
+    play = effects._Replay.run
+    monkeypatch.setattr(effects._Replay, "run",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
-    monkeypatch.setattr(effects, "WORTH", 0.0)
+    monkeypatch.setattr(effects, "MIN_REPLAY_NS", 0.0)
 
     def saturate(x):
         return 1 / (1 + np.exp(x))
@@ -610,7 +610,7 @@ def test_flags_for_nothing_are_seen_by_the_program(monkeypatch: pytest.MonkeyPat
         warnings.simplefilter("always")
         for _ in range(20):
             fast(x)
-        assert len(played) == effects.PATIENCE and not caught
+        assert len(played) == effects.MIN_REPLAYS and not caught
         x[5] = 1000.0
         fast(x)
         assert [str(w.message) for w in caught] == ["overflow encountered in exp"]

@@ -228,7 +228,7 @@ def test_t9_nor_do_warnings_get_lost_when_looking_fails(monkeypatch: pytest.Monk
     def broken(*args: object) -> None:
         raise LookupError("a fault of jitla's own")
 
-    monkeypatch.setattr("jitla.tracing.fp_warnings.Effects.tell", broken)
+    monkeypatch.setattr("jitla.tracing.fp_warnings.WarningReporter.report", broken)
     fast = jitla.jit(lambda_free)
     assert np.isinf(fast(np.zeros(5) + 0.0)).all()
     assert fast.stats()["failures"] == 1

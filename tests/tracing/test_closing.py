@@ -7,7 +7,7 @@ import weakref
 import numpy as np
 
 import jitla
-from jitla.tracing.mutation import Memory
+from jitla.tracing.mutation import MemoryWriter
 from jitla.tracing.tape import (
     data_address,
     is_same_view,
@@ -105,8 +105,9 @@ def test_what_is_dead_is_looked_at_once_when_its_memory_is_written(monkeypatch) 
         assert np.isclose(wanted, jitted(x, yours), rtol=1e-12, atol=0)
         assert all(np.allclose(a, b, rtol=1e-13, atol=0) for a, b in zip(mine, yours, strict=True))
     looked: list[int] = []
-    before = Memory._proven_dead
+    before = MemoryWriter._dead_by_liveness
     monkeypatch.setattr(
-        Memory, "_proven_dead", lambda self, proxies: looked.append(len(proxies)) or before(self, proxies))
+        MemoryWriter, "_dead_by_liveness",
+        lambda self, proxies: looked.append(len(proxies)) or before(self, proxies))
     jitted(x, [p.copy() for p in parts])
     assert 0 < len(looked) <= 3, looked  # once in a turn, not for each part

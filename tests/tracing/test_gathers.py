@@ -70,7 +70,7 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch):
-    monkeypatch.setattr(gathers, "LEAST", 1)
+    monkeypatch.setattr(gathers, "MIN_ELEMENTS", 1)
     plain = LlvmBackend.compile
 
     def compiled(*args):
@@ -86,36 +86,36 @@ def _few_are_enough(monkeypatch):
 def taken(monkeypatch):
     """How often something was read later."""
     found = []
-    plain = gathers._taken
+    plain = gathers._record_take
 
     def noted(*args):
         found.append(plain(*args))
         return found[-1]
 
-    monkeypatch.setattr(gathers, "_taken", noted)
+    monkeypatch.setattr(gathers, "_record_take", noted)
     return found
 
 
-@pytest.mark.parametrize("looked_at", [gathers.LOOKED_AT, 20])
+@pytest.mark.parametrize("looked_at", [gathers.MAX_CHECKED_INDICES, 20])
 @pytest.mark.parametrize("name", LATER)
 def test_read_later(name, looked_at, taken, monkeypatch):
-    monkeypatch.setattr(gathers, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", looked_at)
     same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LATER[name]}\n")
     assert taken
 
 
-@pytest.mark.parametrize("looked_at", [gathers.LOOKED_AT, 20])
+@pytest.mark.parametrize("looked_at", [gathers.MAX_CHECKED_INDICES, 20])
 @pytest.mark.parametrize("name", LEFT)
 def test_left_to_numpy(name, looked_at, monkeypatch):
-    monkeypatch.setattr(gathers, "LOOKED_AT", looked_at)
+    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", looked_at)
     same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LEFT[name]}\n")
 
 
 def test_neighbours_of_one_place_cost_one_look(monkeypatch):
     looks = []
-    plain = bounded._looked_up
-    monkeypatch.setattr(bounded, "_looked_up", lambda *given: looks.append(1) or plain(*given))
-    monkeypatch.setattr(gathers, "LOOKED_AT", 20)
+    plain = bounded._compute_bounds
+    monkeypatch.setattr(bounded, "_compute_bounds", lambda *given: looks.append(1) or plain(*given))
+    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", 20)
     line = "m = m * 1; k = k % 3; a[0].sum() + k.sum(); return sum(a[i[:, None], m, k + n] * n for n in (0, 1, -2))"
     same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {line}\n", calls=1)
     assert len(looks) == 2

@@ -404,8 +404,8 @@ def test_same_as_plain(name: str) -> None:
 def test_a_block_is_run_whole_until_the_rest_of_it_is_compiled() -> None:
     asked: list[bool] = []
     others = SimpleNamespace(ask=asked.append, requested=True, run=lambda values: ("made", *values))
-    watched = keeping.Watch(0)
-    watched.halves = (), others
+    watched = keeping.HoistingState(0)
+    watched.split = (), others
     session = SimpleNamespace(site=SimpleNamespace(interim_replays=[]))
     tape = SimpleNamespace(leaves=[1], scalars=[2])
     assert watched.run(session, tape, None, None) == ("made", 1, 2)

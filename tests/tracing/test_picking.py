@@ -9,7 +9,7 @@ import pytest
 import jitla
 from jitla.tracing import mutation as picking
 from jitla.tracing import site as site_module
-from jitla.tracing.mutation import Picking
+from jitla.tracing.mutation import PositionReader
 from jitla.tracing.numpy_api import functions as scatters
 from tests.tracing.sameness import same
 
@@ -71,8 +71,9 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch):
-    for module, name in ((site_module, "MIN_LOOP_INDICES"), (site_module, "MIN_COMPILED_INDICES"), (picking, "FEW"),
-                         (picking, "LEAST_LATER"), (scatters, "LEAST_LATER")):
+    for module, name in ((site_module, "MIN_LOOP_INDICES"), (site_module, "MIN_COMPILED_INDICES"),
+                         (picking, "MIN_POSITIONS"), (picking, "MIN_DEFERRED_KEY_ELEMENTS"),
+                         (scatters, "MIN_DEFERRED_KEY_ELEMENTS")):
         monkeypatch.setattr(module, name, 0)
 
 
@@ -80,7 +81,7 @@ def _few_are_enough(monkeypatch):
 def picked(monkeypatch):
     """What was read later."""
     found = []
-    plain = Picking.pick
+    plain = PositionReader.read_at
 
     def noted(session, table, key):
         made = plain(session, table, key)
@@ -89,7 +90,7 @@ def picked(monkeypatch):
         assert not session.site.failures
         return made
 
-    monkeypatch.setattr(Picking, "pick", noted)
+    monkeypatch.setattr(PositionReader, "read_at", noted)
     return found
 
 

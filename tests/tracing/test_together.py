@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "LEAST", 1)
+    monkeypatch.setattr(together, "MIN_UPDATE_ELEMENTS", 1)
 
 
 def changed(x: Array, y: Array) -> Array:

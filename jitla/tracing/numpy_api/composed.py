@@ -34,7 +34,7 @@ def _is_c_contiguous(session: Session, array: LazyArray) -> bool:
     """Return whether an array is certainly C-contiguous."""
     if array._v is not None:
         return bool(array._v.flags.c_contiguous)
-    return bool(session.lies_in_order(array._n))
+    return bool(session.is_in_c_order(array._n))
 
 
 def evaluate(session: Session, *proxies: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.tracing.gather import padded
+from jitla.tracing.gather import record_pad
 from jitla.tracing.lazy import LAZY, LazyArray
 from jitla.tracing.tape import OP_ID
 
@@ -323,7 +323,7 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
     if widths.dtype.kind != "i" or widths.min() < 0:
         return NotImplemented
     if mode != "constant":
-        return padded(session, operand, widths, mode)
+        return record_pad(session, operand, widths, mode)
     return session.try_record("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 

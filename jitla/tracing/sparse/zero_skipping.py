@@ -193,14 +193,14 @@ class Form(NamedTuple):
 class FormRecord:
     """The record of a form for `explain`, in the shape of the records of hoisted values."""
 
-    __slots__ = ("candidate", "line", "bound", "made", "used", "nbytes")
+    __slots__ = ("candidate", "line", "bound", "computations", "uses", "nbytes")
 
     def __init__(self, candidate: FormCandidate) -> None:
         self.candidate = candidate._replace(make=_no_form)
         place = place_of(user_frame())
         self.line = place.file, place.line
         self.bound: Any = None
-        self.made = self.used = self.nbytes = 0
+        self.computations = self.uses = self.nbytes = 0
 
     def description(self) -> tuple[str, Shape, list[tuple[str, Any]]]:
         """Return the title, the shape, and the operation with the user's line that it was made for."""
@@ -254,12 +254,12 @@ def form_of(site: Site, arrays: Arrays, candidates: list[FormCandidate]) -> Form
         for candidate in candidates:
             if candidate.name in history.forms or candidate.name in history.rejected:
                 continue
-            if (site.keeper.every or candidate.saving_ns >= threshold_ns) and \
+            if (site.keeper.ignore_costs or candidate.saving_ns >= threshold_ns) and \
                     _make_if_due(history, candidate, arrays, site):
                 best = candidate
         if best is None:
             return None
-        _record_of(site, best).used += 1
+        _record_of(site, best).uses += 1
         return history.forms[best.name]
 
 
@@ -271,7 +271,7 @@ def clear_forms() -> None:
 
 def _start_history(key: Key, arrays: Arrays, candidates: list[FormCandidate], site: Site) -> None:
     """Start the history of a matrix if a candidate would save enough."""
-    every = site.keeper.every
+    every = site.keeper.ignore_costs
     if not every and max(map(_saving_ns, candidates)) < MIN_SAVING_NS:
         return
     owners = [owner_of(x) for x in arrays]
@@ -286,7 +286,7 @@ def _start_history(key: Key, arrays: Arrays, candidates: list[FormCandidate], si
 
 def _make_if_due(history: MatrixHistory, candidate: FormCandidate, arrays: Arrays, site: Site) -> bool:
     """Count a use without the form, make the form if it is due, and return whether it exists."""
-    every = site.keeper.every  # then uses are counted instead of nanoseconds
+    every = site.keeper.ignore_costs  # then uses are counted instead of nanoseconds
     saving = 1.0 if every else candidate.saving_ns
     threshold = (MIN_USES if every else candidate.cost_ns) * history.patience
     lost = history.lost_ns[candidate.name] = history.lost_ns.get(candidate.name, 0.0) + saving
@@ -306,12 +306,12 @@ def _make_if_due(history: MatrixHistory, candidate: FormCandidate, arrays: Array
         site.note_failure(error)
         form = None
     if form is None or not history.watch.is_same() or \
-            not _evict_other_forms(history, form[1], site.keeper.room):
+            not _evict_other_forms(history, form[1], site.keeper.max_bytes):
         history.rejected.add(candidate.name)
         return False
     history.forms[candidate.name] = Form(*form)
     record = _record_of(site, candidate)
-    record.made, record.nbytes = record.made + 1, form[1]
+    record.computations, record.nbytes = record.computations + 1, form[1]
     site.most_kept = max(site.most_kept, _total_form_bytes())
     return True
 

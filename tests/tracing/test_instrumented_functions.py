@@ -1,4 +1,4 @@
-"""Twins: as the globals are now."""
+"""Instrumented functions: as the globals are now."""
 
 
 from __future__ import annotations

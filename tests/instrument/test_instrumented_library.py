@@ -1,4 +1,4 @@
-"""Functions of the standard library, NumPy and SciPy give the same results through their twins."""
+"""Functions of the standard library, NumPy and SciPy give the same results when they are instrumented."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 from jitla.instrument.instrumented import Instrumenter
 from jitla.introspection.frames import frame_sensitivity_of
-from tests.instrument.twin_kit import Hook
+from tests.instrument.recording_hooks import Hook
 
-INSTRUMENTED = Instrumenter(Hook(), lambda function: function in (np.sum, np.where, np.dot))
+INSTRUMENTER = Instrumenter(Hook(), lambda function: function in (np.sum, np.where, np.dot))
 
 
 def copy_of(name: str) -> types.ModuleType:
-    """A second copy of a module, all of whose functions are twins."""
+    """A second copy of a module, all of whose functions are instrumented."""
     original = importlib.import_module(name)
     spec = importlib.util.spec_from_file_location(f"{name}_twin", original.__file__)
     assert spec is not None and spec.loader is not None
@@ -34,9 +34,9 @@ def copy_of(name: str) -> types.ModuleType:
     for holder in [module, *(c for c in vars(module).values() if isinstance(c, type))]:
         if getattr(holder, "__module__", module.__name__) == module.__name__:
             for attr, value in list(vars(holder).items()):
-                twin = twin_of(value, module.__name__)
-                if twin is not value:
-                    setattr(holder, attr, twin)
+                instrumented = twin_of(value, module.__name__)
+                if instrumented is not value:
+                    setattr(holder, attr, instrumented)
     return module
 
 
@@ -49,7 +49,7 @@ def twin_of(value: Any, module: str) -> Any:
         return property(*(part and twin_of(part, module) for part in parts), value.__doc__)
     if not isinstance(value, types.FunctionType) or value.__module__ != module:
         return value
-    return INSTRUMENTED.instrument(value) or value
+    return INSTRUMENTER.instrument(value) or value
 
 
 def numbers() -> list[float]:
@@ -107,7 +107,7 @@ def functions(module: types.ModuleType) -> Iterator[types.FunctionType]:
     "functools", "typing", "numpy.lib._function_base_impl", "numpy.linalg._linalg",
     "scipy.optimize._optimize", "scipy.sparse._base",
 ])  # fmt: skip
-def test_every_function_with_source_gets_a_twin(name: str) -> None:
+def test_every_function_with_source_is_instrumented(name: str) -> None:
     if name.startswith("scipy"):
         pytest.importorskip("scipy")
     module = importlib.import_module(name)
@@ -116,9 +116,9 @@ def test_every_function_with_source_gets_a_twin(name: str) -> None:
             continue
         names = {*fn.__code__.co_names, *(n for c in codes(fn.__code__) for n in c.co_names)}
         reads = names & {"_getframe", "currentframe", "f_locals", "eval", "exec", "locals"}
-        # outside classes `super` makes the compiler look for a class, which a twin would find
+        # outside classes `super` makes the compiler look for a class, which an instrumented function finds
         reads |= names & {"super"} if "__class__" not in fn.__code__.co_freevars else set()
-        assert reads or frame_sensitivity_of(fn) or INSTRUMENTED.instrument(fn) is not None, fn.__qualname__
+        assert reads or frame_sensitivity_of(fn) or INSTRUMENTER.instrument(fn) is not None, fn.__qualname__
 
 
 def codes(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -165,9 +165,9 @@ def test_numpy_functions(function: Any, args: Any, kwargs: Any) -> None:
     fn = inspect.unwrap(function)
     if not isinstance(fn, types.FunctionType):
         pytest.skip("written in C")
-    twin = INSTRUMENTED.instrument(fn)
-    assert twin is not None
-    assert repr(twin(*copy.deepcopy(args), **kwargs)) == repr(fn(*copy.deepcopy(args), **kwargs))
+    instrumented = INSTRUMENTER.instrument(fn)
+    assert instrumented is not None
+    assert repr(instrumented(*copy.deepcopy(args), **kwargs)) == repr(fn(*copy.deepcopy(args), **kwargs))
 
 
 def test_scipy_minimisers() -> None:
@@ -175,6 +175,7 @@ def test_scipy_minimisers() -> None:
     start = np.array([1.3, 0.7, 0.8])
     for name in ("_minimize_neldermead", "_minimize_bfgs", "_minimize_cg", "_minimize_powell"):
         fn = getattr(optimize, name)
-        twin = INSTRUMENTED.instrument(fn)
-        first, second = fn(optimize.rosen, start), twin(INSTRUMENTED.instrument(optimize.rosen), start)
+        instrumented = INSTRUMENTER.instrument(fn)
+        rosen = INSTRUMENTER.instrument(optimize.rosen)
+        first, second = fn(optimize.rosen, start), instrumented(rosen, start)
         assert repr(first) == repr(second)

@@ -1,4 +1,4 @@
-"""Twins do exactly what their functions do, and call the hooks where they should."""
+"""Instrumented functions do exactly what their functions do, and call the hooks where they should."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from jitla.instrument.instrumented import (
     instrument,
 )
 from jitla.instrument.source_lookup import without_borrows
-from tests.instrument.twin_corpus import COROUTINES, SNIPPETS
-from tests.instrument.twin_kit import Hook, Outcome, define
+from tests.instrument.recording_hooks import Hook, Outcome, define
+from tests.instrument.snippets import COROUTINES, SNIPPETS
 
 
 def function(body: str, prefix: str = "") -> Any:
@@ -28,22 +28,22 @@ def function(body: str, prefix: str = "") -> Any:
     return define(f"{prefix}def f(a, b, c):\n" + textwrap.indent(body, "    "))
 
 
-@pytest.mark.parametrize("tames", [True, False])
+@pytest.mark.parametrize("all_safe", [True, False])
 @pytest.mark.parametrize("body", SNIPPETS)
-def test_twin_does_the_same(body: str, tames: bool) -> None:
+def test_instrumented_function_is_equivalent(body: str, all_safe: bool) -> None:
     original = function(body)
-    twin = instrument(original, Hook(tames))
-    assert twin is not None
-    first, second = Outcome(original, "a", "b", "c"), Outcome(twin, "a", "b", "c")
+    instrumented = instrument(original, Hook(all_safe))
+    assert instrumented is not None
+    first, second = Outcome(original, "a", "b", "c"), Outcome(instrumented, "a", "b", "c")
     assert first.facts() == second.facts()
 
 
 @pytest.mark.parametrize("body", COROUTINES)
-def test_twin_of_coroutine_does_the_same(body: str) -> None:
+def test_instrumented_coroutine_is_equivalent(body: str) -> None:
     original = function(body, "async ")
-    twin = instrument(original, Hook())
-    assert twin is not None
-    first, second = Outcome(original, "a", "b", "c"), Outcome(twin, "a", "b", "c")
+    instrumented = instrument(original, Hook())
+    assert instrumented is not None
+    first, second = Outcome(original, "a", "b", "c"), Outcome(instrumented, "a", "b", "c")
     assert first.facts() == second.facts()
 
 
@@ -71,9 +71,9 @@ def lines_of(fn: Any, *names: str) -> set[int]:
 @pytest.mark.parametrize("body", SNIPPETS)
 def test_debuggers_and_coverage_see_the_same_lines(body: str) -> None:
     original = function(body)
-    twin = instrument(original, Hook())
-    assert twin is not None
-    first, second = lines_of(original, "a", "b", "c"), lines_of(twin, "a", "b", "c")
+    instrumented = instrument(original, Hook())
+    assert instrumented is not None
+    first, second = lines_of(original, "a", "b", "c"), lines_of(instrumented, "a", "b", "c")
     if body == "a[\n  0\n] = (\n  1 /\n  0)":
         first.add(2)  # the hook of the store is loaded at the beginning of the statement
     assert first == second
@@ -83,9 +83,9 @@ def hooks(body: str, *args: Any, known: Any = None, **names: Any) -> list[str]:
     """Hooks called, in order, when a function of `a, b` with this body runs."""
     hook = Hook()
     f = define("def f(a=None, b=None):\n" + textwrap.indent(body, "    "), np=np, **names)
-    twin = instrument(f, hook, known or (lambda g: g is np.sum))
-    assert twin is not None
-    result = twin(*args)
+    instrumented = instrument(f, hook, known or (lambda g: g is np.sum))
+    assert instrumented is not None
+    result = instrumented(*args)
     if hasattr(result, "send"):
         list(result)
     return hook.names()
@@ -182,7 +182,7 @@ def test_key_of_a_store_is_what_python_builds() -> None:
     assert keys == [slice(None), (slice(1, None), ..., None), slice(None, None, 2)]
 
 
-def test_twin_looks_like_its_function() -> None:
+def test_instrumented_function_looks_like_its_original() -> None:
     f = define('''
         def deco(g): return g
         @deco
@@ -193,22 +193,22 @@ def test_twin_looks_like_its_function() -> None:
             return lambda: a.x()
     ''')
     f.mark = 1
-    twin = instrument(f, Hook())
-    assert twin is not None and twin is not f
+    instrumented = instrument(f, Hook())
+    assert instrumented is not None and instrumented is not f
     for name in ("__name__", "__qualname__", "__module__", "__doc__", "__defaults__",
                  "__kwdefaults__", "__annotations__", "__globals__"):  # fmt: skip
-        assert getattr(twin, name) == getattr(f, name)
+        assert getattr(instrumented, name) == getattr(f, name)
     for name in ("co_filename", "co_firstlineno", "co_name", "co_qualname", "co_flags"):
-        assert getattr(twin.__code__, name) == getattr(f.__code__, name)
-    assert twin.__dict__ is f.__dict__ and twin.__globals__ is f.__globals__
-    assert twin([0]).__qualname__ == f([0]).__qualname__ == "f.<locals>.<lambda>"
-    inner = [c for c in twin.__code__.co_consts if hasattr(c, "co_qualname")]
+        assert getattr(instrumented.__code__, name) == getattr(f.__code__, name)
+    assert instrumented.__dict__ is f.__dict__ and instrumented.__globals__ is f.__globals__
+    assert instrumented([0]).__qualname__ == f([0]).__qualname__ == "f.<locals>.<lambda>"
+    inner = [c for c in instrumented.__code__.co_consts if hasattr(c, "co_qualname")]
     assert inner[0].co_qualname == "f.<locals>.<lambda>"
     assert "__jitla__" not in f.__globals__
-    hash(twin.__code__)
+    hash(instrumented.__code__)
 
 
-def test_twin_shares_the_cells() -> None:
+def test_instrumented_function_shares_the_cells() -> None:
     f = define("""
         def make():
             n = 0
@@ -219,10 +219,10 @@ def test_twin_shares_the_cells() -> None:
             return f, lambda: n
     """, "make")
     inner, read = f()
-    twin = instrument(inner, Hook())
-    assert twin is not None
-    assert (inner(), twin(), inner(), read()) == (1, 2, 3, 3)
-    shared = dict(zip(twin.__code__.co_freevars, twin.__closure__, strict=True))
+    instrumented = instrument(inner, Hook())
+    assert instrumented is not None
+    assert (inner(), instrumented(), inner(), read()) == (1, 2, 3, 3)
+    shared = dict(zip(instrumented.__code__.co_freevars, instrumented.__closure__, strict=True))
     assert shared["n"] is inner.__closure__[0]
 
 
@@ -238,9 +238,9 @@ def test_methods_know_their_class() -> None:
             @classmethod
             def g(cls): return cls.__private, super().__init__
     """, "__K")
-    twin = instrument(k.f, Hook())
-    assert twin is not None
-    assert twin(k()) == k().f()
+    instrumented = instrument(k.f, Hook())
+    assert instrumented is not None
+    assert instrumented(k()) == k().f()
     assert instrument(k.g.__func__, Hook())(k)[0] == 5
 
 
@@ -251,56 +251,57 @@ def test_lambdas_on_one_line_are_told_apart() -> None:
     assert [instrument(f, hook)(box) for f in fs] == ["x", "x", "y"]
 
 
-def test_one_code_object_has_one_twin_code() -> None:
+def test_one_code_object_has_one_instrumented_code() -> None:
     make = define("def make(n):\n    def f(a):\n        a[n] = n\n    return f", "make")
-    twins = Instrumenter(Hook())
-    first, second = twins.instrument(make(1)), twins.instrument(make(2))
+    instrumenter = Instrumenter(Hook())
+    first, second = instrumenter.instrument(make(1)), instrumenter.instrument(make(2))
     assert first is not None and second is not None
     assert first.__code__ is second.__code__ and first.__closure__ != second.__closure__
-    assert twins.instrument(first) is first
+    assert instrumenter.instrument(first) is first
 
 
 def test_code_without_hooks_stays_or_only_ceases_to_borrow() -> None:
-    twins = Instrumenter(Hook())
+    instrumenter = Instrumenter(Hook())
     plain = define("def f(a):\n    return a is None")
-    found = twins.instrument(plain)
+    found = instrumenter.instrument(plain)
     assert found is not None and found.__code__ == without_borrows(plain.__code__)
     assert (found is plain) == (sys.version_info < (3, 14))
 
 
 def test_functions_that_twins_make_have_twins() -> None:
-    twins = Instrumenter(Hook())
-    make = twins.instrument(define("def make(n):\n    n[0] = 0\n    return lambda a: a is None", "make"))
+    instrumenter = Instrumenter(Hook())
+    text = "def make(n):\n    n[0] = 0\n    return lambda a: a is None"
+    make = instrumenter.instrument(define(text, "make"))
     assert make is not None
-    assert twins.instrument(make([1])) is not None
+    assert instrumenter.instrument(make([1])) is not None
 
 
-def test_twins_are_forgotten_with_their_code() -> None:
-    twins = Instrumenter(Hook())
+def test_cache_entries_are_dropped_with_their_code() -> None:
+    instrumenter = Instrumenter(Hook())
     f = define("def f(a):\n    a[0] = 1")
-    twin = twins.instrument(f)
-    assert twin is not None
-    gone = weakref.ref(twin.__code__)
-    del f, twin
+    instrumented = instrumenter.instrument(f)
+    assert instrumented is not None
+    gone = weakref.ref(instrumented.__code__)
+    del f, instrumented
     linecache.clearcache()
     gc.collect()
-    assert gone() is None and len(twins._cache) == 0
+    assert gone() is None and len(instrumenter._cache) == 0
 
 
 def test_rebound_globals_make_a_new_twin() -> None:
     hook = Hook()
-    twins = Instrumenter(hook)
+    instrumenter = Instrumenter(hook)
     f = define("def f(a):\n    a[0] = 1\n    return np.exp(a) * G, len(a)", np=np, G=2.0)
-    twins.instrument(f)(np.zeros(1))
-    assert hook.names() == ["setitem"] and twins.is_current(f)
+    instrumenter.instrument(f)(np.zeros(1))
+    assert hook.names() == ["setitem"] and instrumenter.is_current(f)
     f.__globals__["G"] = np.ones(1)
-    assert not twins.is_current(f)
-    twins.instrument(f)(np.zeros(1))
+    assert not instrumenter.is_current(f)
+    instrumenter.instrument(f)(np.zeros(1))
     assert hook.names() == ["setitem", "setitem", "lift"]
     f.__globals__["np"] = Box(exp=np.exp)
     f.__globals__["len"] = lambda a: 1
-    assert not twins.is_current(f)
-    twins.instrument(f)(np.zeros(1))
+    assert not instrumenter.is_current(f)
+    instrumenter.instrument(f)(np.zeros(1))
     assert sorted(hook.names()[3:]) == [
         "attribute", "call", "call", "lift", "lift", "setitem"]
 
@@ -360,13 +361,13 @@ def asserting(a: Any) -> Any:
 
 def test_functions_of_test_files_have_twins() -> None:
     hook = Hook()
-    twin = instrument(asserting, hook)
-    assert twin is not None
+    instrumented = instrument(asserting, hook)
+    assert instrumented is not None
     a = [0]
     with pytest.raises(AttributeError):
-        twin(a)
+        instrumented(a)
     with pytest.raises(AssertionError, match="not"):
-        twin(a)
+        instrumented(a)
     assert a == [1] and hook.names().count("setitem") == 1
 
 

@@ -1,4 +1,4 @@
-"""Tools for testing twins: functions from text, a transparent hook, operands that log."""
+"""Tools for testing instrumentation: functions from text, a transparent hook, operands that log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = itertools.count()
 def define(source: str, name: str = "f", **names: Any) -> Any:
     """Run `source` as a file of its own and return what it calls `name`."""
     source = textwrap.dedent(source)
-    filename = f"<twin-corpus-{next(_numbers)}>"
+    filename = f"<snippets-{next(_numbers)}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
     namespace: dict[str, Any] = {"__name__": "corpus", **names}
     with warnings.catch_warnings():
@@ -26,10 +26,10 @@ def define(source: str, name: str = "f", **names: Any) -> Any:
 
 
 class Hook:
-    """Does what the twin's function would do without hooks, and records the calls."""
+    """Does what the original function would do without hooks, and records the calls."""
 
-    def __init__(self, tames: bool = True) -> None:
-        self.tames = tames  # whether every parameter's class runs no code
+    def __init__(self, all_safe: bool = True) -> None:
+        self.all_safe = all_safe  # whether every parameter's class runs no code
         self.seen: list[tuple[Any, ...]] = []
 
     def call(self, f: Any) -> Any:
@@ -75,9 +75,9 @@ class Hook:
         return value
 
     def are_safe(self, *values: Any) -> bool:
-        if not self.tames:
+        if not self.all_safe:
             self.seen.append(("are_safe", *values))
-        return self.tames
+        return self.all_safe
 
     has_safe_uses = are_safe
 
