@@ -120,11 +120,11 @@ def test_who_waits_for_a_compiler_lets_it_hurry() -> None:
 
     def second() -> None:
         held.wait(60.0)
-        with compiler._alone():
+        with compiler._exclusive():
             done.set()
 
     thread = threading.Thread(target=second)
-    with compiler._alone(), compiler._alone():
+    with compiler._exclusive(), compiler._exclusive():
         thread.start()
         assert not rests._WAITERS
         held.set()
