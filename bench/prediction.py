@@ -60,7 +60,7 @@ class Case:
         bind = ENGINE.bind
 
         def noting(*given: Any) -> Any:
-            bound = bind(*given)
+            bound, reason = bind(*given)
             run = bound.run
 
             def once(leaves: Sequence[Any]) -> Any:
@@ -68,7 +68,7 @@ class Case:
                 return run(leaves)
 
             bound.run = once
-            return bound
+            return bound, reason
 
         ENGINE.bind = noting  # type: ignore[method-assign]
         try:

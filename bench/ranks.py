@@ -87,7 +87,7 @@ def blocks(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
     bind = ENGINE.bind
 
     def noting(*given: Any) -> Any:
-        bound = bind(*given)
+        bound, reason = bind(*given)
         run = bound.run
 
         def once(leaves: Sequence[Any]) -> Any:
@@ -95,7 +95,7 @@ def blocks(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
             return run(leaves)
 
         bound.run = once
-        return bound
+        return bound, reason
 
     ENGINE.bind = noting  # type: ignore[method-assign]
     try:

@@ -26,7 +26,12 @@ def sabotage(monkeypatch):
     from jitla.engine import ENGINE
 
     bind = ENGINE.bind
-    monkeypatch.setattr(ENGINE, "bind", lambda *a: Wrong(bind(*a)))
+
+    def bind_wrong(*args):
+        bound, reason = bind(*args)
+        return Wrong(bound), reason
+
+    monkeypatch.setattr(ENGINE, "bind", bind_wrong)
 
 
 def test_what_agrees_is_returned():
