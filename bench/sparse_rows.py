@@ -1,7 +1,6 @@
 """Products of sparse matrices, as a user of SciPy writes them, against SciPy: even and skewed rows.
 
-`--matrix zeros` takes dense matrices that are mostly zero, against NumPy. `--numba` times the loops that an
-expert writes, beside.
+`--numba` times the loops that an expert writes, beside.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from bench.measure import seconds
 
 Array = np.ndarray
 Matrix = sp.csr_array | sp.csc_array
-SHARES = (0.001, 0.01, 0.1, 0.2, 0.5)  # of a dense matrix
 
 
 def times_vector(X: Matrix, v: Array, w: Array, V: Array, P: Array) -> Array:
@@ -93,13 +91,6 @@ def indexed(matrix: Matrix, kind: str) -> Matrix:
     return matrix
 
 
-def zeros(share: float) -> Array:
-    """Make a dense matrix of which such a share is not 0."""
-    made, rng = np.zeros((4000, 2000)), np.random.default_rng(4)
-    made[rng.random(made.shape) < share] = 1.5
-    return made
-
-
 def by_numba() -> dict[str, Callable[..., Array]]:
     """Return the loops of an expert, where numba is installed."""
     numba: Any = importlib.import_module("numba")
@@ -148,7 +139,7 @@ def compared(
 
 
 def show(
-    label: str, case: str, matrix: Matrix | Array, rounds: int,
+    label: str, case: str, matrix: Matrix, rounds: int,
     loops: dict[str, Callable[..., Array]], warm: int,
 ) -> None:
     """Time one case on one matrix, after so many calls, and print a line."""
@@ -164,7 +155,7 @@ def show(
     for call in calls.values():
         call()
         np.testing.assert_allclose(call(), wanted, rtol=2e-3 if dtype.itemsize == 4 else 1e-9)
-    for _ in range(warm):  # other forms of the matrix are made by then, where they pay
+    for _ in range(warm):
         fast(matrix, *operands)
     found = compared(calls, rounds)
     (least, median), (plain_least, plain_median) = found["jitla"], found["scipy"]
@@ -179,17 +170,13 @@ def main() -> None:
     ask.add_argument("--rounds", type=int, default=15)
     ask.add_argument("--entries", type=int, default=4_000_000)
     ask.add_argument("--case", choices=list(CASES), action="append")
-    ask.add_argument("--matrix", choices=[*MATRICES, "zeros"], action="append")
+    ask.add_argument("--matrix", choices=[*MATRICES], action="append")
     ask.add_argument("--warm", type=int, default=40, help="calls before any is timed")
     ask.add_argument("--numba", action="store_true", help="time loops written by an expert, too")
     given = ask.parse_args()
     loops = by_numba() if given.numba else {}
     print(f"{'matrix':24} {'case':28} {'jitla':>7} {'scipy':>8} {'least':>6} {'median':>6}   (ms; ratios)")
-    names = given.matrix or [*MATRICES]
-    for share in SHARES if "zeros" in names else ():
-        for case in given.case or CASES:
-            show(f"zeros, {share:.1%} are not", case, zeros(share), given.rounds, {}, given.warm)
-    for name in [name for name in names if name in MATRICES]:
+    for name in given.matrix or MATRICES:
         for dtype in ("f8", "f4"):
             rows = MATRICES[name](given.entries, dtype)
             kinds = {f"{name} {dtype}": rows}

@@ -171,8 +171,7 @@ class Config:
         0, _size, "bytes that the results and intermediates of one block may take; 0: no limit")
     invariants: str = _declare_option(
         "cost", _choice("cost", "all", "none"),
-        "which values that are equal in all runs of a block are hoisted, and which of its constant matrices "
-        "are converted once: those that pay; all; none")
+        "which values that are equal in all runs of a block are hoisted: those that pay; all; none")
     invariants_limit: int = _declare_option(
         256 << 20, _size, "bytes of hoisted values in a call; never more than a tenth of memory")
     num_threads: int = _declare_option(

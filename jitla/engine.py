@@ -426,9 +426,7 @@ class Engine:
             recipe = request.roots, request.layouts, request.outs, request.aliases
             return self.compiler(config).values_to_hoist(recipe, same, named, room, every)
 
-        ready: Callable[[], Any] = lambda: load("scipy.sparse")  # noqa: E731
-        policy = self.room("tracing").HoistingPolicy
-        return policy(choose, room, every, self.room("runtime").watch_arrays, ready)
+        return self.room("tracing").HoistingPolicy(choose, room, every)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""

@@ -294,7 +294,7 @@ def test_calls_that_are_slower_while_blocks_wait_rise_again(
     monkeypatch.setattr(payoff, "run_traced", call(1e-3))
     monkeypatch.setattr(payoff, "run_untraced", call(plain))
     site = SimpleNamespace(
-        interim_replays={"a block"}, annotated_calls=0, numpy_seconds=lambda: 0.0, awaited=0)
+        interim_replays={"a block"}, annotated_calls=0, numpy_seconds=lambda: 0.0)
     made = cold.CallClasses("file", 1, lambda: (onset.WarmUp, payoff.TimedClass))
     many = np.ones(1 << cold.MAX_COLD_BITS)
     times = 0

@@ -2,8 +2,8 @@
 
 Nothing here knows of plans or generates code. `install_native` is given the addresses of native code once;
 from then on `empty` allocates output memory, `share` hands work to the thread pool, and `native_launch` runs
-kernels. `BackgroundQueue` runs compilations beside the program, `watch_arrays` detects writes into arrays,
-and `disk_cache` keeps machine code and plans between processes.
+kernels. `BackgroundQueue` runs compilations beside the program, and `disk_cache` keeps machine code
+and plans between processes.
 
 Below it: `jitla.config`, `jitla.concurrency`. Above it: `codegen`, `recompile`, `tracing` and the engine.
 """
@@ -32,11 +32,10 @@ from jitla.runtime.thread_pool import (
     memory,
     processors,
 )
-from jitla.runtime.writes import watch_arrays
 
 __all__ = [
     "BackgroundQueue", "allocator", "empty", "empty_ordered", "free_memory", "install_native", "layout_table",
     "make_builtin", "memory", "native_launch", "native_methods", "processors", "reserve_threads",
     "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold", "share", "statistics",
-    "threads", "watch_arrays",
+    "threads",
 ]

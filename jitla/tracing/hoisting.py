@@ -40,16 +40,12 @@ class HoistingPolicy(NamedTuple):
 
     ``choose(request, same, named)`` returns those of the hops `named` that are worth hoisting if the leaves
     in the slots `same` are invariant; a call holds at most `max_bytes` bytes of hoisted values;
-    `ignore_costs`: costs are ignored. ``watch(arrays)`` returns a callable that detects later writes to the
-    arrays, None where the system cannot; ``ready()`` loads SciPy's sparse matrices, the fallback of
-    compressed rows until a program is compiled.
+    `ignore_costs`: costs are ignored.
     """
 
     choose: Callable[[Request, Collection[int], tuple[Hop, ...]], tuple[Hop, ...]]
     max_bytes: int
     ignore_costs: bool
-    watch: Callable[[tuple[Any, ...]], Any]
-    ready: Callable[[], Any]
 
 
 class HoistedExpression:

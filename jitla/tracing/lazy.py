@@ -615,8 +615,7 @@ def _matmul(self: Any, other: Any) -> Any:
     meta = _matmul_metas.get((self._m, other._m))
     if meta is None:
         result = session.matmul(self, other)
-        if type(result) in LAZY and result._v is None and session.ops[result._n][0] == _MATMUL \
-                and not session.depends_on_memory(self, other):
+        if type(result) in LAZY and result._v is None and session.ops[result._n][0] == _MATMUL:
             _matmul_metas[self._m, other._m] = result._m
         return result
     i = self._n if self._n >= 0 else session.enter(self)

@@ -195,7 +195,7 @@ class TimedClass:
     __slots__ = ("elements", "bypassed", "short", "left", "calls", "best", "skip", "granted",
                  "_warm_up_again", "_checks", "_retry_calls", "_skipped", "_traced", "_plain", "_until",
                  "_limit", "_since", "_slow_calls", "_spent", "_numpy_seconds", "_long_seconds",
-                 "_trial_seconds", "_was_bypassed", "_slow_in_row", "_waited_for_hoisting")
+                 "_trial_seconds", "_was_bypassed", "_slow_in_row")
 
     def __init__(
         self, elements: int, plain: float = 0.0, again: Callable[[], Any] | None = None,
@@ -220,7 +220,6 @@ class TimedClass:
         self._long_seconds = 0.0  # of long calls, about
         self._trial_seconds = 0.0  # of those, by tries
         self._slow_in_row = 0  # traced calls in a row that took too long while blocks had no programs
-        self._waited_for_hoisting = False  # for what calls will be faster with
         self._was_bypassed: bool | None = None  # whether calls were bypassed before they were timed again
 
     def bypass(self, site: Any, function: Callable[..., Any], args: tuple, kwargs: dict) -> Any:
@@ -353,10 +352,6 @@ class TimedClass:
         bypassed = traced - plain > MIN_SAVED_SECONDS + MIN_SAVED_SHARE * plain
         if bypassed and site.interim_replays and self._warm_up_again is not None:
             self._warm_up_again()
-            return
-        if bypassed and site.awaited and not self._waited_for_hoisting:
-            self._waited_for_hoisting, self.left, site.awaited = True, min(site.awaited, RECHECK_CALLS), 0
-            self._reset_times()
             return
         if self._was_bypassed is not None and bypassed is not self._was_bypassed:
             self._was_bypassed = None  # the next comparison decides

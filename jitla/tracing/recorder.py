@@ -32,7 +32,6 @@ from jitla.tracing.lazy import (
     proxy_in_memory,
 )
 from jitla.tracing.numpy_api.functions import FUNCTIONS, METHOD_NAMES, reduction, written_arrays
-from jitla.tracing.sparse import zero_skipping as nonzeros
 from jitla.tracing.tape import (
     CELLS,
     INTEGRAL,
@@ -254,10 +253,6 @@ class Recorder(Indexing):
         result = self.record_product("matmul", x, y)
         return self.eager(fallback, (x, y), {}) if result is NotImplemented else result
 
-    def depends_on_memory(self, x: LazyArray, y: LazyArray) -> bool:
-        """Return whether the contents of memory decide how a product of `x` and `y` is recorded."""
-        return max(x.size, y.size) >= nonzeros.MIN_DENSE_ELEMENTS
-
     def record_product(self, name: str, x: Any, y: Any) -> Any:
         """Record a product; of stacks only `matmul`, which multiplies them matrix by matrix."""
         p, q = self.operand(x), self.operand(y)
@@ -265,10 +260,6 @@ class Recorder(Indexing):
             return NotImplemented
         if not p.ndim or not q.ndim or name == "dot" and (p.ndim > 2 or q.ndim > 2):
             return NotImplemented
-        if self.depends_on_memory(p, q):
-            result = nonzeros.record_zero_skipping_product(self, p, q)
-            if result is not NotImplemented:
-                return result
         return self.try_record(name, (p, q))
 
 

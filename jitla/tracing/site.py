@@ -163,10 +163,9 @@ class Site:
         # Ended sessions that can be reused, as no proxy refers to them.
         self.idle: list[Any] = []
         self.keeper = keeper  # decides which values of blocks are hoisted; None: none are
-        # By entries: values that may be hoisted; most hoisted bytes of a call; calls until a value is
-        # computed.
+        # By entries: values that may be hoisted; most hoisted bytes of a call.
         self.parts: dict[tuple, Any] = {}
-        self.most_kept = self.awaited = 0
+        self.most_kept = 0
         self.compile = compile_block
         self._indexed = indexed
         # reentrant: a signal handler may call the function that is being compiled

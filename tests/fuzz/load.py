@@ -208,11 +208,9 @@ def keep_values() -> None:
     """Keep every value that stays the same from run to run of a block, whatever it costs."""
     import jitla
     from jitla.tracing import hoisting as keeping
-    from jitla.tracing.sparse import zero_skipping as forms
 
     jitla.configure(invariants="all")
-    for room in (keeping, forms):
-        vars(room)["is_alone"] = lambda: True  # threads of the fuzzer have arrays of their own
+    vars(keeping)["is_alone"] = lambda: True  # threads of the fuzzer have arrays of their own
 
 
 class _Reroute(ast.NodeTransformer):

@@ -78,7 +78,7 @@ def test_blocks_that_cannot_make_up_for_tracing_wait_no_longer(
 
     monkeypatch.setattr(onset, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(onset, "run_traced", traced)
-    site = SimpleNamespace(interim_replays={block}, request_programs=pytest.fail, calls=0, awaited=0)
+    site = SimpleNamespace(interim_replays={block}, request_programs=pytest.fail, calls=0)
     found = TimedClass(10)
     kind = onset.WarmUp(10, lambda plain: found, 0.0, 1e-2)  # a plain call takes half as long
     kind.weigh(site, len, len, (), {})

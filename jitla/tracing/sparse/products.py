@@ -33,7 +33,6 @@ from jitla.tracing.sparse.lazy_sparse import (
     Product,
     install_methods,
 )
-from jitla.tracing.sparse.zero_skipping import faster_form
 
 Session = Any
 
@@ -281,15 +280,12 @@ def _is_finite(dense: LazyArray) -> bool:
 
 
 def _record_product(session: Session, operand: Entries, values: Any, dense: Any) -> Any:
-    pattern, axis = operand.pattern, operand.pattern.axis
-    if (form := faster_form(session, pattern, values, dense.ndim == 1)) is not None:
-        values, indices, indptr, axis = form
-    elif (proxies := indices_of(session, pattern)) is None:
+    pattern = operand.pattern
+    if (proxies := indices_of(session, pattern)) is None:
         return NotImplemented
-    else:
-        indptr, indices = proxies
+    indptr, indices = proxies
     operands = values, indices, indptr, dense
-    if axis:
+    if pattern.axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
         return session.try_record(name, operands, (("width", pattern.shape[0]),))
     return session.try_record("csr_vector" if dense.ndim == 1 else "csr_product", operands)
