@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 FOLDERS = (DOCS, DOCS / "dev", DOCS / "reports")  # not _build, nor the gallery, whose pages are generated
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(p for d in FOLDERS for p in sorted(d.glob("*.md")))]
-# Pages that add to tables of the whole process, or that need a process without other threads.
-ALONE = {"adding-an-operator.md", "sparse.md"}
+# Pages that add to tables of the whole process.
+ALONE = {"adding-an-operator.md"}
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
