@@ -6,7 +6,9 @@ PEERS := .peers
 PY := $(VENV)/bin/python
 PYTEST_ARGS ?= -n 2 --dist worksteal
 FUZZ_ARGS ?= --seeds 0:20000 --jobs 2
-BENCHES ?= machine growth kernels prediction plans products overhead compiling enumeration ranks vecmath sparse_algorithms
+# internal.*: what measures parts of the compiler (bench/internal)
+BENCHES ?= internal.machine internal.growth kernels internal.prediction internal.plans internal.products \
+	internal.overhead internal.compiling internal.enumeration internal.ranks vecmath internal.sparse_algorithms
 BENCH_ARGS ?=
 SHARD ?= 1/8
 SUITE ?= scipy

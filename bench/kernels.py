@@ -18,11 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import machine
+from bench import tables
+from bench.internal import machine
 from bench.measure import contest, estimate
 from bench.peers import ROWS
 from bench.peers.contestants import MAKERS, Contestant, enter
-from bench.peers.outcome import HEADER, PEERS, Limits, Outcome, line, markdown, means, measured
+from bench.peers.outcome import HEADER, PEERS, WIDTHS, Limits, Outcome, markdown, means, measured
 from bench.peers.row import Row, differs
 
 VARIABLES = (
@@ -121,11 +122,11 @@ def main() -> None:
     limits = measured(bench, options.threads)
     print(f"{options.threads} threads, {options.rounds} rounds, sizes times {options.scale:g}: medians, and "
           f"ratios with 95 % interval\n{versions()}")
-    print(line(HEADER))
+    print(tables.text_row(HEADER, WIDTHS))
     outcomes = []
     for row in chosen(options.only, options.long):
         outcomes.append(run(row, names, options.rounds, options.scale, bench))
-        print(line(outcomes[-1].cells()), flush=True)
+        print(tables.text_row(outcomes[-1].cells(), WIDTHS), flush=True)
         gc.collect()
     limits = limits.or_better(measured(bench, options.threads))
     for o in outcomes:

@@ -10,6 +10,7 @@ import numpy as np
 from bench.algorithms import classifiers, factors, glm, images, kmeans, networks, regression
 from bench.algorithms.script import Script
 from jitla.cli.demo_algorithms import l2svm
+from jitla.cli.demo_algorithms import logistic as logistic
 
 
 def _two(rows: int, dtype: Any, rng: np.random.Generator) -> tuple[Any, ...]:

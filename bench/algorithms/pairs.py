@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 import jitla
+from bench import tables
 from bench.algorithms.cases import Case, cases, work
 from bench.algorithms.host import machine
 from bench.measure import Estimate, estimate, repeats, seconds, settle
-from jitla.engine import ENGINE
 
 PAIRS, LEAST = 15, 2e-3  # in each process, of batches that take at least so many seconds
-WARM, SETTLE = 2.5, 5.0  # seconds of calls before, and that what is compiled then is waited for at most
+WARM, SETTLE = 2.5, 5.0  # seconds of calls before, and that background compilation is waited for at most
+IDLE, POLL = 1.0, 0.05  # seconds without a new plan or module that count as the end of it, and between looks
 PART = 0.05  # that a call may take longer
 HEAD = """# Whole algorithms on little data
 
@@ -43,15 +44,25 @@ python -m bench.algorithms.pairs
 """
 
 
+def wait_for_compilation(fast: Any) -> None:
+    """Wait until a decorated function has got no new plan or module for `IDLE` seconds, at most `SETTLE`."""
+    begun = changed = time.perf_counter()
+    before: tuple[float, ...] = ()
+    while (now := time.perf_counter()) - changed < IDLE and now - begun < SETTLE:
+        stats = fast.stats()
+        counters = stats.planned, stats.compiled, stats.found, stats.waiting, stats.loops_waiting
+        if counters != before:
+            before, changed = counters, now
+        time.sleep(POLL)
+
+
 def measured(case: Case) -> dict[str, Any]:
     """Return the seconds of calls of both kinds, in pairs, and how many calls were left to NumPy."""
     made = work(case)
     fast, begun = jitla.jit(made.plain), time.perf_counter()
     while time.perf_counter() - begun < WARM:
         fast(*made.arguments)
-    begun = time.perf_counter()
-    while ENGINE.behind.busy and time.perf_counter() - begun < SETTLE:
-        time.sleep(0.01)
+    wait_for_compilation(fast)
     ways = [lambda: made.plain(*made.arguments), lambda: fast(*made.arguments)]
     times = [repeats(way, LEAST) for way in ways]
     before, taken = fast.stats(), []
@@ -112,12 +123,12 @@ def page(found: Mapping[Case, tuple[float, Estimate, float]], file: Path) -> str
     counts = Counter(case for (case, _), _ in records(file)).values()
     processes = " or ".join(map(str, sorted(set(counts))))  # some cases may have been run more often
     where = json.loads(file.read_text(encoding="utf-8").splitlines()[0])["machine"]
-    rows = ["| case | plain, ms | decorated / plain | left to NumPy |", "| --- | ---: | ---: | ---: |"]
+    rows = []
     for case, (plain, ratio, left) in sorted(found.items(), key=lambda item: -item[1][1].value):
-        cells = f"{case.script}, {case.rows:,} rows", f"{plain * 1e3:,.3g}", ratio.show(), f"{left:.0%}"
-        rows.append("| " + " | ".join(cells) + " |")
+        name = f"{case.script}, {case.rows:,} rows"
+        rows.append([name, f"{plain * 1e3:,.3g}", ratio.show(), f"{left:.0%}"])
     head = HEAD.format(warm=WARM, processes=processes, summary=summary, machine=where)
-    return head + "\n".join(rows) + "\n"
+    return head + tables.markdown(("case", "plain, ms", "decorated / plain", "left to NumPy"), rows) + "\n"
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import tables
 from bench.algorithms import charts
 from bench.algorithms.cases import Case
 from bench.algorithms.tables import (
@@ -52,17 +53,6 @@ generates this page from measured runs; what was not run is not on it.
 """
 
 
-def milliseconds(seconds: float) -> str:
-    """Return a time with three digits that matter."""
-    return f"{seconds * 1e3:,.3g}" if seconds < 1 else f"{seconds * 1e3:,.0f}"
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table of Markdown, numbers to the right."""
-    marks = ["---", *["---:"] * (len(head) - 1)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in (head, marks, *rows))
-
-
 def name_of(case: Case) -> str:
     """Return a case in words."""
     rows = f"{case.rows:,} rows" if case.rows else case.data
@@ -78,11 +68,11 @@ def main_rows(cases: Found) -> Iterator[list[str]]:
         plain, ours, best = found["numpy"], found["jitla"], best_peer(found)
         ahead = calls_until_ahead(ours, plain)
         yield [
-            name_of(case), milliseconds(plain.steady), milliseconds(ours.steady),
+            name_of(case), tables.milliseconds(plain.steady), tables.milliseconds(ours.steady),
             f"{plain.steady / ours.steady:.2f}",
-            f"{best[0]} {milliseconds(best[1])}" if best else "",
+            f"{best[0]} {tables.milliseconds(best[1])}" if best else "",
             f"{best[1] / ours.steady:.2f}" if best else "",
-            milliseconds(plain.first), milliseconds(ours.first), str(ahead) if ahead else "-",
+            tables.milliseconds(plain.first), tables.milliseconds(ours.first), str(ahead) if ahead else "-",
             f"{(ours.peak - plain.peak) / 1e6:+.0f}",
             f"{apart(ours, plain):.0e}" + ("" if apart(ours, plain) <= allowed(found) else " (!)"),
             *(f"{ours.counter(c):g}" for c in ("kernels", "fallbacks", "recompilations")),
@@ -109,7 +99,7 @@ def _cell(name: str, found: Mapping[str, Summary]) -> str:
     if summary is None or not summary.ran:
         return ""
     mark = "" if name in ("numpy", "sklearn") or comparable(name, found) else " (!)"
-    return f"{milliseconds(summary.steady)} ({milliseconds(summary.first)}){mark}"
+    return f"{tables.milliseconds(summary.steady)} ({tables.milliseconds(summary.first)}){mark}"
 
 
 def change_rows(cases: Found) -> Iterator[list[str]]:
@@ -128,7 +118,7 @@ def ablation_rows(cases: Found, variants: Sequence[str]) -> Iterator[list[str]]:
     for case, found in cases.items():
         base = found.get("jitla:sync")
         if base is not None and base.ran:
-            yield [name_of(case), milliseconds(base.steady), *(
+            yield [name_of(case), tables.milliseconds(base.steady), *(
                 f"{found[v].steady / base.steady:.2f}" if v in found and found[v].ran else ""
                 for v in variants)]
 
@@ -161,8 +151,8 @@ def summary_lines(cases: Found) -> Iterator[str]:
         yield (f"- {len(peers)} cases that a peer ran, too: geometric mean of the best peer ÷ jitla "
                f"{mean_ratio(list(peers.values())):.2f}.")
     yield ""
-    yield table(("goal", "met", "of rows"),
-                [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
+    yield tables.markdown(("goal", "met", "of rows"),
+                          [[name, str(kept), str(count)] for name, kept, count in bounds(cases)])
     slow, plain_ones = left_alone(cases)
     if slow:
         yield ""
@@ -220,22 +210,22 @@ def page(
     head = HEAD.format(processes=processes, **said)
     parts = [head, *machines, "", *summary_lines(cases), ""]
     parts += [f"![{p}](benchmarks/{p})" for p in pictures]
-    parts += ["", "## jitla and NumPy", "", table(MAIN, list(main_rows(cases)))]
+    parts += ["", "## jitla and NumPy", "", tables.markdown(MAIN, list(main_rows(cases)))]
     names = [n for n in used(cases) if ":" not in n and n != "numpy-nudged"]
     rows = list(peer_rows(cases, names))
     if rows:
         parts += ["", "## All systems", "",
                   "Steady milliseconds, in brackets the first call; (!): another objective.", "",
-                  table(("case", *names), rows), "", "## Lines changed", "",
-                  table(("script", "jitla", *PEERS), list(change_rows(cases)))]
+                  tables.markdown(("case", *names), rows), "", "## Lines changed", "",
+                  tables.markdown(("script", "jitla", *PEERS), list(change_rows(cases)))]
     variants = [v for v in used(cases, "jitla:") if v != "jitla:sync"]
     rows = list(ablation_rows(cases, variants))
     if rows:
         parts += ["", "## Ablations", "", "Time relative to the complete system.", "",
-                  table(("case", "sync ms", *(v.removeprefix("jitla:") for v in variants)), rows)]
+                  tables.markdown(("case", "sync ms", *(v.removeprefix("jitla:") for v in variants)), rows)]
     rows = list(absent_rows(cases))
     if rows:
-        parts += ["", "## Failed runs", "", table(("case", "system", "said"), rows)]
+        parts += ["", "## Failed runs", "", tables.markdown(("case", "system", "said"), rows)]
     return "\n".join(parts) + "\n"
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import geometric_mean
 
-from bench import machine
+from bench import tables
+from bench.internal import machine
 from bench.measure import Estimate, estimate
 from bench.peers.contestants import MAKERS
 from bench.peers.row import Row
@@ -108,17 +109,10 @@ def listed(estimate: Estimate | None) -> list[float] | None:
     return estimate and [estimate.value, estimate.low, estimate.high]
 
 
-def line(cells: Sequence[str]) -> str:
-    """A line of the table on a terminal."""
-    return cells[0].ljust(WIDTHS[0]) + "".join(
-        c.rjust(w) for c, w in zip(cells[1:], WIDTHS[1:], strict=True))
-
-
 def markdown(outcomes: Sequence[Outcome]) -> str:
     """The whole table as the documentation has it."""
-    rows = [HEADER, ["---", *["---:"] * (len(HEADER) - 2), "---"]]
-    rows += [o.cells() for o in outcomes]
-    return "\n".join("| " + " | ".join(r) + " |" for r in rows)
+    marks = [tables.LEFT, *[tables.RIGHT] * (len(HEADER) - 2), tables.LEFT]
+    return tables.markdown(HEADER, [o.cells() for o in outcomes], marks)
 
 
 def means(outcomes: Sequence[Outcome]) -> dict[str, float]:

@@ -306,12 +306,12 @@ def _pairwise_loss(score: Matrix, cost: Matrix) -> float:
     return float((np.log1p(np.exp(-difference)) * is_faster).sum())
 
 
-BUILT_IN_PATH = Path(__file__).parent / "past.json"  # ``python -m bench.tuner --past`` writes it
+BUILT_IN_PATH = Path(__file__).parent / "past.json"  # ``python -m bench.internal.tuner --past`` writes it
 
 
 @cache
 def built_in_history() -> History:
-    """Return the history that was fitted to the tables of ``bench/tuner``."""
+    """Return the history that was fitted to the tables of ``bench/internal/tuner``."""
     return History(Trees.parse(json.loads(BUILT_IN_PATH.read_text())))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from bench.tuner.contest import Orders, Result, judged
-from bench.tuner.report import kept, write
-from bench.tuner.tables import Table
+from bench.internal.tuner.contest import Orders, Result, judged
+from bench.internal.tuner.report import kept, write
+from bench.internal.tuner.tables import Table
 from jitla.fusion import Knob, Space
 
 

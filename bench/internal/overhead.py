@@ -1,6 +1,6 @@
 """What jitla costs per operation, leaf, force and call, on arrays too small to matter themselves.
 
-The one other door used: the bound programs of a decorated function, to tell running a program from
+Inner part used: the bound programs of a decorated function, to tell running a program from
 finding it.
 """
 

@@ -1,6 +1,6 @@
 """Predicted against measured seconds: is the cost model true where the machine's constants are?
 
-The doors used: `ENGINE` of jitla, whose blocks are noted as they are bound, `CostModel` of jitla.fusion.
+Inner parts used: `ENGINE` of jitla, whose blocks are noted as they are bound, `CostModel` of jitla.fusion.
 Times are least of many rounds over all cases in turn: what else runs on the machine only adds time.
 """
 

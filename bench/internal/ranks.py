@@ -1,6 +1,6 @@
 """Whether the plan that is predicted to be best is: all plans of small blocks are run.
 
-The doors used: `ENGINE` of jitla, whose compiler is made to follow a plan, and `jitla.fusion`.
+Inner parts used: `ENGINE` of jitla, whose compiler is made to follow a plan, and `jitla.fusion`.
 Plans are run in turn; the least of many runs counts.
 """
 

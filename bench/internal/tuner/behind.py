@@ -1,4 +1,4 @@
-"""How far tuning behind a program disturbs it: ``python -m bench.tuner.behind DIRECTORY``."""
+"""How far tuning behind a program disturbs it: ``python -m bench.internal.tuner.behind DIRECTORY``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from time import perf_counter, sleep
 import numpy as np
 
 import jitla
-from bench.tuner.functions import FUNCTIONS
+from bench.internal.tuner.functions import FUNCTIONS
 
 NAME, AFTER = "softmax", 200  # milliseconds after which it is tuned
 WAIT = 20.0  # seconds for the other process to begin

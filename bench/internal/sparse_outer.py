@@ -3,7 +3,7 @@
 `headline`: the plain SciPy expression as jitla runs it, beside the expert's gathered rows and einsum, and
 Numba's loop over the entries. `densities`: nanoseconds per entry. `forms`: other expressions.
 
-The one other door used: memory kept for reuse is given back before a peak is measured.
+Inner part used: memory kept for reuse is given back before a peak is measured.
 """
 
 from __future__ import annotations

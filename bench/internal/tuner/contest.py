@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.tuner.neural import Neural
-from bench.tuner.tables import Table
+from bench.internal.tuner.neural import Neural
+from bench.internal.tuner.tables import Table
 from jitla.tuner.model import (
     History,
     accuracy,

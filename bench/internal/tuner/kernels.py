@@ -12,8 +12,8 @@ from time import monotonic
 from typing import Any
 
 import jitla
-from bench.tuner.functions import FUNCTIONS, RNG
-from bench.tuner.tables import KERNELS, Table
+from bench.internal.tuner.functions import FUNCTIONS, RNG
+from bench.internal.tuner.tables import KERNELS, Table
 from jitla.dispatch.tuning import Session
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values

@@ -1,4 +1,4 @@
-"""The tuner on its tables: ``python -m bench.tuner``; ``--fill`` measures what is missing of them."""
+"""The tuner on its tables: ``python -m bench.internal.tuner``; ``--fill`` measures missing points."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import argparse
 import json
 from pathlib import Path
 
-from bench.tuner.contest import contest, history, orders, shown, told
-from bench.tuner.functions import FUNCTIONS
-from bench.tuner.kernels import again
-from bench.tuner.kernels import fill as fill_kernel
-from bench.tuner.report import Summary, kept, write
-from bench.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
+from bench.internal.tuner.contest import contest, history, orders, shown, told
+from bench.internal.tuner.functions import FUNCTIONS
+from bench.internal.tuner.kernels import again
+from bench.internal.tuner.kernels import fill as fill_kernel
+from bench.internal.tuner.report import Summary, kept, write
+from bench.internal.tuner.tables import MACHINE, Table, fill, kernel_tables, tables
 from jitla.tuner.model import BUILT_IN_PATH
 
 PAST = 150  # points of every table that the library's own history is made of

@@ -25,15 +25,11 @@ from typing import Any
 import numpy as np
 
 import jitla
-from bench.algorithms import DENSE
-from jitla.cli.demo_algorithms import (
-    l2svm,
-    logistic,
-)
+from bench.algorithms import DENSE, l2svm, logistic
 from jitla.runtime import statistics
 
 Array = np.ndarray
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 ROWS = 20_000
 ALLOWED = 0.12  # seconds that the first call of a later process may take more than calls when all is there
 TALL = 397  # different numbers of rows
@@ -113,8 +109,8 @@ def later(compile: str, only: str) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as directory:
             def run(calls: int, how: str = compile, name: str = name, directory: str = directory) -> Any:
                 done = subprocess.run(
-                    [sys.executable, "-m", "bench.lasting", "--timed", name, how, str(calls)], cwd=ROOT,
-                    env=os.environ | {"JITLA_CACHE_DIR": directory},
+                    [sys.executable, "-m", "bench.internal.lasting", "--timed", name, how, str(calls)],
+                    cwd=ROOT, env=os.environ | {"JITLA_CACHE_DIR": directory},
                     capture_output=True, text=True, check=True)
                 return json.loads(done.stdout.splitlines()[-1])
 

@@ -1,6 +1,6 @@
 """How long a kernel takes from its definition to machine code, and from kept machine code to a call.
 
-The doors used: `Compiler` of jitla.recompile with `LlvmBackend` and `Jit` of jitla.codegen, since
+Inner parts used: `Compiler` of jitla.recompile with `LlvmBackend` and `Jit` of jitla.codegen, since
 the public interface compiles each kernel once.
 """
 

@@ -1,6 +1,6 @@
 """How many plans there are for the inner loops of machine learning, and how many of them are costed.
 
-The doors used: `ENGINE` of jitla, whose programs say what was traced, and `jitla.fusion`. Milliseconds
+Inner parts used: `ENGINE` of jitla, whose programs say what was traced, and `jitla.fusion`. Milliseconds
 are those of the processor: other programs do not count.
 """
 

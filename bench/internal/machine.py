@@ -1,6 +1,6 @@
 """What this machine can do: bandwidth of reading and copying, arithmetic peak, one and all threads.
 
-The doors used: `Jit` and `load_native` of jitla.codegen, `set_threads` and `empty` of
+Inner parts used: `Jit` and `load_native` of jitla.codegen, `set_threads` and `empty` of
 jitla.runtime; no kernel of the compiler takes part, so that its kernels can be held against this.
 """
 

@@ -19,12 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 
 import jitla
+from bench.algorithms import l2svm, logistic
 from bench.algorithms.sparse import logistic_regression, nmf, pagerank, svm
 from bench.measure import settle
-from jitla.cli.demo_algorithms import (
-    l2svm,
-    logistic,
-)
 from jitla.tracing import skipping_pays
 
 Array = np.ndarray

@@ -9,13 +9,14 @@ from statistics import mean, median, quantiles
 from typing import TypedDict
 
 from bench.algorithms.charts import bars, lines
-from bench.tuner.contest import LEAST, TRIALS, Orders, Result
-from bench.tuner.tables import Table
+from bench.internal.tuner.contest import LEAST, TRIALS, Orders, Result
+from bench.internal.tuner.tables import Table
+from bench.tables import LEFT, markdown, percentages
 
 BESIDE = ("tuner", "no transfer", "genetic", "annealing", "random")  # in the page's first table
 SEEDS = 30  # that a page tells without saying so
 FLOOR = 0.1  # per cent: less regret is drawn as this
-BOARDS = "boards.md"  # what bench.tuner.confirm has written beside results
+BOARDS = "boards.md"  # what bench.internal.tuner.confirm has written beside results
 FLAT = 1.05  # times the best: where the default is as near, there is nothing to learn
 
 
@@ -52,10 +53,10 @@ def write(page: Path, tables: Sequence[Table], place: Path) -> None:
     (pictures / "regret.svg").write_text(
         lines(_curves(tables, found), "trials", "regret, %, mean of medians"))
     here = pictures.name
-    parts = [HEAD, f"![trials, table by table]({here}/trials.svg)\n", *_trials(tables, found),
+    parts = [HEAD, f"![trials, table by table]({here}/trials.svg)\n", _trials(tables, found),
              "\n## Regret after 32 trials\n", f"![regret by trials]({here}/regret.svg)\n",
-             *_regrets(tables, found), "\n## Ablations\n", ABLATIONS, *_ablations(tables, found),
-             "\n## Ranking pairs of schedules\n", PAIRS, *_orders(tables, place)]
+             _regrets(tables, found), "\n## Ablations\n", ABLATIONS, _ablations(tables, found),
+             "\n## Ranking pairs of schedules\n", PAIRS, _orders(tables, place)]
     boards = place / BOARDS
     parts += ["\n## From one accelerator to another\n", boards.read_text()] if boards.exists() else []
     page.write_text("\n".join(parts) + "\n")
@@ -73,46 +74,44 @@ def _curves(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]
             for name in BESIDE if all(name in found[t.name] for t in tables)}
 
 
-def _told(spread: Sequence[float], share: bool = False) -> str:
-    if share:
-        return f"{spread[0]:.1%} ({spread[1]:.1%}–{spread[2]:.1%})"
+def _trial_counts(spread: Sequence[float]) -> str:
     if spread[0] > TRIALS:
         return "never"
     high = "never" if spread[2] > TRIALS else f"{spread[2]:g}"
     return f"{spread[0]:g} ({spread[1]:g}–{high})"
 
 
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown(head, rows, [LEFT] * len(head))
 
 
-def _trials(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+def _trials(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> str:
     head = ("table", "points", "good", "default", "estimate", *BESIDE, "expected", "of it", "of genetic")
-    made = [_row(head), _row(["---"] * len(head))]
+    made = []
     for t in tables:
         here, expected = found[t.name], t.random_trials()
         own, bred = here["tuner"]["trials"][0], here["genetic"]["trials"][0]
         flat = " (flat)" if t.usual <= FLAT * t.best else ""
         guess = f"{t.costs[t.guess] / t.best:.2f}" if t.space.estimate is not None else "none"
-        made.append(_row([t.name + flat, str(len(t.costs)), str(t.good()), f"{t.usual / t.best:.2f}", guess,
-                          *(_told(here[n]["trials"]) if n in here else "" for n in BESIDE),
-                          f"{expected:.1f}", f"{own / expected:.2f}", f"{own / bred:.2f}"]))
-    return made
+        made.append([t.name + flat, str(len(t.costs)), str(t.good()), f"{t.usual / t.best:.2f}", guess,
+                     *(_trial_counts(here[n]["trials"]) if n in here else "" for n in BESIDE),
+                     f"{expected:.1f}", f"{own / expected:.2f}", f"{own / bred:.2f}"])
+    return _table(head, made)
 
 
-def _regrets(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
-    made = [_row(["table", *BESIDE]), _row(["---"] * (len(BESIDE) + 1))]
-    return made + [_row([t.name, *(_told(found[t.name][n]["regret"], True) if n in found[t.name] else ""
-                                   for n in BESIDE)]) for t in tables]
+def _regrets(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> str:
+    return _table(("table", *BESIDE), [
+        [t.name, *(percentages(*found[t.name][n]["regret"], digits=1) if n in found[t.name] else ""
+                   for n in BESIDE)]
+        for t in tables])
 
 
-def _ablations(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> list[str]:
+def _ablations(tables: Sequence[Table], found: Mapping[str, Mapping[str, Summary]]) -> str:
     every = dict.fromkeys(n for t in tables for n in found[t.name])
     others = [n for n in ("other sizes", *every) if n not in BESIDE[1:]]
     others = list(dict.fromkeys(others))
-    made = [_row(["table", *others]), _row(["---"] * (len(others) + 1))]
-    return made + [_row([t.name, *(_both(found[t.name][n]) if n in found[t.name] else "" for n in others)])
-                   for t in tables]
+    return _table(("table", *others), [
+        [t.name, *(_both(found[t.name][n]) if n in found[t.name] else "" for n in others)] for t in tables])
 
 
 def _both(made: Summary) -> str:
@@ -120,25 +119,26 @@ def _both(made: Summary) -> str:
     return f"{made['trials'][0]:g}, {made['regret'][0]:.1%}{seeds}"
 
 
-def _orders(tables: Sequence[Table], place: Path) -> list[str]:
+def _orders(tables: Sequence[Table], place: Path) -> str:
     head = ("table", "noise", "estimate", "all", "5 % apart", "10 % apart", "noise apart", "measured again",
             "other sizes known")
-    made = [_row(head), _row(["---"] * len(head))]
+    made = []
     for t in tables:
         file = place / f"{t.name}.orders.json"
         if file.exists():
             o = Orders(*json.loads(file.read_text()))
             noise = ["", ""] if t.noise is None else [f"{o.beyond:.2f}", f"{o.attainable:.2f}"]
             shares = [f"{s:.2f}" for s in (o.estimate, o.every, *o.apart)]
-            made.append(_row([t.name, "" if t.noise is None else f"{t.noise:.1%}", *shares, *noise,
-                              f"{o.sizes:.2f}"]))
-    return made
+            made.append([t.name, "" if t.noise is None else f"{t.noise:.1%}", *shares, *noise,
+                         f"{o.sizes:.2f}"])
+    return _table(head, made)
 
 
 HEAD = """# How well the tuner searches
 
-`python -m bench.tuner --results FOLDER` runs the searches; with `--page docs/reports/tuner-search.md` it
-generates this page from FOLDER. [Tuning](../tuning.md) describes the tuner.
+`python -m bench.internal.tuner --results FOLDER` runs the searches; with
+`--page docs/reports/tuner-search.md` it generates this page from FOLDER.
+[Tuning](../tuning.md) describes the tuner.
 
 Searches are replayed on tables in which every point of a schedule space was measured: kernels of the
 processor, and layers of ResNet-18 on the simulated accelerator, whose cycles are exact. The untuned schedule

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jitla
+from bench.internal.prediction import Case
 from bench.measure import seconds
-from bench.prediction import Case
 
 Array = np.ndarray
 SLACK = 1.15

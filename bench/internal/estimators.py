@@ -1,6 +1,6 @@
 """How far off estimates of nonzeros are: three methods on chains of products of skewed matrices.
 
-    python -m bench.estimators [--seeds 5] [--size 2000]
+    python -m bench.internal.estimators [--seeds 5] [--size 2000]
 
 For every kind of chain: the mean relative error of all products in it, against counting; below that,
 what one estimate takes and what leads to it.

@@ -10,7 +10,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from bench.accelerator import LAYERS, layer
+from bench.internal.accelerator import LAYERS, layer
 from jitla.accel import cycles, knobs, preset, to_tiling
 from jitla.fusion import Knob, Point, Space, Values
 

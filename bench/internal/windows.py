@@ -5,12 +5,12 @@ from one element up; "loops" over elements; "examples" of the README and the dem
 thousand calls take too long are called as often as there is time for, and what is left is reckoned as the
 last quarter of the calls. The plain function is timed between them, in turns of a twentieth, so that other
 work on the machine meets both, but not while something is compiled. Something else was compiled in the
-process before: what that takes the first time is `bench.recompilation`'s.
+process before: what that takes the first time is `bench.internal.recompilation`'s.
 
 Where other programs run, ``--clock process`` counts the processor's time of all threads: calls take no
 more than that, and what is over is to be measured again alone (``--names FILE``, lines of the output).
 
-python -m bench.windows [--sets expressions,probes] [--part 2/8] [--seconds 1.0]
+python -m bench.internal.windows [--sets expressions,probes] [--part 2/8] [--seconds 1.0]
 """
 
 from __future__ import annotations
@@ -27,13 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jitla
-from bench.algorithms import DENSE
+from bench.algorithms import DENSE, l2svm, logistic
 from bench.expressions import CASES
 from bench.loop_programs import PROGRAMS
-from jitla.cli.demo_algorithms import (
-    l2svm,
-    logistic,
-)
 from jitla.engine import ENGINE
 from tests.semantics import modes
 from tests.semantics.table import ROWS, cases

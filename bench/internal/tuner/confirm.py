@@ -1,4 +1,4 @@
-"""Tiles tuned on one simulator and used on another: ``python -m bench.tuner.confirm --results FOLDER``."""
+"""Tiles tuned on one simulator, used on another: ``python -m bench.internal.tuner.confirm --results DIR``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from statistics import median, quantiles
 
 import numpy as np
 
-from bench.accelerator import layer
-from bench.tuner.contest import Result, history, searched
-from bench.tuner.report import BOARDS
-from bench.tuner.tables import MACHINE, Table, tables
+from bench.internal.accelerator import layer
+from bench.internal.tuner.contest import Result, history, searched
+from bench.internal.tuner.report import BOARDS
+from bench.internal.tuner.tables import MACHINE, Table, tables
+from bench.tables import markdown_row, percentages
 from jitla.accel import HLS, IDEAL, Spec, Stage, measure, preset, to_tiling
 from jitla.accel.lowering import assemble
 from jitla.fusion import Point
@@ -72,19 +73,19 @@ def moved(before: Table, here: Table) -> dict[str, list[Result]]:
 def confirmed(every: list[Table]) -> Iterator[str]:
     """Yield the table of regrets."""
     yield CONFIRMING
-    yield f"| layer | other machine | {' | '.join(f'{k} confirmed' for k in CONFIRMED)} |"
+    yield markdown_row(["layer", "other machine", *(f"{k} confirmed" for k in CONFIRMED)])
     yield f"|{'---|' * (2 + len(CONFIRMED))}"
     for table in every:
         for other in OTHERS:
-            said = (f"{m:.2%} ({low:.2%}–{high:.2%})" for low, m, high in regrets(table, other).values())
-            yield f"| {table.name} | {other} | {' | '.join(said)} |"
+            said = [percentages(m, low, high, digits=2) for low, m, high in regrets(table, other).values()]
+            yield markdown_row([table.name, other, *said])
 
 
 def transferred(every: list[Table]) -> Iterator[str]:
     """Yield the table of what one machine teaches about another."""
     yield MOVING
     ways = ("nothing known", "history", "estimate", "both")
-    yield f"| layer | from, to | tiles of both | rank correlation | {' | '.join(ways)} |"
+    yield markdown_row(["layer", "from, to", "tiles of both", "rank correlation", *ways])
     yield f"|{'---|' * (4 + len(ways))}"
     there = {t.name: t for t in tables(SECOND)}
     for table in every:
@@ -93,9 +94,9 @@ def transferred(every: list[Table]) -> Iterator[str]:
         for one, other, names in ((table, there[table.name], f"{MACHINE}, {SECOND}"),
                                   (there[table.name], table, f"{SECOND}, {MACHINE}")):
             rank, shared = alike(one, other)
-            said = (f"{median(r.trials for r in rs):g}, {median(r.regrets[-1] for r in rs):.2%}"
-                    for rs in moved(one, other).values())
-            yield f"| {table.name} | {names} | {shared} | {rank:.3f} | {' | '.join(said)} |"
+            said = [f"{median(r.trials for r in rs):g}, {median(r.regrets[-1] for r in rs):.2%}"
+                    for rs in moved(one, other).values()]
+            yield markdown_row([table.name, names, str(shared), f"{rank:.3f}", *said])
 
 
 CONFIRMING = f"""Tiles are searched on one simulated machine, {MACHINE}, with {TRIALS} trials and without the

@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from time import perf_counter
 
 import jitla
-from bench.tuner.functions import FUNCTIONS
+from bench.internal.tuner.functions import FUNCTIONS
 
 TRIALS, SECONDS, PAIRS = 32, 8.0, 400
 
@@ -53,8 +53,8 @@ def main() -> None:
         return
     for name in names or FUNCTIONS:
         tuned(name)
-    subprocess.run([sys.executable, "-m", "bench.tuner.live", directory, "--compare", *(names or FUNCTIONS)],
-                   check=True)
+    subprocess.run([sys.executable, "-m", "bench.internal.tuner.live", directory, "--compare",
+                    *(names or FUNCTIONS)], check=True)
 
 
 if __name__ == "__main__":
