@@ -259,18 +259,18 @@ SCRATCH = slice(40, 48)  # where an argument block says how much scratch memory 
 @contextmanager
 def traced_scratch() -> Iterator[None]:
     """Have kernels that are bound meanwhile take their scratch memory where the tracer of memory sees it."""
-    made = Program._block
+    made = Program._bind_kernel
 
     def block(*given: Any) -> tuple[bytes, Callable[..., object]]:
         argument, launch = made(*given)
         return argument, partial(_launch, launch)
 
-    Program._block = block  # type: ignore[method-assign, assignment]
+    Program._bind_kernel = block  # type: ignore[method-assign, assignment]
     ENGINE._compilers.clear()
     try:
         yield
     finally:
-        Program._block = made  # type: ignore[method-assign]
+        Program._bind_kernel = made  # type: ignore[method-assign]
         ENGINE._compilers.clear()
 
 
