@@ -156,7 +156,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: ENGINE.room("explanations.collect").stats_of(state.all_sites(), state.failures)
+    wrapper.stats = lambda: ENGINE.module("explanations.collect").stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -209,11 +209,11 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
-        return ENGINE.room("explanations.collect").function_record(
+        return ENGINE.module("explanations.collect").function_record(
             state.function, state.all_sites(), state.note, assumed=ENGINE.assumes, watch=watch, codes=codes,
             given=given or state.foreign, failed=state.failures)
 
-    made: Explanation = ENGINE.room("explanations.explanation").explanation(record, level)
+    made: Explanation = ENGINE.module("explanations.explanation").explanation(record, level)
     return made
 
 
@@ -223,8 +223,8 @@ def coverage() -> str:
     Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
     """
     sites = [site for state in list(ENGINE.states) for site in state.all_sites()]
-    account = ENGINE.room("explanations.collect")
-    table: str = ENGINE.room("explanations.explanation").coverage_table(
+    account = ENGINE.module("explanations.collect")
+    table: str = ENGINE.module("explanations.explanation").coverage_table(
         account.fallbacks_of(sites), account.immediate_runs_of(sites))
     return table
 
@@ -279,7 +279,7 @@ def sparsify(x: np.ndarray, /) -> np.ndarray:
     >>> float((jitla.sparsify(x) @ np.ones(1000))[0])
     200.0
     """
-    found: np.ndarray = ENGINE.room("tracing.sparse.sparsify").sparsify(x)
+    found: np.ndarray = ENGINE.module("tracing.sparse.sparsify").sparsify(x)
     return found
 
 
@@ -312,7 +312,7 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     TraceError
         If the function's source is not known, or `data` is empty.
     """
-    made: QuantizedFunction = ENGINE.room("dispatch.quantization").quantized(function, data, per_channel)
+    made: QuantizedFunction = ENGINE.module("dispatch.quantization").quantized(function, data, per_channel)
     return made
 
 
@@ -348,7 +348,7 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or State(function, {})
-    found: Tuning = ENGINE.room("dispatch.tuning").tune(
+    found: Tuning = ENGINE.module("dispatch.tuning").tune(
         state, decorated, args, kwargs, trials, seconds, learner)
     return found
 

@@ -53,7 +53,7 @@ class Engine:
         self._recorder: Any = None
         self.states: WeakSet[Any] = WeakSet()  # of decorated functions
         self._lock = fork_safe_lock()
-        self.rooms: dict[str, Any] = {}  # that are loaded
+        self.modules: dict[str, Any] = {}  # that are loaded
         self._compilers: dict[tuple[Any, ...], Any] = {}
         self._indexed: dict[tuple[str, int, bool], Any] = {}
         self._backends: dict[str, Any] = {}
@@ -68,11 +68,11 @@ class Engine:
     def __reduce__(self) -> str:
         return "ENGINE"  # a pickled function refers to the engine of the process that loads it
 
-    def room(self, name: str) -> Any:
-        """Return the front door of room or file `name`."""
-        found = self.rooms.get(name)
+    def module(self, name: str) -> Any:
+        """Return the package or module `name` of jitla, loaded on first use."""
+        found = self.modules.get(name)
         if found is None:
-            found = self.rooms[name] = load(f"jitla.{name}")
+            found = self.modules[name] = load(f"jitla.{name}")
         return found
 
     @property
@@ -81,7 +81,7 @@ class Engine:
         if self._recorder is None:
             with self._lock:
                 if self._recorder is None:
-                    self._recorder = self.room("events").Recorder(current().events)
+                    self._recorder = self.module("events").Recorder(current().events)
         return self._recorder
 
     @property
@@ -90,7 +90,7 @@ class Engine:
         if self._behind is None:
             with self._lock:
                 if self._behind is None:
-                    self._behind = self.room("runtime").BackgroundQueue()
+                    self._behind = self.module("runtime").BackgroundQueue()
         return self._behind
 
     @property
@@ -101,7 +101,7 @@ class Engine:
     @property
     def assumes(self) -> bool:
         """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
-        return self._machine is None or self._machine is self.room("hops").REFERENCE_MACHINE
+        return self._machine is None or self._machine is self.module("hops").REFERENCE_MACHINE
 
     @staticmethod
     def _key(config: Config) -> tuple[Any, ...]:
@@ -124,22 +124,22 @@ class Engine:
         return found
 
     def _make(self, config: Config) -> Any:
-        recompile, runtime = map(self.room, ("recompile", "runtime"))
+        recompile, runtime = map(self.module, ("recompile", "runtime"))
         backend = self._native(config.cpu)
         if self._machine is None:
-            self._machine = self.measured(config) or self.room("hops").REFERENCE_MACHINE
+            self._machine = self.measured(config) or self.module("hops").REFERENCE_MACHINE
         backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
         runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
-        effort = self.room("rewrites").SearchBudget(
+        effort = self.module("rewrites").SearchBudget(
             config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
         return recompile.Compiler(
             backend, effort=effort,
             rules=(lambda: self.rules(config.without_rules)) if config.rewrites else None,
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
-            observe=self.room("dispatch.tiering").observe, placement=config.placement,
+            observe=self.module("dispatch.tiering").observe, placement=config.placement,
             tuning=self._tuning(config),
             devices=self.devices(config.accelerator, config.numerics == "strict", config),
             plan_store=self.planned(config),
@@ -149,14 +149,14 @@ class Engine:
         """Return what keeps plans from process to process."""
         key = self._key(config)
         if key not in self._planned:
-            self._planned[key] = self.room("runtime.disk_cache").DiskPlanStore(self.disk, key)
+            self._planned[key] = self.module("runtime.disk_cache").DiskPlanStore(self.disk, key)
         return self._planned[key]
 
     def records(self, config: Config, new: bool = False) -> Any:
         """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
         place = cache_directory(config)
         if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
-            store = self.room("tuner.schedule_store")
+            store = self.module("tuner.schedule_store")
             self._records[place] = store.load_records(place if config.disk_cache else "")
         return self._records.get(place)
 
@@ -165,11 +165,11 @@ class Engine:
         found = self.records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
-        store = self.room("tuner.schedule_store")
+        store = self.module("tuner.schedule_store")
         made = store.ScheduleChooser(
             found, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
         if config.tune_after_ms:
-            tuner = self.room("tuner.background").BackgroundTuner(config, found, made.block, self.behind)
+            tuner = self.module("tuner.background").BackgroundTuner(config, found, made.block, self.behind)
             made.watch = tuner.profiled
         return made
 
@@ -196,16 +196,16 @@ class Engine:
         """
         if not names:
             return ()
-        accel = self.room("accel")
+        accel = self.module("accel")
         found = (accel.preset(name) for name in names.split(","))
         records = None if config is None or self.session is not None else self.records(config)
         how = {} if config is None or records is None else {
-            "tiles": self.room("tuner.accel_layers").tiling_chooser(records, config.numerics == "relaxed")}
+            "tiles": self.module("tuner.accel_layers").tiling_chooser(records, config.numerics == "relaxed")}
         return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
 
     def rules(self, without: str) -> Any:
         """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""
-        rules = self.room("rewrites").RULES
+        rules = self.module("rewrites").RULES
         names = without.split(",") if without else []
         unknown = sorted(set(names) - {rule.name for rule in rules})
         if unknown:
@@ -220,16 +220,16 @@ class Engine:
         # Of all rules it is known beforehand: no call waits until rewrites are loaded.
         found: Mapping[str, Collection[Any]] = (
             self.rules(config.without_rules).at(config.numerics).matched_numbers
-            if config.without_rules else self.room("tracing").LITERAL_VALUES[config.numerics])
+            if config.without_rules else self.module("tracing").LITERAL_VALUES[config.numerics])
         return found
 
     def _native(self, cpu: str = "") -> Any:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
         found = self._backends.get(cpu)
         if found is None:
-            if "codegen" not in self.rooms:
+            if "codegen" not in self.modules:
                 require_memory(LIBRARY)
-            codegen, runtime, tracing = map(self.room, ("codegen", "runtime", "tracing"))
+            codegen, runtime, tracing = map(self.module, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
             found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
                                         writers=self._writers)
@@ -241,7 +241,7 @@ class Engine:
 
     def _writers(self) -> str:
         """Say what writes the texts that machine code is made of."""
-        found: str = self.room("runtime.disk_cache").planner_fingerprint()
+        found: str = self.module("runtime.disk_cache").planner_fingerprint()
         return found
 
     def disk(self) -> DiskCache | None:
@@ -252,7 +252,7 @@ class Engine:
     def _disk_of(self, config: Config) -> DiskCache:
         key = cache_directory(config), config.disk_cache_limit
         if key not in self._disks:
-            disk = self.room("runtime.disk_cache").DiskCache
+            disk = self.module("runtime.disk_cache").DiskCache
             made = disk(*key, refuse=self._refuse, observe=self.recorder.record)
             self._disks.setdefault(key, made)
         return self._disks[key]
@@ -260,18 +260,18 @@ class Engine:
     def _refuse(self, reason: str) -> None:
         text = f"{reason}: machine code is not kept; see the options cache_dir and disk_cache"
         try:
-            self.room("tracing").call_here(warnings.warn, text, CacheWarning)
+            self.module("tracing").call_here(warnings.warn, text, CacheWarning)
         except CacheWarning:  # where warnings are errors: the program must not end for it
-            self.room("events").log.warning("%s", text)
+            self.module("events").log.warning("%s", text)
 
     def tell_failure(self, name: str, text: str) -> None:
         """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
         with suppress(*RESOURCE_ERRORS):  # there may be no memory, and no logging module, to tell it with
-            self.recorder.record_once(self.room("events").Event("failure", f"{name}: {text}"))
+            self.recorder.record_once(self.module("events").Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
-        codegen = self.room("codegen")
+        codegen = self.module("codegen")
         missing = codegen.lacking(codegen.level_target(cpu))
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
@@ -288,7 +288,7 @@ class Engine:
         found = self._indexed.get(key)
         if found is None:
             with self._lock:
-                self.room("runtime").reserve_threads(config.num_threads)
+                self.module("runtime").reserve_threads(config.num_threads)
                 made = self._native(config.cpu).indexed(config.num_threads, ordered)
                 found = self._indexed.setdefault(key, made)
         return found
@@ -298,33 +298,33 @@ class Engine:
         if not any_reachable(function, may_have_element_loops):
             return None
         with self._lock:
-            self._loops = self._loops or self.room("loopjit").Loops(
+            self._loops = self._loops or self.module("loopjit").Loops(
                 self._adopted, self._loaded, self._making,
-                lambda: self.room("tracing").can_defer_warnings, self._keeps)
+                lambda: self.module("tracing").can_defer_warnings, self._keeps)
         return self._loops.version(function)
 
     def _making(self, then: Callable[[Any], None]) -> None:
         """Call `then` with what compiles loops; what that needs is loaded behind the program."""
-        if (made := self.rooms.get("loopjit.compiler")) is not None:
+        if (made := self.modules.get("loopjit.compiler")) is not None:
             then(made)
         else:
             try:
                 start_thread(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
+                self.behind.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
 
     def _load_later(self, then: Callable[[Any], None]) -> None:
         wait_idle(LULL)
         with short_switch_interval():
-            self.room("runtime")
-        self.behind.submit(lambda: then(self.room("loopjit.compiler")), soon=True)
+            self.module("runtime")
+        self.behind.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
 
     def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
         with self._lock, unthrottled():  # others may wait for the lock
             jit, asked = self._native().jit, b"jitla_share" in data
             made = jit.adopt(data, name, {
-                "jitla_share": self.room("runtime").share(current().num_threads)} if asked else {})
+                "jitla_share": self.module("runtime").share(current().num_threads)} if asked else {})
         return made, made.addresses[name]
 
     def _loaded(self, text: str, name: str) -> tuple[Any, int]:
@@ -340,18 +340,18 @@ class Engine:
 
     def measured(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""
-        return self.room("hops.machine_file").load(cache_directory(config), self.host())
+        return self.module("hops.machine_file").load(cache_directory(config), self.host())
 
     def host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
         target = self._native().jit.target
-        return f"{target.cpu}, {target.vector_bytes} bytes, {self.room('runtime').threads()} threads"
+        return f"{target.cpu}, {target.vector_bytes} bytes, {self.module('runtime').threads()} threads"
 
     def calibrate(self, config: Config) -> Any:
         """Measure the machine, keep what was found, and plan with it from now on."""
         with self._lock:
-            self._machine = self.room("tuner.calibration").measure(self._native())
-            self.room("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
+            self._machine = self.module("tuner.calibration").measure(self._native())
+            self.module("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
 
@@ -384,7 +384,7 @@ class Engine:
 
     def has_plan(self, config: Config, request: Request) -> bool:
         """Tell whether an earlier process has planned a block: then its machine code is there, too."""
-        planned, hops = self.planned(config), self.room("hops")
+        planned, hops = self.planned(config), self.module("hops")
         try:
             return bool(planned.has(hops.block_digest(*request[:4])))
         except hops.NotSerialisable:
@@ -408,7 +408,7 @@ class Engine:
         self, compiler: Any, program: Any, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
     ) -> tuple[Any, Reason | None]:
-        layout = self.room("fusion").Layout
+        layout = self.module("fusion").Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
         bound, reason = compiler.bind(program, dict(zip(program.sizes, sizes, strict=True)), places)
         bound.reports_flags = True
@@ -418,7 +418,7 @@ class Engine:
         """Return what decides which values are kept from run to run of a block; None: none are."""
         if config.invariants == "none" or config.memory_limit:
             return None
-        room = int(KEEP_SHARE * self.room("runtime").memory())
+        room = int(KEEP_SHARE * self.module("runtime").memory())
         room = min(room, config.invariants_limit) if config.invariants_limit else room
         every = config.invariants == "all"
 
@@ -426,7 +426,7 @@ class Engine:
             recipe = request.roots, request.layouts, request.outs, request.aliases
             return self.compiler(config).values_to_hoist(recipe, same, named, room, every)
 
-        return self.room("tracing").HoistingPolicy(choose, room, every)
+        return self.module("tracing").HoistingPolicy(choose, room, every)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
         """Say once, at the user's line, that even the plan which takes least memory takes too much."""
@@ -435,7 +435,7 @@ class Engine:
             told.add(bound.program)
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
                     "predicted for the one that is run")
-            self.room("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
+            self.module("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

@@ -36,7 +36,7 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
     assert layer.trials == 6 and layer.seconds <= layer.untuned
     records = ENGINE.records(jitla.config.current())
     (device,) = ENGINE.compiler(jitla.config.current()).devices
-    target = ENGINE.room("tuner.accel_layers").target_of(device.spec)
+    target = ENGINE.module("tuner.accel_layers").target_of(device.spec)
     used = records.last(*layer.key, target)
     tiles = {**used.config, "filters": 1, "channels": 1, "threads": 1}
     assert tiles != used.config

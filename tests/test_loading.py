@@ -237,7 +237,7 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
 
     x = np.arange(3.0)
     room = ENGINE.room
-    monkeypatch.setattr(ENGINE, "room", lambda name: refuse(name) if name == "tracing" else room(name))
+    monkeypatch.setattr(ENGINE, "module", lambda name: refuse(name) if name == "tracing" else module(name))
     assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
     with pytest.raises(StopIteration) as stop:
         waits(x).send(None)

@@ -75,14 +75,14 @@ def test_another_size_compiles_nothing() -> None:
 def never_compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what is compiled from now on."""
     asked: list[str] = []
-    emit = vars(ENGINE.room("codegen").Jit)["_emit"]
+    emit = vars(ENGINE.module("codegen").Jit)["_emit"]
 
     def noted(self: Any, text: str, level: int) -> bytes:
         made: bytes = emit(self, text, level)
         asked.append(text)
         return made
 
-    monkeypatch.setattr(ENGINE.room("codegen").Jit, "_emit", noted)
+    monkeypatch.setattr(ENGINE.module("codegen").Jit, "_emit", noted)
     return asked
 
 

@@ -217,9 +217,9 @@ def _system_facts() -> Iterator[tuple[str, str]]:
     for name in REPORTED_PACKAGES:
         yield name, importlib.metadata.version(name)
     yield "processor", ENGINE.host()
-    sizes = ENGINE.room("tuner.calibration").cache_sizes()
+    sizes = ENGINE.module("tuner.calibration").cache_sizes()
     yield "caches", f"{bytes_text(sizes.near)} for each core, {bytes_text(sizes.shared)} shared"
-    yield "memory", bytes_text(ENGINE.room("runtime").memory())
+    yield "memory", bytes_text(ENGINE.module("runtime").memory())
     yield "files", cache_directory(current())
     machine = ENGINE.measured(current())
     yield "constants", "measured" if machine else "assumed; python -m jitla calibrate measures them"

@@ -57,13 +57,13 @@ class Recompilations(tuple[Any, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        page: str = ENGINE.room("explanations.html").preformatted("recompilations", str(self))
+        page: str = ENGINE.module("explanations.html").preformatted("recompilations", str(self))
         return page
 
 
 def _row(record: Recompilation) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
-    place = ENGINE.room("explanations.records").SourceLine(*record.line).place if record.line else ""
+    place = ENGINE.module("explanations.records").SourceLine(*record.line).place if record.line else ""
     return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
             str(record.reused), f"{record.seconds * 1e3:.2f}")
 
@@ -175,8 +175,8 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
     check_arguments(state.function, args, kwargs)
     finish(state)  # what NumPy runs so far is not what is to be timed
-    clocks = ENGINE.room("explanations.collect").clocks_of(state.all_sites())
-    with ENGINE.room("dispatch.tiering").waiting(), watch_calls(clocks) as watch:
+    clocks = ENGINE.module("explanations.collect").clocks_of(state.all_sites())
+    with ENGINE.module("dispatch.tiering").waiting(), watch_calls(clocks) as watch:
         decorated = is_decorated(function) and _is_plain(state.function)
         tracing: Any = (state.tracing or state.start()) if decorated else None
         site = state.site() if tracing and state.twin else None
@@ -188,7 +188,7 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
                 _run(function, args, kwargs)
             elif looping is not None and not looping.traced:
                 tracing.run_loops(site, args, kwargs)
-                ENGINE.room("loopjit.compiler").foresee(looping.entries)
+                ENGINE.module("loopjit.compiler").foresee(looping.entries)
             else:
                 tracing.run_traced(site, state.twin, args, kwargs)
     return watch
@@ -212,7 +212,7 @@ def finish(state: State) -> None:
     """Wait until blocks that NumPy runs have their programs."""
     sites = state.all_sites()
     if any(site.interim_replays for site in sites) and state.allows():
-        with ENGINE.room("dispatch.tiering").hurrying():
+        with ENGINE.module("dispatch.tiering").hurrying():
             for site in sites:
                 site.request_programs(again=False)
         ENGINE.behind.wait(PATIENCE)
@@ -225,7 +225,7 @@ def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str
     check_arguments(function, args, kwargs)
     if site is None or twin is None:
         return
-    with ENGINE.room("dispatch.tiering").waiting():
+    with ENGINE.module("dispatch.tiering").waiting():
         for _ in range(2):  # the second may find values that stay the same
             given = [_made(a) for a in args]
             tracing.run_traced(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})

@@ -147,7 +147,7 @@ def _shorten(
     except RecursionError:
         kind.short = None  # the next call tries it again, where there may be more room
     except Exception as error:  # the call was done: others take longer, that is all
-        ENGINE.room("events").log.warning("%r cannot be given shorter code: %r", function, error)
+        ENGINE.module("events").log.warning("%r cannot be given shorter code: %r", function, error)
 
 
 def _run(
@@ -156,7 +156,7 @@ def _run(
     """Trace a call; where it is to be verified, run the plain function, too."""
     if site.checks is None:
         return tracing.run_traced(site, twin, args, kwargs)
-    return ENGINE.room("dispatch.verify_mode").checked_call(
+    return ENGINE.module("dispatch.verify_mode").checked_call(
         site.checks, site.name, function, lambda *a, **k: tracing.run_traced(site, twin, a, k), args, kwargs)
 
 
@@ -191,7 +191,7 @@ def _close_plain(steps: Any) -> None:
 
     Its code reads memory in which the session's values may not be stored yet.
     """
-    tracing = ENGINE.rooms.get("tracing")
+    tracing = ENGINE.modules.get("tracing")
     session = None if tracing is None else tracing.LOCAL.session
     if session is None or session.running is not None:
         steps.close()

@@ -59,7 +59,7 @@ _UNKNOWN: Any = object()
 
 
 def _ways() -> tuple[Any, Any]:
-    tracing = ENGINE.room("tracing")
+    tracing = ENGINE.module("tracing")
     return tracing.WarmUp, tracing.TimedClass
 
 
@@ -130,7 +130,7 @@ class State:
 
     def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
-        tracing = ENGINE.rooms.get("tracing")
+        tracing = ENGINE.modules.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
             return None
         config = current()
@@ -190,7 +190,7 @@ class State:
     def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
         """Return what decides about generators that are given as much; None: all are traced."""
         config = current()
-        tracing = ENGINE.rooms.get("tracing")
+        tracing = ENGINE.modules.get("tracing")
         if not self._is_usual(config) or tracing is not None and tracing.LOCAL.session is not None:
             return None
         key = config.epoch, element_bits(args, kwargs)
@@ -209,7 +209,7 @@ class State:
 
         What that takes to load would be a large part of the first call.
         """
-        if "tracing" in ENGINE.rooms:
+        if "tracing" in ENGINE.modules:
             return None
         config = current()
         begun = self.begun.get(config.epoch)
@@ -296,7 +296,7 @@ class State:
         return call_with_stack_headroom(self._start)
 
     def _start(self) -> Any:
-        tracing = ENGINE.room("tracing")
+        tracing = ENGINE.module("tracing")
         if self.failures:
             ENGINE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
         looping = self.looping
@@ -341,8 +341,8 @@ class State:
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
         found = error.__traceback__
-        if "tracing" in ENGINE.rooms:
-            made: TracebackType | None = ENGINE.room("tracing").user_traceback(found)
+        if "tracing" in ENGINE.modules:
+            made: TracebackType | None = ENGINE.module("tracing").user_traceback(found)
             return made
         while found is not None and found.tb_frame.f_code.co_filename.startswith(_OWN):
             found = found.tb_next
@@ -352,7 +352,7 @@ class State:
     def journal(self) -> Any:
         """What was planned and compiled for the function, whatever the options were."""
         if self._journal is None:
-            self._journal = ENGINE.room("tracing").RecompilationLog()
+            self._journal = ENGINE.module("tracing").RecompilationLog()
         return self._journal
 
     @property
@@ -395,7 +395,7 @@ class State:
             ENGINE.rules(own.without_rules)
         ENGINE.devices(own.accelerator)
         if own.schedules:
-            ENGINE.room("tuner.schedule_store").parse_pins(own.schedules)
+            ENGINE.module("tuner.schedule_store").parse_pins(own.schedules)
         # of such loops compiled code waits for nobody
         sliced = own.compile == "sync" and not (_waits(own) or own.without_rules or own.schedules)
         if _waits(own):
@@ -414,7 +414,7 @@ class State:
 
     def _made(self, own: Config) -> Site:
         """Return a new site for the options `own`."""
-        checks = ENGINE.room("dispatch.verify_mode").Checks(own.numerics == "strict") if own.verify else None
+        checks = ENGINE.module("dispatch.verify_mode").Checks(own.numerics == "strict") if own.verify else None
         told: set[Any] = set()
 
         def finish(bound: Any, make: Callable[[], Request]) -> Any:
@@ -426,7 +426,7 @@ class State:
         site: Site = self.tracing.Site(
             name, None, own.strict, lambda: ENGINE.indexed(own, site.scattered), ENGINE.keeper(own),
             ENGINE.asked(own))
-        tiers = ENGINE.room("dispatch.tiering")
+        tiers = ENGINE.module("dispatch.tiering")
         site.compile = tiers.Tiers(site, own, self.allows, finish).compile
         site.on_record, site.allowed, site.journal = tiers.tell, self.allows, self.journal
         site.unroll_limit = ENGINE.unrolled(own)

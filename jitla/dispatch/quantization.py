@@ -91,7 +91,7 @@ class QuantizedFunction:
         return site
 
     def _observing(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
-        quant = ENGINE.room("accel")
+        quant = ENGINE.module("accel")
         return _Observed(make(), self._seen.setdefault(key, quant.ValueRanges()), quant.observe)
 
     def _compiled(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
@@ -99,9 +99,9 @@ class QuantizedFunction:
         if seen is None or not seen.whole:
             return ENGINE.bind(config, key, sizes, layouts, make)[0]
         request = make()
-        slots = [h for r in request.roots for h in ENGINE.room("hops").topo((r,)) if h.op.name == "leaf"]
+        slots = [h for r in request.roots for h in ENGINE.module("hops").topo((r,)) if h.op.name == "leaf"]
         first = max((h.attr("slot") for h in slots), default=-1) + 1
-        made = ENGINE.room("accel").QuantisedDag(request.roots, seen, self.per_channel, first)
+        made = ENGINE.module("accel").QuantisedDag(request.roots, seen, self.per_channel, first)
         self.scales = made.scales
         extra = {first + i: (x.shape, x.strides) for i, x in enumerate(made.extras)}
         request = request._replace(roots=made.roots, layouts={**request.layouts, **extra})

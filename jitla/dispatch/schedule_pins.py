@@ -120,7 +120,7 @@ def schedule(
     state = state_of(function)
     finish(state)
     found = tuple(_kernels(state)) or state.scheduled
-    store, pins = ENGINE.room("tuner.schedule_store"), dict(_pins(state))
+    store, pins = ENGINE.module("tuner.schedule_store"), dict(_pins(state))
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
         chosen = _named(found, kernel, program)
@@ -145,7 +145,7 @@ def _kernels(state: State) -> Iterator[_Kernel]:
 
 
 def _pins(state: State) -> Mapping[str, Values]:
-    store = ENGINE.room("tuner.schedule_store")
+    store = ENGINE.module("tuner.schedule_store")
     found: dict[str, Values] = store.parse_pins(state.changes.get("schedules", ""))
     return found
 
@@ -162,7 +162,7 @@ def _named(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
 def _asked(tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str]
            ) -> dict[str, int | str]:
     """Return the choices that a call of `schedule` asks for."""
-    recompile = ENGINE.room("recompile")
+    recompile = ENGINE.module("recompile")
     nested = {k: v for k, v in knobs.items() if k in (recompile.ORDER, recompile.PLACE)}
     apart = bool(knobs) if tile is None else len(nested) < len(knobs)
     if (tile is not None) + (loops is not None) + apart > 1:
@@ -190,7 +190,7 @@ def _follow(state: State, pins: str, found: tuple[_Kernel, ...]) -> None:
 
 
 def _scheduled(k: _Kernel, pins: Mapping[str, Values]) -> Scheduled:
-    space, recompile = k.choice.space(), ENGINE.room("recompile")
+    space, recompile = k.choice.space(), ENGINE.module("recompile")
     knobs = tuple(knob for knob in space.knobs if len(knob.choices) > 1)
     return Scheduled(k.program, k.name, knobs, space.values(space.default),
                      recompile.default_loops(k.kernel, k.choice.shapes), pins.get(k.choice.key.kernel, {}))

@@ -39,7 +39,7 @@ FOUND, OPERATION_FOUND, LOADING_FOUND = 0.003, 2e-4, 0.08
 
 def numpy_seconds(request: Request) -> float:
     """Return what NumPy is predicted to take for a block."""
-    hops = ENGINE.room("hops")
+    hops = ENGINE.module("hops")
     order = [h for h in hops.topo(request.roots) if h.inputs]
     seconds: float = len(order) * hops.NUMPY_CALL_SECONDS + hops.numpy_seconds(order)
     return seconds
@@ -47,7 +47,7 @@ def numpy_seconds(request: Request) -> float:
 
 def least(request: Request) -> float:
     """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
-    hops = ENGINE.room("hops")
+    hops = ENGINE.module("hops")
     order, machine = list(hops.topo(request.roots)), hops.REFERENCE_MACHINE
     made = [h for h in order if h.inputs]
     held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
@@ -62,7 +62,7 @@ def least(request: Request) -> float:
 
 def temporaries(request: Request) -> float:
     """Return the bytes that NumPy's intermediates take at most, by when they are read last."""
-    order = [h for h in ENGINE.room("hops").topo(request.roots) if h.inputs]
+    order = [h for h in ENGINE.module("hops").topo(request.roots) if h.inputs]
     last = {i: at for at, h in enumerate(order) for i in h.inputs if i.inputs}
     results, alive, most = set(request.roots), 0.0, 0.0
     for at, hop in enumerate(order):
@@ -80,7 +80,7 @@ def expected(request: Request, found: bool = False) -> float:
     `found`: an earlier process has done it.
     """
     block, operation = (FOUND, OPERATION_FOUND) if found else (BLOCK, OPERATION)
-    return block + operation * len(ENGINE.room("hops").topo(request.roots))
+    return block + operation * len(ENGINE.module("hops").topo(request.roots))
 
 
 def loading(found: bool = False) -> float:
@@ -162,7 +162,7 @@ class Tiers:
         job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
-        standby = ENGINE.room("tracing").InterimReplay(request, due, least(request), job, program_state)
+        standby = ENGINE.module("tracing").InterimReplay(request, due, least(request), job, program_state)
         self._site.interim_replays.add(standby)
         note("none", CompileStats(), None)
         return standby
@@ -173,7 +173,7 @@ class Tiers:
         if found is None or found.available:
             if len(self._alike) >= CLASSES:
                 self._alike.clear()
-            found = self._alike[served] = ENGINE.room("tracing").ProgramState()
+            found = self._alike[served] = ENGINE.module("tracing").ProgramState()
         return found
 
     def _present(
@@ -251,11 +251,11 @@ class Tiers:
         if numpy_seconds(request) > most:
             return True
         taken = temporaries(request)
-        return taken > FEW and taken > min(MANY, PART * ENGINE.room("runtime").free_memory())
+        return taken > FEW and taken > min(MANY, PART * ENGINE.module("runtime").free_memory())
 
     def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
         """Say whether so many times the time was spent without the compiler that loading it takes."""
-        seconds: float = ENGINE.room("tracing").InterimSeconds.replaying
+        seconds: float = ENGINE.module("tracing").InterimSeconds.replaying
         return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
     def is_crowded(self) -> bool:
@@ -275,7 +275,7 @@ class Tiers:
             self.behind(job, standby, "now")
         finally:
             standby.program_state.requested = standby.compiled is not None
-            ENGINE.room("tracing").InterimSeconds.waiting += perf_counter() - start
+            ENGINE.module("tracing").InterimSeconds.waiting += perf_counter() - start
 
     def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
@@ -294,7 +294,7 @@ class Tiers:
             standby.program_state.requested = False
             return
         except Exception as error:
-            ENGINE.room("tracing").abandon_program(self._site, standby.program_state)
+            ENGINE.module("tracing").abandon_program(self._site, standby.program_state)
             self._site.note_failure(error)
             return
         if not job.kept:
@@ -351,14 +351,14 @@ class _Job:
 @cache
 def _processors() -> int:
     """Return how many processors there are, whatever threads are there by now."""
-    number: int = ENGINE.room("runtime").processors()
+    number: int = ENGINE.module("runtime").processors()
     return number
 
 
 @cache
 def _keep_freed() -> None:
     """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
-    ENGINE.room("runtime").retain_freed_memory()
+    ENGINE.module("runtime").retain_freed_memory()
 
 
 def learn(request: Request, seconds: float) -> None:

@@ -117,7 +117,7 @@ def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, A
         records = ENGINE.records(config, new=True)
         end = perf_counter() + seconds
         layers = [t for device in ENGINE.compiler(config).devices if device.layers
-                  for t in ENGINE.room("tuner.accel_layers").tune_layers(
+                  for t in ENGINE.module("tuner.accel_layers").tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
         return Tuning((*layers, *_searched(session, records, config, settings, end - perf_counter())))
     finally:
@@ -133,7 +133,7 @@ def _learner(name: str) -> Callable[..., Learner] | None:
         there = ", ".join(map(repr, BUILT_IN))
         raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
     try:
-        found: Callable[..., Learner] = ENGINE.room("tuner.lightgbm_model").LightGbmTrees
+        found: Callable[..., Learner] = ENGINE.module("tuner.lightgbm_model").LightGbmTrees
     except ImportError as error:
         raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
     return found

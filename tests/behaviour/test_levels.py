@@ -106,7 +106,7 @@ def test_code_is_made_for_what_is_not_here(
     monkeypatch.setattr("jitla.recompile.compiler.numpy_difference", lambda *given: "")
     backend = LlvmBackend(launch=lambda *_: 0, target=level_target(level))
     compiler = Compiler(backend)
-    layout = ENGINE.room("fusion").Layout
+    layout = ENGINE.module("fusion").Layout
     made = 0
     for program in PROGRAMS.values():
         results(jitla.jit(program.function), program)

@@ -194,7 +194,7 @@ def storm(at: Path, seed: int) -> None:
 @fault(*range(1, 9))
 def no_memory(at: Path, number: int) -> None:
     """The n-th array that results are written into cannot be had: NumPy does that block."""
-    runtime = ENGINE.room("runtime.process")._PROCESS
+    runtime = ENGINE.module("runtime.process")._PROCESS
     f = check(at)
     make = runtime.empty
     calls: list[int] = []

@@ -56,7 +56,7 @@ def fault(*cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def load(filled: Path) -> None:
     """Load what every fault needs, and fill a cache to copy; nothing is compiled here, no thread started."""
     for name in ROOMS:
-        ENGINE.room(name)
+        ENGINE.module(name)
     assert not ended(in_child(lambda: check(filled)), SECONDS)
     assert files(filled), "nothing was kept"
     FILLED.append(filled)

@@ -159,12 +159,12 @@ def test_loops_over_arrays_or_constants_are_not_over_elements():
 
 
 def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
-    room = ENGINE.rooms.pop("loopjit", None)
+    room = ENGINE.modules.pop("loopjit", None)
     try:
         called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
-        assert "loopjit" not in ENGINE.rooms
+        assert "loopjit" not in ENGINE.modules
     finally:
-        ENGINE.rooms.update({"loopjit": room} if room else {})
+        ENGINE.modules.update({"loopjit": room} if room else {})
 
 
 def called(function, *args, times=6):

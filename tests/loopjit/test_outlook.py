@@ -91,8 +91,8 @@ def test_of_objects_nothing_is_known():
 
 
 def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatch):
-    rooms = {name: room for name, room in ENGINE.rooms.items() if name != "tracing"}
-    monkeypatch.setattr(ENGINE, "rooms", rooms)
+    rooms = {name: room for name, room in ENGINE.modules.items() if name != "tracing"}
+    monkeypatch.setattr(ENGINE, "modules", rooms)
     asked = []
     monkeypatch.setattr(ENGINE.behind, "submit", lambda job, **how: asked.append(job))
     monkeypatch.setattr(state, "ShortCalls", lambda *given: brief.append(ShortCalls(*given)) or brief[-1])

@@ -120,8 +120,8 @@ def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager)
 
 
 def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
-    loaded = {name: module for name, module in ENGINE.rooms.items() if name != "tracing"}
-    monkeypatch.setattr(ENGINE, "rooms", loaded)
+    loaded = {name: module for name, module in ENGINE.modules.items() if name != "tracing"}
+    monkeypatch.setattr(ENGINE, "modules", loaded)
     looked = []
     monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
     monkeypatch.setattr(state, "any_reachable", lambda *given: looked.append(given) or any_reachable(*given))
@@ -130,7 +130,7 @@ def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypat
     once = len(looked)
     for _ in range(5):
         fast(np.arange(3.0), 0.5)
-    assert once and len(looked) == once and "tracing" not in ENGINE.rooms
+    assert once and len(looked) == once and "tracing" not in ENGINE.modules
 
 
 def wrong(x):
