@@ -14,14 +14,14 @@ import numpy as np
 from jitla.config import current
 from jitla.dispatch.control import (
     call_traced,
-    finish,
     recompilation,
     recompilations,
     spec,
+    wait_for_programs,
     warm_up,
 )
-from jitla.dispatch.decorator import called_instead
-from jitla.dispatch.function_state import State
+from jitla.dispatch.decorator import make_wrapper
+from jitla.dispatch.function_state import FunctionState
 from jitla.dispatch.schedule_pins import schedule
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
@@ -151,8 +151,8 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
         raise TraceError(f"jit needs a function, not {function!r}; use it as a decorator")
     if current().disable or inspect.isasyncgenfunction(function) or is_decorated(function):
         return function
-    state = State(function, changes)
-    wrapper: Any = update_wrapper(called_instead(function, state), function)
+    state = FunctionState(function, changes)
+    wrapper: Any = update_wrapper(make_wrapper(function, state), function)
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
@@ -198,20 +198,20 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
     """
     function, first, named = unwrap_callable(function)
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
-    state = getattr(decorated, "__jitla_state__", None) or State(function, {})
+    state = getattr(decorated, "__jitla_state__", None) or FunctionState(function, {})
     watch = None
     if args or kwargs:
         reject_coroutine(state.function)
         watch = call_traced(state, decorated, (*first, *args), {**named, **kwargs})
-    finish(state)
+    wait_for_programs(state)
     return _explained(state, level, watch, table_class_name((*args, *kwargs.values())))
 
 
-def _explained(state: State, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
+def _explained(state: FunctionState, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
         return ENGINE.module("explanations.collect").function_record(
-            state.function, state.all_sites(), state.note, assumed=ENGINE.assumes, watch=watch, codes=codes,
-            given=given or state.foreign, failed=state.failures)
+            state.function, state.all_sites(), state.note, assumed=ENGINE.uses_reference_machine, watch=watch,
+            codes=codes, given=given or state.foreign, failed=state.failures)
 
     made: Explanation = ENGINE.module("explanations.explanation").explanation(record, level)
     return made
@@ -347,7 +347,7 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
         A tuple with a record for each kernel; printed, it is a table.
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
-    state = getattr(decorated, "__jitla_state__", None) or State(function, {})
+    state = getattr(decorated, "__jitla_state__", None) or FunctionState(function, {})
     found: Tuning = ENGINE.module("dispatch.tuning").tune(
         state, decorated, args, kwargs, trials, seconds, learner)
     return found

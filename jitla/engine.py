@@ -35,15 +35,15 @@ if TYPE_CHECKING:
     from jitla.runtime.disk_cache import DiskCache
     from jitla.tracing import Request
 
-SMALL, LARGE = 1 << 13, 1 << 20  # elements: what first-level and shared caches hold
-SHARING = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
-KEEP_SHARE = 0.1  # of the memory, for values that stay the same during a call
-UNROLLED = 512  # operations of loops that stay together for an accelerator: taps of windows are turns of them
-LIBRARY = 256 << 20  # bytes of address space that the compiler's library takes, and more
-LULL = 0.2  # seconds that the first loop of a process waits for its compiler: short calls are over by then
-LONG = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
+MAX_SMALL_ELEMENTS, MAX_CACHED_ELEMENTS = 1 << 13, 1 << 20  # what first-level and shared caches hold
+THREADING_MARGIN = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
+HOISTED_MEMORY_SHARE = 0.1  # of the memory, for values that stay the same during a call
+MAX_UNROLLED_OPERATIONS = 512  # of loops offloaded as one block: the taps of a window are iterations
+COMPILER_LIBRARY_BYTES = 256 << 20  # bytes of address space that the compiler's library takes, and more
+LOOP_COMPILER_DELAY_SECONDS = 0.2  # for the first loop of a process: short calls are over by then
+LONG_ROW_ELEMENTS = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
-WORTH_LOADING = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
+MIN_INDICES_TO_LOAD = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
 
 
 class Engine:
@@ -59,9 +59,9 @@ class Engine:
         self._backends: dict[str, Any] = {}
         self._machine: Any = None
         self._disks: dict[tuple[str, int], DiskCache] = {}
-        self._planned: dict[tuple[Any, ...], Any] = {}
+        self._plan_stores: dict[tuple[Any, ...], Any] = {}
         self._loops: Any = None
-        self._behind: Any = None
+        self._background: Any = None
         self._records: dict[str, Any] = {}
         self.session: Any = None  # that tunes
 
@@ -85,21 +85,21 @@ class Engine:
         return self._recorder
 
     @property
-    def behind(self) -> Any:
+    def background(self) -> Any:
         """What compiles behind the program."""
-        if self._behind is None:
+        if self._background is None:
             with self._lock:
-                if self._behind is None:
-                    self._behind = self.module("runtime").BackgroundQueue()
-        return self._behind
+                if self._background is None:
+                    self._background = self.module("runtime").BackgroundQueue()
+        return self._background
 
     @property
-    def compiles(self) -> bool:
+    def has_compiler(self) -> bool:
         """Whether there is a compiler already."""
         return bool(self._compilers)
 
     @property
-    def assumes(self) -> bool:
+    def uses_reference_machine(self) -> bool:
         """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
         return self._machine is None or self._machine is self.module("hops").REFERENCE_MACHINE
 
@@ -119,16 +119,16 @@ class Engine:
             if not COMPILING.current.allowed:
                 raise CompilationDisabled
             with self._lock, unthrottled():  # others may wait for the lock
-                found = self._compilers.get(key) or self._make(config)
+                found = self._compilers.get(key) or self._new_compiler(config)
                 self._compilers[key] = found
         return found
 
-    def _make(self, config: Config) -> Any:
+    def _new_compiler(self, config: Config) -> Any:
         recompile, runtime = map(self.module, ("recompile", "runtime"))
-        backend = self._native(config.cpu)
+        backend = self._backend(config.cpu)
         if self._machine is None:
-            self._machine = self.measured(config) or self.module("hops").REFERENCE_MACHINE
-        backend.serial_ns = SHARING * self._machine.break_even(self._machine.wake) * 1e9
+            self._machine = self.stored_machine(config) or self.module("hops").REFERENCE_MACHINE
+        backend.serial_ns = THREADING_MARGIN * self._machine.break_even(self._machine.wake) * 1e9
         runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
@@ -140,19 +140,19 @@ class Engine:
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
             memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
             observe=self.module("dispatch.tiering").observe, placement=config.placement,
-            tuning=self._tuning(config),
+            tuning=self._schedule_tuner(config),
             devices=self.devices(config.accelerator, config.numerics == "strict", config),
-            plan_store=self.planned(config),
+            plan_store=self.plan_store(config),
             environment=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
 
-    def planned(self, config: Config) -> Any:
+    def plan_store(self, config: Config) -> Any:
         """Return what keeps plans from process to process."""
         key = self._key(config)
-        if key not in self._planned:
-            self._planned[key] = self.module("runtime.disk_cache").DiskPlanStore(self.disk, key)
-        return self._planned[key]
+        if key not in self._plan_stores:
+            self._plan_stores[key] = self.module("runtime.disk_cache").DiskPlanStore(self.disk, key)
+        return self._plan_stores[key]
 
-    def records(self, config: Config, new: bool = False) -> Any:
+    def schedule_records(self, config: Config, new: bool = False) -> Any:
         """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
         place = cache_directory(config)
         if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
@@ -160,33 +160,33 @@ class Engine:
             self._records[place] = store.load_records(place if config.disk_cache else "")
         return self._records.get(place)
 
-    def _tuning(self, config: Config) -> Any:
+    def _schedule_tuner(self, config: Config) -> Any:
         """Return what chooses knobs; None: nobody, as nothing was tuned."""
-        found = self.records(config, new=config.tune_after_ms > 0)
+        found = self.schedule_records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
         store = self.module("tuner.schedule_store")
         made = store.ScheduleChooser(
             found, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
         if config.tune_after_ms:
-            tuner = self.module("tuner.background").BackgroundTuner(config, found, made.block, self.behind)
-            made.watch = tuner.profiled
+            tuner = self.module("tuner.background").BackgroundTuner
+            made.watch = tuner(config, found, made.block, self.background).profiled
         return made
 
-    def renew(self, session: Any = None) -> None:
+    def use_tuning_session(self, session: Any = None) -> None:
         """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
         with self._lock:
             self.session = session
             self._compilers.clear()
 
-    def forget(self, config: Config) -> None:
+    def drop_compiler(self, config: Config) -> None:
         """Drop the compiler for `config`: what was pinned there is pinned otherwise now."""
         with self._lock:
             self._compilers.pop(self._key(config), None)
 
-    def unrolled(self, config: Config, always: bool = False) -> int:
+    def unroll_limit(self, config: Config, always: bool = False) -> int:
         """Return up to how many operations turns of loops stay together."""
-        return UNROLLED if config.accelerator or always else 0
+        return MAX_UNROLLED_OPERATIONS if config.accelerator or always else 0
 
     def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Any, ...]:
         """Return the machines called `names`; raise `ConfigError` for a name that none has.
@@ -198,7 +198,7 @@ class Engine:
             return ()
         accel = self.module("accel")
         found = (accel.preset(name) for name in names.split(","))
-        records = None if config is None or self.session is not None else self.records(config)
+        records = None if config is None or self.session is not None else self.schedule_records(config)
         how = {} if config is None or records is None else {
             "tiles": self.module("tuner.accel_layers").tiling_chooser(records, config.numerics == "relaxed")}
         return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
@@ -213,7 +213,7 @@ class Engine:
                 f"without_rules: no rewrite is called {', '.join(unknown)}; docs/rules.md names all")
         return rules.without(*names) if names else rules
 
-    def asked(self, config: Config) -> Mapping[str, Collection[Any]]:
+    def literal_values(self, config: Config) -> Mapping[str, Collection[Any]]:
         """Return which values of literals rewrites ask for, by operator."""
         if not config.rewrites:
             return {}
@@ -223,23 +223,23 @@ class Engine:
             if config.without_rules else self.module("tracing").LITERAL_VALUES[config.numerics])
         return found
 
-    def _native(self, cpu: str = "") -> Any:
+    def _backend(self, cpu: str = "") -> Any:
         """Return the backend for a level of processors, empty for this one; its run time is loaded."""
         found = self._backends.get(cpu)
         if found is None:
             if "codegen" not in self.modules:
-                require_memory(LIBRARY)
+                require_memory(COMPILER_LIBRARY_BYTES)
             codegen, runtime, tracing = map(self.module, ("codegen", "runtime", "tracing"))
             target = codegen.level_target(cpu) if cpu else None
             found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
-                                        writers=self._writers)
+                                        writers=self._planner_fingerprint)
             found.launch  # noqa: B018  (loads the native run time)
             tracing.LAYOUT_CACHE.install(*runtime.layout_table())
             tracing.install_native_methods(runtime.native_methods())
             self._backends[cpu] = found
         return found
 
-    def _writers(self) -> str:
+    def _planner_fingerprint(self) -> str:
         """Say what writes the texts that machine code is made of."""
         found: str = self.module("runtime.disk_cache").planner_fingerprint()
         return found
@@ -253,18 +253,18 @@ class Engine:
         key = cache_directory(config), config.disk_cache_limit
         if key not in self._disks:
             disk = self.module("runtime.disk_cache").DiskCache
-            made = disk(*key, refuse=self._refuse, observe=self.recorder.record)
+            made = disk(*key, refuse=self._warn_cache_refused, observe=self.recorder.record)
             self._disks.setdefault(key, made)
         return self._disks[key]
 
-    def _refuse(self, reason: str) -> None:
+    def _warn_cache_refused(self, reason: str) -> None:
         text = f"{reason}: machine code is not kept; see the options cache_dir and disk_cache"
         try:
             self.module("tracing").call_here(warnings.warn, text, CacheWarning)
         except CacheWarning:  # where warnings are errors: the program must not end for it
             self.module("events").log.warning("%s", text)
 
-    def tell_failure(self, name: str, text: str) -> None:
+    def report_failure(self, name: str, text: str) -> None:
         """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
         with suppress(*RESOURCE_ERRORS):  # there may be no memory, and no logging module, to tell it with
             self.recorder.record_once(self.module("events").Event("failure", f"{name}: {text}"))
@@ -276,12 +276,12 @@ class Engine:
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
 
-    def indexed(self, config: Config, seen: int = WORTH_LOADING) -> Any:
+    def index_loops(self, config: Config, seen: int = MIN_INDICES_TO_LOAD) -> Any:
         """Return the loops that read and add up where indices say; a site has `seen` so many of those.
 
         For few, NumPy is done before what makes such loops is loaded.
         """
-        if config.compile == "auto" and not self._backends and seen < WORTH_LOADING:
+        if config.compile == "auto" and not self._backends and seen < MIN_INDICES_TO_LOAD:
             raise CompilationDisabled
         ordered = config.numerics == "strict"
         key = config.cpu, config.num_threads, ordered
@@ -289,68 +289,69 @@ class Engine:
         if found is None:
             with self._lock:
                 self.module("runtime").reserve_threads(config.num_threads)
-                made = self._native(config.cpu).indexed(config.num_threads, ordered)
+                made = self._backend(config.cpu).indexed(config.num_threads, ordered)
                 found = self._indexed.setdefault(key, made)
         return found
 
-    def looping(self, function: FunctionType) -> Any:
+    def loop_function(self, function: FunctionType) -> Any:
         """Return `function` as it is called where its loops over elements count; None if it has none."""
         if not any_reachable(function, may_have_element_loops):
             return None
         with self._lock:
             self._loops = self._loops or self.module("loopjit").Loops(
-                self._adopted, self._loaded, self._making,
-                lambda: self.module("tracing").can_defer_warnings, self._keeps)
+                self._adopt_loop_object, self._load_loop_text, self._with_loop_compiler,
+                lambda: self.module("tracing").can_defer_warnings, self._loop_cache)
         return self._loops.version(function)
 
-    def _making(self, then: Callable[[Any], None]) -> None:
+    def _with_loop_compiler(self, then: Callable[[Any], None]) -> None:
         """Call `then` with what compiles loops; what that needs is loaded behind the program."""
         if (made := self.modules.get("loopjit.compiler")) is not None:
             then(made)
         else:
             try:
-                start_thread(Thread(target=self._load_later, args=(then,), name="jitla waits", daemon=True))
+                start_thread(Thread(
+                    target=self._load_loop_compiler, args=(then,), name="jitla waits", daemon=True))
             except RuntimeError:  # no more threads: later, perhaps
-                self.behind.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
+                self.background.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
 
-    def _load_later(self, then: Callable[[Any], None]) -> None:
-        wait_idle(LULL)
+    def _load_loop_compiler(self, then: Callable[[Any], None]) -> None:
+        wait_idle(LOOP_COMPILER_DELAY_SECONDS)
         with short_switch_interval():
             self.module("runtime")
-        self.behind.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
+        self.background.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
 
-    def _adopted(self, name: str, data: bytes) -> tuple[Any, int]:
+    def _adopt_loop_object(self, name: str, data: bytes) -> tuple[Any, int]:
         """Load what the compiler of loops has made; return what keeps it, and its address."""
         with self._lock, unthrottled():  # others may wait for the lock
-            jit, asked = self._native().jit, b"jitla_share" in data
+            jit, asked = self._backend().jit, b"jitla_share" in data
             made = jit.adopt(data, name, {
                 "jitla_share": self.module("runtime").share(current().num_threads)} if asked else {})
         return made, made.addresses[name]
 
-    def _loaded(self, text: str, name: str) -> tuple[Any, int]:
+    def _load_loop_text(self, text: str, name: str) -> tuple[Any, int]:
         """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
         with self._lock, unthrottled():
-            made = self._native().jit.load(text, (name,))
+            made = self._backend().jit.load(text, (name,))
         return made, made.addresses[name]
 
-    def _keeps(self) -> Any:
+    def _loop_cache(self) -> Any:
         """Return what tells, later and in any thread, what keeps machine code by the options in force now."""
         config = current()
-        return (lambda: (self._disk_of(config), self._native().jit.maker)) if config.disk_cache else None
+        return (lambda: (self._disk_of(config), self._backend().jit.maker)) if config.disk_cache else None
 
-    def measured(self, config: Config) -> Any:
+    def stored_machine(self, config: Config) -> Any:
         """Return the constants of this machine that an earlier process measured, or None."""
         return self.module("hops.machine_file").load(cache_directory(config), self.host())
 
     def host(self) -> str:
         """Say what constants depend on besides the program: the processor, how many threads."""
-        target = self._native().jit.target
+        target = self._backend().jit.target
         return f"{target.cpu}, {target.vector_bytes} bytes, {self.module('runtime').threads()} threads"
 
     def calibrate(self, config: Config) -> Any:
         """Measure the machine, keep what was found, and plan with it from now on."""
         with self._lock:
-            self._machine = self.module("tuner.calibration").measure(self._native())
+            self._machine = self.module("tuner.calibration").measure(self._backend())
             self.module("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
@@ -379,18 +380,18 @@ class Engine:
             raise
         if program.sizes is None:
             program.sizes = sizes
-        bound, other = self._bound(compiler, program, sizes, layouts)
+        bound, other = self._bind_program(compiler, program, sizes, layouts)
         return bound, other or reason
 
     def has_plan(self, config: Config, request: Request) -> bool:
         """Tell whether an earlier process has planned a block: then its machine code is there, too."""
-        planned, hops = self.planned(config), self.module("hops")
+        planned, hops = self.plan_store(config), self.module("hops")
         try:
             return bool(planned.has(hops.block_digest(*request[:4])))
         except hops.NotSerialisable:
             return False
 
-    def near(
+    def bind_other_magnitude(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
     ) -> Any:
@@ -401,10 +402,10 @@ class Engine:
             found = compiler.cached_program((key, other)) if compiler is not None else None
             if found is not None and found.sizes is not None:
                 with suppress(CompilationDisabled):
-                    return self._bound(compiler, found, sizes, layouts)[0]
+                    return self._bind_program(compiler, found, sizes, layouts)[0]
         return None
 
-    def _bound(
+    def _bind_program(
         self, compiler: Any, program: Any, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
     ) -> tuple[Any, Reason | None]:
@@ -414,11 +415,11 @@ class Engine:
         bound.reports_flags = True
         return bound, reason
 
-    def keeper(self, config: Config) -> Any:
+    def hoisting_policy(self, config: Config) -> Any:
         """Return what decides which values are kept from run to run of a block; None: none are."""
         if config.invariants == "none" or config.memory_limit:
             return None
-        room = int(KEEP_SHARE * self.module("runtime").memory())
+        room = int(HOISTED_MEMORY_SHARE * self.module("runtime").memory())
         room = min(room, config.invariants_limit) if config.invariants_limit else room
         every = config.invariants == "all"
 
@@ -445,7 +446,8 @@ def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) ->
     """
     elements = max((prod(shape) for shape, _ in layouts.values()), default=0)
     longest = max((shape[-1] for shape, _ in layouts.values() if len(shape) > 1), default=0)
-    return (elements >= SMALL) + (elements >= LARGE) + 3 * (longest >= LONG)
+    level = (elements >= MAX_SMALL_ELEMENTS) + (elements >= MAX_CACHED_ELEMENTS)
+    return level + 3 * (longest >= LONG_ROW_ELEMENTS)
 
 
 def magnitude_text(number: int) -> str:

@@ -67,5 +67,5 @@ def _few_mappings() -> Iterator[None]:
 
         for state in list(ENGINE.states):
             state.clear()
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
         gc.collect()

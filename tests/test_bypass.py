@@ -19,7 +19,7 @@ import scipy.sparse as sp
 
 import jitla
 from jitla.dispatch import wrapper_code as bypass
-from jitla.dispatch.wrapper_code import MOST
+from jitla.dispatch.wrapper_code import MAX_PATTERNS
 from jitla.profiling.call_classes import (
     MAX_COLD_BITS_LOOP_FREE,
     argument_class,
@@ -47,11 +47,11 @@ VALUES: list[Any] = [
 @pytest.mark.parametrize("made_of", VALUES, ids=lambda v: type(v).__name__)
 def test_a_test_holds_for_arguments_of_one_kind_and_no_other(made_of: Any) -> None:
     known: list[Any] = [int, (list, 1, 2)]
-    test = bypass.test_of("v", made_of, known)
-    shortcut = type("Shortcut", (), {"known": known})
+    test = bypass.argument_test("v", made_of, known)
+    fast_path = type("FastPath", (), {"known": known})
     for value in VALUES:
         held = eval(test, {
-            "v": value, "ndarray": np.ndarray, "_j1": shortcut, "argument_class": argument_class})
+            "v": value, "ndarray": np.ndarray, "_j1": fast_path, "argument_class": argument_class})
         alike = type(value) is np.ndarray if type(made_of) is np.ndarray else \
             type(value) is not np.ndarray and argument_class(value) == argument_class(made_of)
         assert held is alike, value
@@ -61,8 +61,8 @@ def test_a_test_holds_for_arguments_of_one_kind_and_no_other(made_of: Any) -> No
 def test_tables_are_told_by_their_class_and_rows(kind: str) -> None:
     pandas = pytest.importorskip("pandas")
     known: list[Any] = [int]
-    test = bypass.test_of("v", getattr(pandas, kind)(np.zeros(9)), known)
-    holds = [eval(test, {"v": value, "_j1": type("Shortcut", (), {"known": known})}) for value in (
+    test = bypass.argument_test("v", getattr(pandas, kind)(np.zeros(9)), known)
+    holds = [eval(test, {"v": value, "_j1": type("FastPath", (), {"known": known})}) for value in (
         pandas.DataFrame(np.ones((15, 2))), pandas.Series(np.ones(8)), pandas.Series(np.ones(7)), X)]
     assert holds == [kind == "DataFrame", kind == "Series", False, False]
 
@@ -71,9 +71,9 @@ def test_tables_are_told_by_their_class_and_rows(kind: str) -> None:
 def test_sparse_matrices_are_told_by_their_class_and_what_is_stored(kind: str) -> None:
     known: list[Any] = [int]
     made = getattr(sp, kind)
-    test = bypass.test_of("v", made(np.eye(9)), known)
+    test = bypass.argument_test("v", made(np.eye(9)), known)
     assert "argument_class" not in test
-    holds = [eval(test, {"v": value, "_j1": type("Shortcut", (), {"known": known})}) for value in (
+    holds = [eval(test, {"v": value, "_j1": type("FastPath", (), {"known": known})}) for value in (
         made(np.eye(15)), made(np.eye(16)), made((9, 9)), sp.lil_array(np.eye(9)), X)]
     assert holds == [True, False, False, False, False]
 
@@ -135,20 +135,20 @@ def test_other_options_are_seen() -> None:
         return x * 3.25 + 1.0
 
     fast = settled(auto(f), X)
-    shortcut = fast.__jitla_state__.shortcut
+    fast_path = fast.__jitla_state__.fast_path
     with jitla.options(num_threads=1):
-        assert not shortcut.holds()
+        assert not fast_path.holds()
         fast(X)
-    assert len(fast.__jitla_state__.payoffs) == 2
+    assert len(fast.__jitla_state__.classes_by_epoch) == 2
     settled(fast, X)
     before = jitla.config.num_threads
     jitla.configure(num_threads=2)
     try:
-        assert not shortcut.holds()
+        assert not fast_path.holds()
         fast(X)
     finally:
         jitla.configure(num_threads=before)
-    assert len(fast.__jitla_state__.payoffs) == 3
+    assert len(fast.__jitla_state__.classes_by_epoch) == 3
 
 
 def test_traced_code_is_gone_on_with() -> None:
@@ -168,7 +168,7 @@ def test_as_many_patterns_as_there_are_lines_for() -> None:
     for y in (1.0, None, "a", 3, 1j, True, X, Own(), "b"):
         for _ in range(CALLS):
             assert f(X, y)[1] is y
-    assert len(f.__jitla_state__.shortcut.tables) == MOST
+    assert len(f.__jitla_state__.fast_path.tables) == MAX_PATTERNS
 
 
 def test_functions_of_any_arguments_and_methods() -> None:
@@ -214,7 +214,7 @@ def test_a_shorter_way_that_cannot_be_made_is_no_error(monkeypatch: pytest.Monke
     def broken(*given: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(bypass, "code_of", broken)
+    monkeypatch.setattr(bypass, "wrapper_code", broken)
     f = auto(lambda x: x + 1.0)
     for _ in range(CALLS):
         assert f(X)[0] == 1.0

@@ -23,15 +23,15 @@ X = np.random.default_rng(1).random((300, 400))
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
         yield tmp_path
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
 
 
 def job_of(f, *args):
     """Return the one kernel of a call as other processes run it."""
     session = Session()
-    ENGINE.renew(session)
+    ENGINE.use_tuning_session(session)
     f(*args)
-    ENGINE.renew()
+    ENGINE.use_tuning_session()
     (task,) = session.tasks.values()
     return task.choice.space(), task.job(jitla.config.current())
 
@@ -75,7 +75,7 @@ def test_lines_that_are_broken_are_skipped(kept):
     (kept / "tuned" / "records.jsonl").write_text(broken)
     (kept / "tuned" / "records.jsonl").chmod(0o600)
     ENGINE._records.clear()
-    ENGINE.renew()
+    ENGINE.use_tuning_session()
     f.cache_clear()
     assert f(X, X).tobytes() == wanted.tobytes()
-    assert ENGINE.records(jitla.config.current()).skipped == 5
+    assert ENGINE.schedule_records(jitla.config.current()).skipped == 5

@@ -28,14 +28,14 @@ def add(x):
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False, tune_after_ms=1):
         yield tmp_path
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
 
 
 def until_tuned():
     for thread in enumerate():
         if thread.name == "jitla tunes":
             thread.join(60)
-    ENGINE.behind.wait(60)
+    ENGINE.background.wait(60)
 
 
 def line(job, config):
@@ -101,5 +101,5 @@ def test_another_process_tunes_and_keeps_records(kept, monkeypatch):
     assert f(X).tobytes() == wanted.tobytes()
     lines = (kept / "tuned" / "records.jsonl").read_text().splitlines()
     assert len(lines) == 3 and '"verified":true' in lines[-1]
-    records = ENGINE.records(jitla.config.current())
+    records = ENGINE.schedule_records(jitla.config.current())
     assert len(records) == 1  # the last one, as it was told

@@ -23,7 +23,7 @@ def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False, accelerator="vta-pynq",
                        placement="forced"):
         yield tmp_path
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
 
 
 def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
@@ -34,7 +34,7 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
     found = jitla.tune(f, x, w, trials=6)
     (layer,) = [t for t in found if t.key.kernel.startswith("layer ")]
     assert layer.trials == 6 and layer.seconds <= layer.untuned
-    records = ENGINE.records(jitla.config.current())
+    records = ENGINE.schedule_records(jitla.config.current())
     (device,) = ENGINE.compiler(jitla.config.current()).devices
     target = ENGINE.module("tuner.accel_layers").target_of(device.spec)
     used = records.last(*layer.key, target)
@@ -42,7 +42,7 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
     assert tiles != used.config
     for config in (tiles, {**tiles, "filters": 99}):  # the last one is not legal, and not used
         records.add([replace(used, config=config, seconds=0.5, reference=1.0)])
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
         f.cache_clear()
         assert (f(x, w) == wanted).all()
         (device,) = ENGINE.compiler(jitla.config.current()).devices

@@ -236,7 +236,7 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
         return x - 1.0
 
     x = np.arange(3.0)
-    room = ENGINE.room
+    module = ENGINE.module
     monkeypatch.setattr(ENGINE, "module", lambda name: refuse(name) if name == "tracing" else module(name))
     assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
     with pytest.raises(StopIteration) as stop:

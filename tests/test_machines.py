@@ -133,16 +133,16 @@ def test_kernels_are_shared_where_that_was_measured_to_pay(
     monkeypatch.setattr(calibration, "measure", lambda backend: found)
     with jitla.options(cache_dir=measured) as config:
         ENGINE.compiler(config)
-        assert ENGINE._native().serial_ns == pytest.approx(12_000)
+        assert ENGINE._backend().serial_ns == pytest.approx(12_000)
         jitla.calibrate()
         ENGINE.compiler(config)
-        assert ENGINE._native().serial_ns == pytest.approx(1_800)
+        assert ENGINE._backend().serial_ns == pytest.approx(1_800)
         assert _PROCESS.pool["wake"] == 29
         monkeypatch.setattr(ENGINE, "_machine", None)
         monkeypatch.setattr(ENGINE, "_compilers", {})
         monkeypatch.setattr(machines, "load", lambda *_: None)
         ENGINE.compiler(config)
-    assert ENGINE._native().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
+    assert ENGINE._backend().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
 
 
 def test_it_holds_where_nothing_can_be_written(measured: Path) -> None:

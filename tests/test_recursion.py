@@ -202,7 +202,7 @@ def test_code_is_given_back() -> None:
     deep(4 * DEEP_NESTING)
     assert any(seen)
     for each in (f, shallow, deep):
-        assert each.__code__ is each.__jitla_state__.shortcut.code is not each.__wrapped__.__code__
+        assert each.__code__ is each.__jitla_state__.fast_path.code is not each.__wrapped__.__code__
     check_nothing_is_left()
 
 
@@ -302,7 +302,7 @@ def test_threads_recurse_side_by_side() -> None:
         each.join()
     assert not wrong
     check_nothing_is_left()
-    assert f.__code__ is f.__jitla_state__.shortcut.code
+    assert f.__code__ is f.__jitla_state__.fast_path.code
 
 
 @for_all
@@ -445,7 +445,7 @@ def test_functions_that_refer_to_themselves_are_collected() -> None:
         own(X, 20)
     gone = [weakref.ref(f), weakref.ref(type(own.__self__))]
     del f, own
-    ENGINE.behind.wait(10.0)  # jobs under way hold what they compile for
+    ENGINE.background.wait(10.0)  # jobs under way hold what they compile for
     gc.collect()
     assert [each() for each in gone] == [None, None]
 

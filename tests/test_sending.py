@@ -57,9 +57,9 @@ class Listening:
 @pytest.fixture
 def heard():
     listening = Listening()
-    ENGINE.renew(listening)
+    ENGINE.use_tuning_session(listening)
     yield listening.seen
-    ENGINE.renew()
+    ENGINE.use_tuning_session()
 
 
 @pytest.mark.parametrize("function, args", [

@@ -35,7 +35,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     monkeypatch.setattr(ENGINE, "_compilers", {})
     # first calls are traced, though what they do is done once
     monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)
-    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: asked.append(job))
+    monkeypatch.setattr(ENGINE.background, "submit", lambda job, soon=False, share=1.0: asked.append(job))
     return asked
 
 
@@ -211,7 +211,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
         f(np.ones(10))
     assert f.stats().bypassed == f.stats().calls == 50 and f.stats().plans == 0
     (site,) = f.__jitla_state__.all_sites()
-    (cold,) = site.payoff.kinds.values()
+    (cold,) = site.call_classes.kinds.values()
     assert type(cold) is ColdCallClass
     cold._spent, cold.skip = 1.0, 0
     bypassed = f.stats().bypassed
@@ -223,7 +223,7 @@ def test_calls_on_few_elements_are_not_traced_at_first(
 def test_functions_with_loops_over_whole_arrays_have_no_twin_at_first(nobody: list[Any]) -> None:
     f = jitla.jit(_halved, compile="auto")
     f(np.ones(10))
-    assert f.__jitla_state__.twin is None and f.stats().bypassed == 1
+    assert f.__jitla_state__.instrumented is None and f.stats().bypassed == 1
 
 
 def test_short_calls_are_plain_while_programs_are_made(
@@ -237,7 +237,7 @@ def test_short_calls_are_plain_while_programs_are_made(
         f(x)
     assert f.stats().forces == 1 and f.stats().bypassed == 4 and not nobody
     (site,) = f.__jitla_state__.all_sites()
-    (kind,) = site.payoff.kinds.values()
+    (kind,) = site.call_classes.kinds.values()
     kind._spent = 1e9
     f(x)
     assert len(nobody) == 1 and kind.bypassed
@@ -251,7 +251,7 @@ def test_short_calls_are_plain_while_programs_are_made(
 def test_jobs_of_programs_with_brief_operations_rest_most(
         nobody: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     shares: list[float] = []
-    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: shares.append(share))
+    monkeypatch.setattr(ENGINE.background, "submit", lambda job, soon=False, share=1.0: shares.append(share))
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
     for seconds in (1e-6, 1.0):
         f = jitla.jit(lambda x, y: x * 8.75 + y, compile="auto")
@@ -324,11 +324,11 @@ def test_a_program_for_another_magnitude_runs_until_the_best_one_is_planned() ->
     small, large = np.arange(60.0).reshape(3, 20), np.arange(20_000.0).reshape(1000, 20)
     f = jitla.jit(scaled, compile="background")
     f(small)
-    assert ENGINE.behind.wait(60.0)
+    assert ENGINE.background.wait(60.0)
     runs = f.stats().kernel_runs
     assert (f(large) == scaled(large)).all()
     assert f.stats().kernel_runs == runs + 1 and not f.stats().waiting  # at once
-    assert ENGINE.behind.wait(60.0)
+    assert ENGINE.background.wait(60.0)
     records = jitla.recompilations(f)[-2:]
     assert [(r.tier, r.plans) for r in records] == [("now", 0), ("behind", 1)]
     assert [r.guard.name for r in records] == ["size", "magnitude"]

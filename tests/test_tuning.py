@@ -31,7 +31,7 @@ def total(x, w):
 def kept(tmp_path):
     with jitla.options(cache_dir=str(tmp_path), disk_cache=True, progress=False):
         yield tmp_path
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
 
 
 def made(found, changes, f):
@@ -61,10 +61,10 @@ def test_records_choose_and_results_are_the_same(kept):
     before = f(X)
     found = jitla.tune(f, X, trials=1)[0]
     config = jitla.config.current()
-    records = ENGINE.records(config)
+    records = ENGINE.schedule_records(config)
     f(X)
     records.add([made(found, {"height": 24, "units": 2}, f)])
-    ENGINE.renew()
+    ENGINE.use_tuning_session()
     f.cache_clear()
     assert f(X).tobytes() == before.tobytes()
     (chosen,) = ENGINE.compiler(config).tuning.chosen.values()
@@ -76,7 +76,7 @@ def test_another_process_runs_what_was_tuned_here(kept):
     f = jitla.jit(softmax, compile="sync")
     found = jitla.tune(f, X, trials=1)[0]
     before = f(X)
-    ENGINE.records(jitla.config.current()).add([made(found, {"height": 24, "units": 2}, f)])
+    ENGINE.schedule_records(jitla.config.current()).add([made(found, {"height": 24, "units": 2}, f)])
     program = ("import jitla; from tests.test_tuning import X, softmax; "
                "f = jitla.jit(softmax, compile='sync'); "
                "print(f(X).tobytes().hex() == open('wanted').read(), jitla.explain(f))")
@@ -130,8 +130,8 @@ def test_stencils_are_tried_in_tiles(kept):
     (usual,) = jitla.schedule(f)
     tiles = next(k.choices for k in usual.knobs if k.name == "tile")
     assert "16x256" in tiles and found.points > len(tiles) and not found.refused
-    ENGINE.records(config).add([made(found, {"tile": "16x256"}, f)])
-    ENGINE.renew()
+    ENGINE.schedule_records(config).add([made(found, {"tile": "16x256"}, f)])
+    ENGINE.use_tuning_session()
     f.cache_clear()
     assert f(x).tobytes() == before.tobytes()
     assert "tile=16x256" in str(jitla.explain(f)) and "for j_o in range(5)" in str(f.explain().at("loops"))
@@ -144,8 +144,8 @@ def test_records_that_are_not_legal_are_not_used(kept):
     f(X)
     usual = made(found, {"height": 23}, f).config
     for wrong in (usual, {"height": 8}, {**usual, "height": "8"}, {}):
-        ENGINE.records(config).add([replace(made(found, {}, f), config=wrong)])
-        ENGINE.renew()
+        ENGINE.schedule_records(config).add([replace(made(found, {}, f), config=wrong)])
+        ENGINE.use_tuning_session()
         f.cache_clear()
         f(X)
         assert not ENGINE.compiler(config).tuning.chosen

@@ -182,7 +182,7 @@ def timed(
 def rest() -> None:
     """Wait until nothing is compiled behind the program."""
     begun = time.perf_counter()
-    while ENGINE.behind.busy and time.perf_counter() - begun < SETTLE:
+    while ENGINE.background.busy and time.perf_counter() - begun < SETTLE:
         time.sleep(0.01)
 
 
@@ -197,7 +197,7 @@ def measure(subject: Subject, seconds: float, clock: Callable[[], float] = time.
     usual = timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     while len(taken) < calls:
         taken += timed(fast, subject.arguments, min(calls - len(taken), max(calls // TURNS, 1)), clock)
-        if not ENGINE.behind.busy:
+        if not ENGINE.background.busy:
             usual += timed(plain, subject.arguments, max(calls // TURNS, 1), clock)
     rest()
     late = median(taken[-max(calls // 4, 3):])

@@ -221,7 +221,7 @@ def _system_facts() -> Iterator[tuple[str, str]]:
     yield "caches", f"{bytes_text(sizes.near)} for each core, {bytes_text(sizes.shared)} shared"
     yield "memory", bytes_text(ENGINE.module("runtime").memory())
     yield "files", cache_directory(current())
-    machine = ENGINE.measured(current())
+    machine = ENGINE.stored_machine(current())
     yield "constants", "measured" if machine else "assumed; python -m jitla calibrate measures them"
     for name, value in machine.record().items() if machine else ():
         yield "", f"{name} = {value}"

@@ -130,7 +130,7 @@ def tune() -> None:
     config = configure(**{**job.options, "progress": False})
     choice = job.parcel.choice(ENGINE.compiler(config))
     space = choice.space() if config.numerics == "relaxed" else choice.space().exact()
-    records = ENGINE.records(config, new=True)
+    records = ENGINE.schedule_records(config, new=True)
 
     def exit_if_orphaned() -> None:
         if os.getppid() != parent:  # the program has ended

@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.config import Config, options
-from jitla.dispatch.function_state import State
+from jitla.dispatch.function_state import FunctionState
 from jitla.engine import ENGINE
 from jitla.errors import ConfigError, TraceError
 from jitla.events import (
@@ -30,12 +30,12 @@ from jitla.introspection.callables import (
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation
 
-__all__ = ["Recompilations", "Spec", "call_traced", "finish", "recompilation", "recompilations", "spec",
-           "state_of", "warm_up"]
+__all__ = ["Recompilations", "Spec", "call_traced", "recompilation", "recompilations", "spec", "state_of",
+           "wait_for_programs", "warm_up"]
 
 SEED = 1  # of the numbers that arguments are made of
-MANY = 100  # values that a generator is asked for, if it is called to be explained
-PATIENCE = 60.0  # seconds that are waited for programs at most
+MAX_GENERATOR_VALUES = 100  # values that a generator is asked for, if it is called to be explained
+MAX_WAIT_SECONDS = 60.0  # seconds that are waited for programs at most
 
 
 class Recompilations(tuple[Any, ...]):
@@ -82,7 +82,7 @@ def recompilations(function: Any, /) -> Recompilations:
         A tuple of records, the last some hundred; printed, it is a table.
     """
     state = state_of(function)
-    return Recompilations(state.journal.records if state.tracing else ())
+    return Recompilations(state.recompilation_log.records if state.tracing else ())
 
 
 @contextmanager
@@ -166,7 +166,9 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
     return Spec(shape, np.dtype(dtype), order, density, kind)
 
 
-def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallWatch:
+def call_traced(
+    state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> CallWatch:
     """Call a decorated function; its calls are traced, and wait for programs, whatever pays.
 
     What a `Spec` describes is made. Return how long everything in the call took.
@@ -174,71 +176,72 @@ def call_traced(state: State, function: Any, args: tuple[Any, ...], kwargs: dict
     args = tuple(a.make() if isinstance(a, Spec) else a for a in args)
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
     check_arguments(state.function, args, kwargs)
-    finish(state)  # what NumPy runs so far is not what is to be timed
+    wait_for_programs(state)  # what NumPy runs so far is not what is to be timed
     clocks = ENGINE.module("explanations.collect").clocks_of(state.all_sites())
     with ENGINE.module("dispatch.tiering").waiting(), watch_calls(clocks) as watch:
-        decorated = is_decorated(function) and _is_plain(state.function)
-        tracing: Any = (state.tracing or state.start()) if decorated else None
-        site = state.site() if tracing and state.twin else None
-        looping = state.looping if site is not None and site.payoff is not None else None
-        if looping is not None and not looping.entries:
-            looping.alone(args, kwargs)
+        decorated = is_decorated(function) and _runs_body_at_once(state.function)
+        tracing: Any = (state.tracing or state.load_tracing()) if decorated else None
+        site = state.site() if tracing and state.instrumented else None
+        loop_function = state.loop_function if site is not None and site.call_classes is not None else None
+        if loop_function is not None and not loop_function.entries:
+            loop_function.alone(args, kwargs)
         with nullcontext() if site is None else site.noting_lines():
-            if site is None or site.payoff is None:
-                _run(function, args, kwargs)
-            elif looping is not None and not looping.traced:
+            if site is None or site.call_classes is None:
+                _call_and_exhaust(function, args, kwargs)
+            elif loop_function is not None and not loop_function.traced:
                 tracing.run_loops(site, args, kwargs)
-                ENGINE.module("loopjit.compiler").foresee(looping.entries)
+                ENGINE.module("loopjit.compiler").foresee(loop_function.entries)
             else:
-                tracing.run_traced(site, state.twin, args, kwargs)
+                tracing.run_traced(site, state.instrumented, args, kwargs)
     return watch
 
 
-def _run(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _call_and_exhaust(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Call `function`; ask what is a generator for some values, and end it."""
     result = function(*args, **kwargs)
     if inspect.isgenerator(result):
-        for _ in zip(range(MANY), result, strict=False):
+        for _ in zip(range(MAX_GENERATOR_VALUES), result, strict=False):
             pass
         result.close()
 
 
-def _is_plain(function: Any) -> bool:
+def _runs_body_at_once(function: Any) -> bool:
     """Tell whether a call runs the body at once."""
     return not inspect.isgeneratorfunction(function) and not inspect.iscoroutinefunction(function)
 
 
-def finish(state: State) -> None:
+def wait_for_programs(state: FunctionState) -> None:
     """Wait until blocks that NumPy runs have their programs."""
     sites = state.all_sites()
-    if any(site.interim_replays for site in sites) and state.allows():
+    if any(site.interim_replays for site in sites) and state.may_compile():
         with ENGINE.module("dispatch.tiering").hurrying():
             for site in sites:
                 site.request_programs(again=False)
-        ENGINE.behind.wait(PATIENCE)
+        ENGINE.background.wait(MAX_WAIT_SECONDS)
 
 
-def warm_up(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Compile what `function` needs for arguments like these, by calls on arrays that are made for it."""
-    tracing = state.tracing or state.start()
-    site, twin = state.site(), state.twin
+    tracing = state.tracing or state.load_tracing()
+    site, instrumented = state.site(), state.instrumented
     check_arguments(function, args, kwargs)
-    if site is None or twin is None:
+    if site is None or instrumented is None:
         return
     with ENGINE.module("dispatch.tiering").waiting():
         for _ in range(2):  # the second may find values that stay the same
-            given = [_made(a) for a in args]
-            tracing.run_traced(site, twin, tuple(given), {k: _made(v) for k, v in kwargs.items()})
+            given = tuple([_fresh_argument(a) for a in args])
+            named = {k: _fresh_argument(v) for k, v in kwargs.items()}
+            tracing.run_traced(site, instrumented, given, named)
 
 
-def _made(value: Any) -> Any:
+def _fresh_argument(value: Any) -> Any:
     """Return an argument for one call, which may write into it."""
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def state_of(function: Any) -> State:
+def state_of(function: Any) -> FunctionState:
     """Return what belongs to a decorated function."""
     state = getattr(unwrap_callable(function)[0], "__jitla_state__", None)
-    if not isinstance(state, State):
+    if not isinstance(state, FunctionState):
         raise TraceError(f"{function!r} is not decorated by jitla.jit")
     return state

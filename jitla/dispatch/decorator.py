@@ -9,12 +9,12 @@ from types import FunctionType
 from typing import Any
 
 from jitla.config import PROCESS_CONFIG, current, local_config
-from jitla.dispatch.function_state import State
+from jitla.dispatch.function_state import FunctionState
 from jitla.dispatch.wrapper_code import (
+    FastPath,
     Link,
-    Shortcut,
-    called_by,
-    code_of,
+    function_with_code,
+    wrapper_code,
 )
 from jitla.engine import ENGINE
 from jitla.introspection.frames import BRIDGE_FILES, frame_sensitivity_of, hide_module
@@ -26,22 +26,22 @@ from jitla.introspection.recursion import (
 )
 from jitla.profiling.call_classes import RUNNING_SESSIONS
 
-__all__ = ["called_instead"]
+__all__ = ["make_wrapper"]
 
 
-def called_instead(function: Any, state: State) -> Callable[..., Any]:
+def make_wrapper(function: Any, state: FunctionState) -> Callable[..., Any]:
     """Return the function that users call instead of `function`."""
     does: Callable[..., Any] = called
     if type(function) is FunctionType:
         if not state.changes.get("strict", current().strict):
-            state.bare = frame_sensitivity_of(function)
-            if state.bare:  # no frame more than the plain function takes
-                return called_by(function, function.__code__)
+            state.plain_reason = frame_sensitivity_of(function)
+            if state.plain_reason:  # no frame more than the plain function takes
+                return function_with_code(function, function.__code__)
         flags = function.__code__.co_flags
         if flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
-            does = generated if flags & inspect.CO_GENERATOR else awaited
-    code = state.shortcut.code = code_of(function, Link(state, does))
-    return called_by(function, code)
+            does = dispatch_generator if flags & inspect.CO_GENERATOR else dispatch_coroutine
+    code = state.fast_path.code = wrapper_code(function, Link(state, does))
+    return function_with_code(function, code)
 
 
 def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -50,21 +50,21 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     deep = None
     try:
         state = link.state()
-        function, shortcut, tracing = state.function, state.shortcut, state.tracing
+        function, fast_path, tracing = state.function, state.fast_path, state.tracing
         if NESTING.nested > DEEP_NESTING and is_deep_recursion(called.__code__) \
-                and (body := _body_of(state)) is not None:
+                and (body := _plain_code(state)) is not None:
             SUSPENDED_STATES.append(state)
             deep = state.wrapper()
             deep.__code__ = body
         if tracing is None:
-            early = state.early(args, kwargs)
-            if early is not None:
-                kind = state.kind_of(early, args, kwargs)
+            class_policy = state.class_policy(args, kwargs)
+            if class_policy is not None:
+                kind = state.kind_of(class_policy, args, kwargs)
                 if kind is None or kind.bypassed:
-                    return _left(function, shortcut, state, None, kind, args, kwargs)
-            elif (looping := state.before_tracing()) is not None:
-                return looping.call(args, kwargs)
-            tracing = state.begin(args, kwargs)
+                    return _call_plain(function, fast_path, state, None, kind, args, kwargs)
+            elif (loop_function := state.loops_before_tracing()) is not None:
+                return loop_function.call(args, kwargs)
+            tracing = state.try_load_tracing(args, kwargs)
             if tracing is None:
                 return function(*args, **kwargs)
         session = tracing.LOCAL.session
@@ -77,40 +77,43 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     site = state.first_site(args, kwargs)
             if site is None:
                 if not state.traceable:
-                    state.refuse()
+                    state.raise_untraceable()
                 return function(*args, **kwargs)
-            if site.looping is not None and not site.looping.traced:
+            if site.loop_function is not None and not site.loop_function.traced:
                 return tracing.run_loops(site, args, kwargs)
-            if site.payoff is not None:
-                kind = site.payoff.class_of(args, kwargs)
+            if site.call_classes is not None:
+                kind = site.call_classes.class_of(args, kwargs)
                 if kind.bypassed:
-                    return _left(function, shortcut, state, site, kind, args, kwargs)
+                    return _call_plain(function, fast_path, state, site, kind, args, kwargs)
         elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
             return function(*args, **kwargs)
-        twin = state.twin and tracing.INSTRUMENTED.get(function)  # its globals may have changed
-        if twin is None:
+        # Its globals may have changed.
+        instrumented = state.instrumented and tracing.INSTRUMENTED.get(function)
+        if instrumented is None:
             if session is None:
                 return function(*args, **kwargs)
             return session.call_opaque(function, args, kwargs)
         if kind is not None:
-            return kind.weigh(site, function, twin, args, kwargs)
+            return kind.weigh(site, function, instrumented, args, kwargs)
         if session is None or not tracing.INSTRUMENTED.runs_in(sys._getframe(1)):
             site = site or state.first_site()
             if site is None:
                 return function(*args, **kwargs)
-            return _run(tracing, site, function, twin, args, kwargs)
-        if state.looping is not None and session.site.payoff is not None and not state.looping.traced:
-            return session.call_opaque(state.looping.call, (args, kwargs), {})
+            return _run_traced(tracing, site, function, instrumented, args, kwargs)
+        loops = state.loop_function
+        if loops is not None and session.site.call_classes is not None and not loops.traced:
+            return session.call_opaque(loops.call, (args, kwargs), {})
         # Called by traced code: the caller's session goes on through the body.
-        return twin(*map(session.argument, args), **{k: session.argument(v) for k, v in kwargs.items()})
+        argument = session.argument
+        return instrumented(*map(argument, args), **{k: argument(v) for k, v in kwargs.items()})
     finally:
         NESTING.nested -= 1
         if deep is not None:
-            deep.__code__ = shortcut.code
+            deep.__code__ = fast_path.code
             SUSPENDED_STATES.remove(state)
 
 
-def _body_of(state: State) -> Any:
+def _plain_code(state: FunctionState) -> Any:
     """Return the code of the plain function if what users call may have it in a recursion, else None."""
     wrapper: Any = state.wrapper()
     function: Any = state.function
@@ -122,8 +125,8 @@ def _body_of(state: State) -> Any:
     return state.plain_body().__code__
 
 
-def _left(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, site: Any, kind: Any,
+def _call_plain(
+    function: Callable[..., Any], fast_path: FastPath, state: FunctionState, site: Any, kind: Any,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Leave a call to the plain function, and the next of its kind to what tests for them."""
@@ -132,58 +135,60 @@ def _left(
     try:
         return kind.bypass(site, function, args, kwargs)
     finally:
-        if kind.skip and (kind.short is not shortcut.tables or not shortcut.holds()):
-            _shorten(function, shortcut, state, kind, args, kwargs)
+        if kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
+            _extend_fast_path(function, fast_path, state, kind, args, kwargs)
 
 
-def _shorten(
-    function: Callable[..., Any], shortcut: Shortcut, state: State, kind: Any, args: tuple[Any, ...],
+def _extend_fast_path(
+    function: Callable[..., Any], fast_path: FastPath, state: FunctionState, kind: Any, args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
     wrapper = state.wrapper()
     try:
         if wrapper is not None:
-            shortcut.admit(wrapper, kind, args, kwargs)
+            fast_path.admit(wrapper, kind, args, kwargs)
     except RecursionError:
         kind.short = None  # the next call tries it again, where there may be more room
     except Exception as error:  # the call was done: others take longer, that is all
         ENGINE.module("events").log.warning("%r cannot be given shorter code: %r", function, error)
 
 
-def _run(
-    tracing: Any, site: Any, function: Callable[..., Any], twin: Callable[..., Any], args: Any, kwargs: Any,
+def _run_traced(
+    tracing: Any, site: Any, function: Callable[..., Any], instrumented: Callable[..., Any], args: Any,
+    kwargs: Any,
 ) -> Any:
     """Trace a call; where it is to be verified, run the plain function, too."""
     if site.checks is None:
-        return tracing.run_traced(site, twin, args, kwargs)
+        return tracing.run_traced(site, instrumented, args, kwargs)
     return ENGINE.module("dispatch.verify_mode").checked_call(
-        site.checks, site.name, function, lambda *a, **k: tracing.run_traced(site, twin, a, k), args, kwargs)
+        site.checks, site.name, function, lambda *a, **k: tracing.run_traced(site, instrumented, a, k), args,
+        kwargs)
 
 
-def generated(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
+def dispatch_generator(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
     """Return the generator of a decorated function."""
-    made: Generator[Any, Any, Any] = _steps(link.state(), args, kwargs)
+    made: Generator[Any, Any, Any] = _suspendable_steps(link.state(), args, kwargs)
     return made
 
 
-def awaited(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+def dispatch_coroutine(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
     """Return what a decorated coroutine function waits for."""
-    made = _steps(link.state(), args, kwargs)
-    return made if isinstance(made, Awaitable) else _Driven(made)
+    made = _suspendable_steps(link.state(), args, kwargs)
+    return made if isinstance(made, Awaitable) else _AwaitableSteps(made)
 
 
-def _steps(state: State, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _suspendable_steps(state: FunctionState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return a generator of the steps of a call that may be suspended, or the plain function's coroutine."""
     times = state.step_times(args, kwargs)
     if times is not None and not times.is_next_traced(state.has_waiting_blocks):
         made = state.function(*args, **kwargs)
         # Within a traced call: it may be dropped there.
         return times.run_plain(made, _close_plain) if times.is_timed() or RUNNING_SESSIONS else made
-    site, twin = _suspended(state)
+    site, instrumented = _suspendable_site(state)
     if site is None:
         return state.function(*args, **kwargs)
     timed = times if times and times.is_timed() else None
-    return state.tracing.run_generator(site, twin, args, kwargs, timed)
+    return state.tracing.run_generator(site, instrumented, args, kwargs, timed)
 
 
 def _close_plain(steps: Any) -> None:
@@ -199,24 +204,24 @@ def _close_plain(steps: Any) -> None:
         session.call_opaque(steps.close, (), {})
 
 
-def _suspended(state: State) -> tuple[Any, Any]:
+def _suspendable_site(state: FunctionState) -> tuple[Any, Any]:
     """Return the site for a call that may be suspended, and the twin; no site: the plain function's call."""
-    tracing = state.tracing or state.begin()
-    twin = state.twin and tracing.INSTRUMENTED.get(state.function)
-    site = state.first_site() if twin else None
-    if site is None and tracing is not None and not twin:
-        state.refuse()
-    return site, twin
+    tracing = state.tracing or state.try_load_tracing()
+    instrumented = state.instrumented and tracing.INSTRUMENTED.get(state.function)
+    site = state.first_site() if instrumented else None
+    if site is None and tracing is not None and not instrumented:
+        state.raise_untraceable()
+    return site, instrumented
 
 
-class _Driven(Awaitable[Any]):
+class _AwaitableSteps(Awaitable[Any]):
     """Makes the steps of a driven coroutine awaitable."""
 
     def __init__(self, steps: Any) -> None:
-        self._steps = steps
+        self._suspendable_steps = steps
 
     def __await__(self) -> Any:
-        return self._steps
+        return self._suspendable_steps
 
 
 hide_module(__name__)

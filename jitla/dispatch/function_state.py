@@ -1,4 +1,4 @@
-"""What belongs to one decorated function: its twin, a site per configuration, what its calls took."""
+"""The state of one decorated function: its instrumented version, its sites, and the timings of its calls."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from weakref import ref
 
 from jitla.config import Config, current
 from jitla.dispatch.wrapper_code import (
-    Shortcut,
-    called_by,
-    link_in,
+    FastPath,
+    find_link,
+    function_with_code,
 )
 from jitla.engine import ENGINE
 from jitla.errors import UnsupportedError
@@ -43,13 +43,13 @@ from jitla.profiling.step_times import StepTimes
 if TYPE_CHECKING:
     from jitla.tracing import Request, Site
 
-MOST_FAILURES = 100  # that are kept
+MAX_FAILURES = 100  # that are kept
 MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("dispatch/function_state.py")]
 
 
-def _waits(own: Config) -> bool:
+def _waits_for_compiler(own: Config) -> bool:
     """Say whether calls wait for the compiler whatever pays."""
     return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
 
@@ -58,140 +58,143 @@ def _waits(own: Config) -> bool:
 _UNKNOWN: Any = object()
 
 
-def _ways() -> tuple[Any, Any]:
+def _traced_policies() -> tuple[Any, Any]:
     tracing = ENGINE.module("tracing")
     return tracing.WarmUp, tracing.TimedClass
 
 
-def _arrived(function: Any, changes: dict[str, Any], file: str) -> State:
+def _restored_state(function: Any, changes: dict[str, Any], file: str) -> FunctionState:
     """Return the state of a function that came from another process, where its source was in `file`.
 
     Some versions of cloudpickle take the name of the file out of code.
     """
     if type(function) is FunctionType and function.__code__.co_filename != file:
-        function.__code__ = _in_file(function.__code__, file)
-    return State(function, changes)
+        function.__code__ = _with_filename(function.__code__, file)
+    return FunctionState(function, changes)
 
 
-def _in_file(code: CodeType, file: str) -> CodeType:
-    inside = tuple([_in_file(each, file) if isinstance(each, CodeType) else each for each in code.co_consts])
-    return code.replace(co_filename=file, co_consts=inside)
+def _with_filename(code: CodeType, file: str) -> CodeType:
+    constants = [_with_filename(c, file) if isinstance(c, CodeType) else c for c in code.co_consts]
+    return code.replace(co_filename=file, co_consts=tuple(constants))
 
 
-class State:
-    """What belongs to one decorated function: its twin, and a site per configuration."""
+class FunctionState:
+    """The state of one decorated function: its instrumented version, and a site per configuration."""
 
     def __init__(self, function: Callable[..., Any], changes: dict[str, Any]) -> None:
         self.function = function
         self.changes = changes
         self.sites: dict[int, Site | None] = {}
-        self.payoffs: dict[int, tuple[Config, CallClasses]] = {}
+        self.classes_by_epoch: dict[int, tuple[Config, CallClasses]] = {}
         self.tracing: Any = None
-        self.begun: dict[int, tuple[Config, int]] = {}  # calls, by options, before one needed the tracer
+        self.untraced_calls: dict[int, tuple[Config, int]] = {}  # by options, before one needed the tracer
         self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
-        self.briefs: dict[int, tuple[Config, ShortCalls]] = {}  # those that were short before it was known
-        # Whether calls need more than the plain function; the twin is made when one is traced.
+        self.short_calls: dict[int, tuple[Config, ShortCalls]] = {}  # until the function is analysed
+        # Whether calls need more than the plain function; it is instrumented when one is traced.
         self.traceable = False
-        self._twin: Any = _UNKNOWN
+        self._instrumented: Any = _UNKNOWN
         self._looping: Any = _UNKNOWN
-        self.shortcut = Shortcut(function)  # past everything, to the plain function
+        self.fast_path = FastPath(function)  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self.failures: list[str] = []  # of calls before there was a site for them
-        self._journal: Any = None
-        self.bare = ""  # why users call a copy of the plain function
-        self.scheduled: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
+        self._recompilation_log: Any = None
+        self.plain_reason = ""  # why users call a copy of the plain function
+        self.pinned_kernels: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         ENGINE.states.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         code = getattr(self.function, "__code__", None)
         # What was learnt stays.
-        return _arrived, (self.function, self.changes, getattr(code, "co_filename", ""))
+        return _restored_state, (self.function, self.changes, getattr(code, "co_filename", ""))
 
     def belongs_to(self, function: FunctionType) -> bool:
         """Say whether `function` is what users call, and not one that has its attributes, too."""
         owner = self.wrapper()
         if owner is function:
             return True
-        link = link_in(function.__code__)
+        link = find_link(function.__code__)
         if link is None or link.state() is not self:
             return False
         if owner is None:  # it has come from another process, or the other one is gone
-            self.shortcut.code, self.wrapper = function.__code__, ref(function)
+            self.fast_path.code, self.wrapper = function.__code__, ref(function)
         return True
 
-    def entrance(self, wrapper: FunctionType) -> FunctionType:
+    def dispatching_copy(self, wrapper: FunctionType) -> FunctionType:
         """Return what traced code calls where that is not the twin; like `wrapper`, it decides about calls.
 
         `wrapper` itself does not in a deep recursion.
         """
-        made = called_by(wrapper, self.shortcut.code)
+        made = function_with_code(wrapper, self.fast_path.code)
         made.__dict__["__jitla_state__"] = self  # which is to live as long
         return made
 
-    def early(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
+    def class_policy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
         """Return what calls are judged by before there is a twin; None: it is needed at once."""
         tracing = ENGINE.modules.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
             return None
         config = current()
-        if config.epoch in self.begun:
+        if config.epoch in self.untraced_calls:
             return None
         try:
-            return self.payoffs[config.epoch][1]
+            return self.classes_by_epoch[config.epoch][1]
         except KeyError:
             pass
         function: Any = self.function
-        if not self._is_usual(config):
+        if not self._has_default_options(config):
             return None
-        if self._looping is _UNKNOWN and (brief := self._brief(config, function)).has(args, kwargs):
+        if self._looping is _UNKNOWN and (brief := self._short_calls(config, function)).has(args, kwargs):
             return brief
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        looping = self.looping if any_reachable(function, may_have_element_loops) and (
+        loop_function = self.loop_function if any_reachable(function, may_have_element_loops) and (
             element_bits(args, kwargs) > MAX_COLD_BITS
             or any_reachable(function, has_element_loops)) else None
-        kept = looping is not None and looping.alone(args, kwargs)
-        if looping is not None and not kept and not looping.traced:
+        kept = loop_function is not None and loop_function.alone(args, kwargs)
+        if loop_function is not None and not kept and not loop_function.traced:
             return None
-        return self.payoff(config, kept)
+        return self.call_classes(config, kept)
 
-    def kind_of(self, early: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def kind_of(
+        self, class_policy: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> Any:
         """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
         try:
-            return early.class_of(args, kwargs)
+            return class_policy.class_of(args, kwargs)
         except RESOURCE_ERRORS as error:
-            self.fail(error)
+            self.note_failure(error)
             return None
 
     def plain_body(self) -> Any:
         """Return the function whose code does calls that are not traced: it, or one with compiled loops."""
-        looping = self._looping
-        if looping is _UNKNOWN or looping is None or looping.traced or not looping.is_current() \
+        loops = self._looping
+        if loops is _UNKNOWN or loops is None or loops.traced or not loops.is_current() \
                 or current().with_changes(self.changes).compile == "off":
             return self.function
-        return looping.version
+        return loops.version
 
-    def _prepare(self) -> None:
-        ENGINE.behind.submit(lambda: self.looping and None, soon=True)
+    def _find_loops_in_background(self) -> None:
+        ENGINE.background.submit(lambda: self.loop_function and None, soon=True)
 
-    def _brief(self, config: Config, function: FunctionType) -> ShortCalls:
+    def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
         """Return what calls are that are short; the loops are looked for behind the program."""
-        if config.epoch not in self.briefs:
-            counts = any_reachable(function, may_have_element_loops) and any_reachable(function,
-                                                                                       has_element_loops)
-            self.briefs[config.epoch] = config, ShortCalls(function, counts, self._prepare)
-        return self.briefs[config.epoch][1]
+        if config.epoch not in self.short_calls:
+            counts = any_reachable(function, may_have_element_loops) \
+                and any_reachable(function, has_element_loops)
+            self.short_calls[config.epoch] = config, ShortCalls(
+                function, counts, self._find_loops_in_background)
+        return self.short_calls[config.epoch][1]
 
-    def _is_usual(self, config: Config) -> bool:
+    def _has_default_options(self, config: Config) -> bool:
         """Say whether nothing in the options asks for the tracer at once."""
         own = config.with_changes(self.changes)
-        return own.compile == "auto" and not (_waits(own) or own.cpu or own.without_rules) \
+        return own.compile == "auto" and not (_waits_for_compiler(own) or own.cpu or own.without_rules) \
             and type(self.function) is FunctionType
 
     def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
         """Return what decides about generators that are given as much; None: all are traced."""
         config = current()
         tracing = ENGINE.modules.get("tracing")
-        if not self._is_usual(config) or tracing is not None and tracing.LOCAL.session is not None:
+        if not self._has_default_options(config) or tracing is not None and tracing.LOCAL.session is not None:
             return None
         key = config.epoch, element_bits(args, kwargs)
         if key not in self.steps:
@@ -204,7 +207,7 @@ class State:
         """Say whether blocks of traced calls wait for their programs."""
         return any(site is not None and site.interim_replays for site in self.sites.values())
 
-    def before_tracing(self) -> Any:
+    def loops_before_tracing(self) -> Any:
         """Return the function where its loops over elements count, if nothing has needed the tracer yet.
 
         What that takes to load would be a large part of the first call.
@@ -212,43 +215,43 @@ class State:
         if "tracing" in ENGINE.modules:
             return None
         config = current()
-        begun = self.begun.get(config.epoch)
-        if begun is None:
-            if not self._is_usual(config):
+        untraced_calls = self.untraced_calls.get(config.epoch)
+        if untraced_calls is None:
+            if not self._has_default_options(config):
                 return None
-            begun = config, 0
-        looping = self.looping
-        if looping is None or looping.traced:
+            untraced_calls = config, 0
+        loop_function = self.loop_function
+        if loop_function is None or loop_function.traced:
             return None
-        self.begun[config.epoch] = config, begun[1] + 1
-        return looping
+        self.untraced_calls[config.epoch] = config, untraced_calls[1] + 1
+        return loop_function
 
-    def insist(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def require_compilable_loops(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
                 or not may_have_element_loops(function.__code__):
             return
-        if self.looping and self.looping.alone(args, kwargs):
-            line, reason = self.looping.refused[0]
+        if self.loop_function and self.loop_function.alone(args, kwargs):
+            line, reason = self.loop_function.refused[0]
             raise UnsupportedError(
-                f"{self.looping.file}:{line}: this loop over elements is left to Python: {reason}; "
+                f"{self.loop_function.file}:{line}: this loop over elements is left to Python: {reason}; "
                 "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
 
-    def refuse(self) -> None:
+    def raise_untraceable(self) -> None:
         """Raise `UnsupportedError` where ``strict=True`` and nothing of the function can be traced."""
         config = current()
         if self.changes.get("strict", config.strict) and not config.disable \
                 and type(self.function) is FunctionType:
             code, name = self.function.__code__, self.function.__qualname__
-            reason = self._reason()
+            reason = self._untraceable_reason()
             cure = "define it in a file or a cell of a notebook, not by exec," if "source" in reason \
                 else "do that outside of it,"
             raise UnsupportedError(
                 f"{code.co_filename}:{code.co_firstlineno}: {name} is not traced by jitla: {reason}\n"
                 f"{cure} or drop strict=True")
 
-    def _reason(self) -> str:
+    def _untraceable_reason(self) -> str:
         """Say why nothing of a function of Python is traced."""
         function: Any = self.function
         if looks := frame_access_of(function):
@@ -257,54 +260,55 @@ class State:
         return made
 
     @property
-    def looping(self) -> Any:
+    def loop_function(self) -> Any:
         """The function where its loops over elements count; None if it has none."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
             try:
-                made = ENGINE.looping(function) if type(function) is FunctionType else None
+                made = ENGINE.loop_function(function) if type(function) is FunctionType else None
             except RESOURCE_ERRORS as error:
-                self.fail(error)
+                self.note_failure(error)
                 return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
                 self._looping = made
         return self._looping
 
     @property
-    def twin(self) -> Callable[..., Any] | None:
+    def instrumented(self) -> Callable[..., Any] | None:
         """What is called to be traced; None: NumPy runs the body."""
-        made: Callable[..., Any] | None = self._twin
+        made: Callable[..., Any] | None = self._instrumented
         if made is _UNKNOWN:
-            made = None if self.tracing is None else self._find_twin(self.tracing)
+            made = None if self.tracing is None else self._find_instrumented(self.tracing)
         return made
 
-    def _find_twin(self, tracing: Any) -> Any:
-        if self._twin is _UNKNOWN:
+    def _find_instrumented(self, tracing: Any) -> Any:
+        if self._instrumented is _UNKNOWN:
             plain = type(self.function) is FunctionType
-            self._twin = tracing.INSTRUMENTED.get(self.function, decorated=True) if plain else None
-        return self._twin
+            self._instrumented = tracing.INSTRUMENTED.get(self.function, decorated=True) if plain else None
+        return self._instrumented
 
-    def payoff(self, config: Config, kept: bool = False) -> CallClasses:
+    def call_classes(self, config: Config, kept: bool = False) -> CallClasses:
         """Return what is known of the kinds of calls under these options."""
         code = self.function.__code__
-        made = CallClasses(code.co_filename, code.co_firstlineno, _ways, kept, len(code.co_code),
+        made = CallClasses(code.co_filename, code.co_firstlineno, _traced_policies, kept, len(code.co_code),
                       type(self.function) is FunctionType and is_loop_free(self.function))
-        return self.payoffs.setdefault(config.epoch, (config, made))[1]
+        return self.classes_by_epoch.setdefault(config.epoch, (config, made))[1]
 
-    def start(self) -> Any:
+    def load_tracing(self) -> Any:
         """Load the tracer; make the twin, unless loops over elements may be all that matters."""
-        return call_with_stack_headroom(self._start)
+        return call_with_stack_headroom(self._load_tracing)
 
-    def _start(self) -> Any:
+    def _load_tracing(self) -> Any:
         tracing = ENGINE.module("tracing")
         if self.failures:
-            ENGINE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), self.failures[0])
-        looping = self.looping
-        self.traceable = bool(looping and looping.entries or self._find_twin(tracing))
+            name = getattr(self.function, "__qualname__", repr(self.function))
+            ENGINE.report_failure(name, self.failures[0])
+        loop_function = self.loop_function
+        self.traceable = bool(loop_function and loop_function.entries or self._find_instrumented(tracing))
         self.tracing = tracing  # last: an interrupt or a fork before leaves what begins anew
         return tracing
 
-    def begin(self, *given: Any) -> Any:
+    def try_load_tracing(self, *given: Any) -> Any:
         """Return the tracer for a first call; None: it cannot be had now, the call is the plain function's.
 
         `given` are the arguments, if loops over elements matter.
@@ -313,10 +317,10 @@ class State:
             return None
         try:
             if given:
-                self.insist(*given)
-            return self.start()
+                self.require_compilable_loops(*given)
+            return self.load_tracing()
         except RESOURCE_ERRORS as error:
-            self.fail(error)
+            self.note_failure(error)
             return None
 
     def first_site(self, *given: Any) -> Site | None:
@@ -325,18 +329,18 @@ class State:
             return None
         try:
             if given:
-                self.insist(*given)
+                self.require_compilable_loops(*given)
             return self.site()
         except RESOURCE_ERRORS as error:
-            self.fail(error)
+            self.note_failure(error)
             return None
 
-    def fail(self, error: Exception) -> None:
+    def note_failure(self, error: Exception) -> None:
         """Note that a call was left to the plain function, as the process lacks what tracing needs."""
         text = f"{type(error).__name__}: {error}"
-        if len(self.failures) < MOST_FAILURES:
+        if len(self.failures) < MAX_FAILURES:
             self.failures.append(text)
-        ENGINE.tell_failure(getattr(self.function, "__qualname__", repr(self.function)), text)
+        ENGINE.report_failure(getattr(self.function, "__qualname__", repr(self.function)), text)
 
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
@@ -349,11 +353,11 @@ class State:
         return found or error.__traceback__  # a function of ours that is shown
 
     @property
-    def journal(self) -> Any:
+    def recompilation_log(self) -> Any:
         """What was planned and compiled for the function, whatever the options were."""
-        if self._journal is None:
-            self._journal = ENGINE.module("tracing").RecompilationLog()
-        return self._journal
+        if self._recompilation_log is None:
+            self._recompilation_log = ENGINE.module("tracing").RecompilationLog()
+        return self._recompilation_log
 
     @property
     def note(self) -> str:
@@ -363,18 +367,18 @@ class State:
         sites = self.all_sites()
         if told := untraceable_reason(self.function):
             return told
-        if self.bare or self.tracing and self.twin is None:
-            return f"runs in NumPy: {self.bare or self._reason()}"
+        if self.plain_reason or self.tracing and self.instrumented is None:
+            return f"runs in NumPy: {self.plain_reason or self._untraceable_reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
-        few = all(s.payoff and s.payoff.cold for s in sites) and bool(self.sites)
+        few = all(s.call_classes and s.call_classes.cold for s in sites) and bool(self.sites)
         return "runs in NumPy: calls have not taken long enough to be traced" if few else ""
 
     @property
     def foreign(self) -> str:
         """The class of tables among the arguments of calls, as far as that is known."""
-        return next((name for _, p in list(self.payoffs.values()) if (name := table_class_name(p.classes))),
-                    "")
+        names = (table_class_name(p.classes) for _, p in list(self.classes_by_epoch.values()))
+        return next(filter(None, names), "")
 
     def site(self) -> Site | None:
         """Return the site for the configuration in force; None if nothing is to be compiled."""
@@ -397,24 +401,26 @@ class State:
         if own.schedules:
             ENGINE.module("tuner.schedule_store").parse_pins(own.schedules)
         # of such loops compiled code waits for nobody
-        sliced = own.compile == "sync" and not (_waits(own) or own.without_rules or own.schedules)
-        if _waits(own):
+        sliced = own.compile == "sync" and not (
+            _waits_for_compiler(own) or own.without_rules or own.schedules)
+        if _waits_for_compiler(own):
             own = own.with_changes({"compile": "sync"})
-        site = self._made(own)
+        site = self._make_site(own)
         site.epoch = config.epoch
-        if sliced and self.looping is not None and self.looping.sliced:
-            site.looping = self.looping
+        if sliced and self.loop_function is not None and self.loop_function.sliced:
+            site.loop_function = self.loop_function
         if own.compile == "auto":
-            site.payoff = self.payoff(config)
-            site.calls = site.payoff.calls - site.payoff.skipped
-            site.looping = self.looping
-            site.calls += self.begun.pop(config.epoch, (config, 0))[1]
-            site.calls += sum(brief.calls for of, brief in self.briefs.values() if of is config)
+            site.call_classes = self.call_classes(config)
+            site.calls = site.call_classes.calls - site.call_classes.skipped
+            site.loop_function = self.loop_function
+            site.calls += self.untraced_calls.pop(config.epoch, (config, 0))[1]
+            site.calls += sum(brief.calls for of, brief in self.short_calls.values() if of is config)
         return self.sites.setdefault(config.epoch, site)
 
-    def _made(self, own: Config) -> Site:
+    def _make_site(self, own: Config) -> Site:
         """Return a new site for the options `own`."""
-        checks = ENGINE.module("dispatch.verify_mode").Checks(own.numerics == "strict") if own.verify else None
+        exact = own.numerics == "strict"
+        checks = ENGINE.module("dispatch.verify_mode").Checks(exact) if own.verify else None
         told: set[Any] = set()
 
         def finish(bound: Any, make: Callable[[], Request]) -> Any:
@@ -424,27 +430,29 @@ class State:
 
         name = getattr(self.function, "__qualname__", repr(self.function))
         site: Site = self.tracing.Site(
-            name, None, own.strict, lambda: ENGINE.indexed(own, site.scattered), ENGINE.keeper(own),
-            ENGINE.asked(own))
+            name, None, own.strict, lambda: ENGINE.index_loops(own, site.scattered),
+            ENGINE.hoisting_policy(own), ENGINE.literal_values(own))
         tiers = ENGINE.module("dispatch.tiering")
-        site.compile = tiers.Tiers(site, own, self.allows, finish).compile
-        site.on_record, site.allowed, site.journal = tiers.tell, self.allows, self.journal
-        site.unroll_limit = ENGINE.unrolled(own)
+        site.compile = tiers.Tiers(site, own, self.may_compile, finish).compile
+        site.on_record, site.allowed = tiers.tell, self.may_compile
+        site.recompilation_log = self.recompilation_log
+        site.unroll_limit = ENGINE.unroll_limit(own)
         site.bitwise = own.numerics == "strict"
         if checks is not None:
             site.checks = checks
             site.note_lines()
         return site
 
-    def allows(self) -> bool:
+    def may_compile(self) -> bool:
         """Say whether anything may be planned and compiled for this function here and now."""
         return current().recompile and getattr(self.wrapper(), "recompile", True)
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all configurations so far, also of calls that needed no tracer."""
-        for config, _ in [*self.payoffs.values(), *self.begun.values(), *self.briefs.values()]:
+        for config, _ in [
+                *self.classes_by_epoch.values(), *self.untraced_calls.values(), *self.short_calls.values()]:
             if self.tracing is None:
-                self.start()
+                self.load_tracing()
             if self.traceable and config.epoch not in self.sites:
                 self._new_site(config)
         return tuple(site for site in self.sites.values() if site is not None)
@@ -453,11 +461,11 @@ class State:
         """Forget what was learnt in earlier calls."""
         self.failures.clear()
         self.steps.clear()
-        if self.shortcut is not None:
-            self.shortcut.forget()
-        for _, payoff in list(self.payoffs.values()):
-            payoff.clear()
+        if self.fast_path is not None:
+            self.fast_path.forget()
+        for _, call_classes in list(self.classes_by_epoch.values()):
+            call_classes.clear()
         for site in self.all_sites():
             site.clear()
-        if self.looping is not None:
-            self.looping.clear()
+        if self.loop_function is not None:
+            self.loop_function.clear()

@@ -58,18 +58,20 @@ class QuantizedFunction:
         self.scales: list[tuple[float, Any]] = []
         self._seen: dict[Any, Any] = {}
         self._sites: dict[Any, Any] = {}
-        twin = INSTRUMENTED.get(function, decorated=True) if isinstance(function, FunctionType) else None
-        if twin is None:
+        instrumented = None
+        if isinstance(function, FunctionType):
+            instrumented = INSTRUMENTED.get(function, decorated=True)
+        if instrumented is None:
             raise TraceError("quantize needs a function whose source can be read")
-        self._twin: Callable[..., Any] = twin
+        self._instrumented: Callable[..., Any] = instrumented
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Compute with integers."""
         config = current()
         site = self._sites.get(config.epoch)
         if site is None:
-            site = self._sites[config.epoch] = self._site(config, self._compiled)
-        return run_traced(site, self._twin, args, kwargs)
+            site = self._sites[config.epoch] = self._site(config, self._compile_quantized)
+        return run_traced(site, self._instrumented, args, kwargs)
 
     def programs(self) -> list[Any]:
         """Return the programs that the options in force have led to."""
@@ -78,23 +80,23 @@ class QuantizedFunction:
 
     def calibrate(self, args: tuple[Any, ...]) -> Any:
         """Return the float results for arguments; how large operands of products are is noted."""
-        site = self._site(current(), self._observing)
-        return run_traced(site, self._twin, args, {})
+        site = self._site(current(), self._observe_block)
+        return run_traced(site, self._instrumented, args, {})
 
     def _site(self, config: Any, compiled: Any) -> Site:
         def compile_block(key: Any, sizes: Any, layouts: Any, make: Any, note: Any) -> Any:
             return compiled(config, key, sizes, layouts, make)
 
         name = getattr(self.function, "__qualname__", "")
-        site = Site(name, compile_block, False, lambda: ENGINE.indexed(config))
-        site.unroll_limit = ENGINE.unrolled(config, always=True)
+        site = Site(name, compile_block, False, lambda: ENGINE.index_loops(config))
+        site.unroll_limit = ENGINE.unroll_limit(config, always=True)
         return site
 
-    def _observing(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
+    def _observe_block(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         quant = ENGINE.module("accel")
-        return _Observed(make(), self._seen.setdefault(key, quant.ValueRanges()), quant.observe)
+        return _ObservingReplay(make(), self._seen.setdefault(key, quant.ValueRanges()), quant.observe)
 
-    def _compiled(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
+    def _compile_quantized(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
         seen = self._seen.get(key)
         if seen is None or not seen.whole:
             return ENGINE.bind(config, key, sizes, layouts, make)[0]
@@ -106,10 +108,10 @@ class QuantizedFunction:
         extra = {first + i: (x.shape, x.strides) for i, x in enumerate(made.extras)}
         request = request._replace(roots=made.roots, layouts={**request.layouts, **extra})
         bound, _ = ENGINE.bind(config, (key, self), sizes, {**layouts, **extra}, lambda: request)
-        return _Extended(bound, first, made.extras)
+        return _WithExtraOperands(bound, first, made.extras)
 
 
-class _Observed(Replay):
+class _ObservingReplay(Replay):
     """A block that is evaluated by NumPy while its operands are looked at."""
 
     def __init__(self, request: Any, seen: Any, observe: Any) -> None:
@@ -122,7 +124,7 @@ class _Observed(Replay):
         return super().run(leaves)
 
 
-class _Extended:
+class _WithExtraOperands:
     """A bound program that takes arrays of its own behind those of the block."""
 
     frozen = False
@@ -157,11 +159,11 @@ def quantized(function: Callable[..., Any], data: Iterable[Any], per_channel: bo
     wanted = [np.asarray(made.calibrate(args)) for args in every]
     with options(accelerator=""):
         found = [np.asarray(made(*args)) for args in every]
-    made.report = _compared(found, wanted, made.scales)
+    made.report = _compare(found, wanted, made.scales)
     return made
 
 
-def _compared(found: list[Any], wanted: list[Any], scales: list[tuple[float, Any]]) -> Report:
+def _compare(found: list[Any], wanted: list[Any], scales: list[tuple[float, Any]]) -> Report:
     apart = [np.abs(a.astype(float) - b) for a, b in zip(found, wanted, strict=True)]
     every = np.concatenate([a.reshape(-1) for a in apart])
     rows = [(a.argmax(-1) == b.argmax(-1)) for a, b in zip(found, wanted, strict=True) if b.ndim == 2]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jitla.config import current
 from jitla.dispatch.control import (
-    finish,
     state_of,
+    wait_for_programs,
 )
-from jitla.dispatch.function_state import State
+from jitla.dispatch.function_state import FunctionState
 from jitla.engine import ENGINE
 from jitla.errors import ScheduleError
 
@@ -118,25 +118,25 @@ def schedule(
     {'tile': '32x64'}
     """
     state = state_of(function)
-    finish(state)
-    found = tuple(_kernels(state)) or state.scheduled
+    wait_for_programs(state)
+    found = tuple(_kernels(state)) or state.pinned_kernels
     store, pins = ENGINE.module("tuner.schedule_store"), dict(_pins(state))
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
-        chosen = _named(found, kernel, program)
-        made = _asked(tile, loops, asked)
+        chosen = _find_kernel(found, kernel, program)
+        made = _requested_knobs(tile, loops, asked)
         relaxed = current().with_changes(state.changes).numerics == "relaxed"
         chosen.choice.make(store.checked_pins(made, chosen.choice, relaxed))
         pins[chosen.choice.key.kernel] = made
     elif usual:
-        gone = {_named(found, kernel, program).choice.key.kernel} if kernel else set(pins)
+        gone = {_find_kernel(found, kernel, program).choice.key.kernel} if kernel else set(pins)
         pins = {name: values for name, values in pins.items() if name not in gone}
     if pins != _pins(state):
-        _follow(state, store.pins_to_text(pins), found)
-    return Schedules(_scheduled(k, pins) for k in found)
+        _apply_pins(state, store.pins_to_text(pins), found)
+    return Schedules(_schedule_of(k, pins) for k in found)
 
 
-def _kernels(state: State) -> Iterator[_Kernel]:
+def _kernels(state: FunctionState) -> Iterator[_Kernel]:
     """Yield the kernels of the programs that have run, numbered as explanations do."""
     programs = dict.fromkeys(p for site in state.all_sites() for p in site.runs() if hasattr(p, "plan"))
     for number, program in enumerate(programs, 1):
@@ -144,13 +144,13 @@ def _kernels(state: State) -> Iterator[_Kernel]:
         yield from (_Kernel(number, f"K{at}", kernel, choice) for at, kernel, choice in found)
 
 
-def _pins(state: State) -> Mapping[str, Values]:
+def _pins(state: FunctionState) -> Mapping[str, Values]:
     store = ENGINE.module("tuner.schedule_store")
     found: dict[str, Values] = store.parse_pins(state.changes.get("schedules", ""))
     return found
 
 
-def _named(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
+def _find_kernel(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
     here = [k for k in found if k.program == program and (k.name == kernel or not kernel)]
     if len(here) != 1:
         there = ", ".join(f"{k.name} of program {k.program}" for k in found)
@@ -159,8 +159,9 @@ def _named(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
     return here[0]
 
 
-def _asked(tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str]
-           ) -> dict[str, int | str]:
+def _requested_knobs(
+    tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str],
+) -> dict[str, int | str]:
     """Return the choices that a call of `schedule` asks for."""
     recompile = ENGINE.module("recompile")
     nested = {k: v for k, v in knobs.items() if k in (recompile.ORDER, recompile.PLACE)}
@@ -178,18 +179,18 @@ def _asked(tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, 
     return knobs
 
 
-def _follow(state: State, pins: str, found: tuple[_Kernel, ...]) -> None:
+def _apply_pins(state: FunctionState, pins: str, found: tuple[_Kernel, ...]) -> None:
     """Let the calls of a function run as is pinned from now on."""
     before = current().with_changes(state.changes)
-    state.scheduled = found
+    state.pinned_kernels = found
     state.changes = {**state.changes, "schedules": pins}
     state.clear()
     state.sites = {}
     if before.schedules:
-        ENGINE.forget(before)
+        ENGINE.drop_compiler(before)
 
 
-def _scheduled(k: _Kernel, pins: Mapping[str, Values]) -> Scheduled:
+def _schedule_of(k: _Kernel, pins: Mapping[str, Values]) -> Scheduled:
     space, recompile = k.choice.space(), ENGINE.module("recompile")
     knobs = tuple(knob for knob in space.knobs if len(knob.choices) > 1)
     return Scheduled(k.program, k.name, knobs, space.values(space.default),

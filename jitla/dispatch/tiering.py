@@ -85,7 +85,7 @@ def expected(request: Request, found: bool = False) -> float:
 
 def loading(found: bool = False) -> float:
     """Return the seconds until the first program of a process can be made, if there was none."""
-    return 0.0 if ENGINE.compiles else LOADING_FOUND if found else LOADING
+    return 0.0 if ENGINE.has_compiler else LOADING_FOUND if found else LOADING
 
 
 # NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
@@ -202,13 +202,13 @@ class Tiers:
         The program that is best for this magnitude is planned behind it.
         """
         with count_compilations(allowed=False) as made:
-            bound = ENGINE.near(self._config, key, sizes, layouts)
+            bound = ENGINE.bind_other_magnitude(self._config, key, sizes, layouts)
         if bound is None:
             return None
         note("now", made, None)
         bound = self._finish(bound, make)
         job = _Job(self, key, sizes, make(), note)
-        ENGINE.behind.submit(lambda: self._renew(job, bound), share=RENEWS)
+        ENGINE.background.submit(lambda: self._renew(job, bound), share=RENEWS)
         return bound
 
     def _renew(self, job: _Job, bound: Any) -> None:
@@ -247,7 +247,7 @@ class Tiers:
 
     def _pays_at_once(self, request: Request, cost: float, kept: bool) -> bool:
         # What an earlier process has compiled is met again and again: loading is for all these times.
-        most = (LIGHT if ENGINE.compiles else HEAVY) if kept else TIMES * (cost + loading())
+        most = (LIGHT if ENGINE.has_compiler else HEAVY) if kept else TIMES * (cost + loading())
         if numpy_seconds(request) > most:
             return True
         taken = temporaries(request)
@@ -260,7 +260,7 @@ class Tiers:
 
     def is_crowded(self) -> bool:
         """Say whether a thread that compiles behind a block would have no processor to itself."""
-        if self._config.compile != "auto" or LOCAL.hurries or ENGINE.behind.busy:
+        if self._config.compile != "auto" or LOCAL.hurries or ENGINE.background.busy:
             return False
         return bool(Crowd.worked >= CROWDED * _processors() * Crowd.seconds > 0.0)
 
@@ -322,7 +322,7 @@ class _Job:
 
     def saw(self, seconds: float, worked: float) -> None:
         """Take note of what a run of NumPy took, and of how long processors worked meanwhile."""
-        if ENGINE.behind.busy:
+        if ENGINE.background.busy:
             return
         if Crowd.seconds > LATELY:
             Crowd.seconds, Crowd.worked = Crowd.seconds / 2, Crowd.worked / 2
@@ -338,14 +338,14 @@ class _Job:
     def ask(self, standby: Any, again: bool) -> None:
         """Have the program made behind what runs, unless that was asked, or `before` is to do it."""
         if standby.requested:
-            ENGINE.behind.ensure_thread()
+            ENGINE.background.ensure_thread()
         elif not self.tiers._allowed() or again and (self.kept or self.tiers.is_crowded()):
             return
         elif self.tiers.is_time(kept=self.kept):
             standby.program_state.requested = True
             soon = self.tiers._config.compile == "background"
             share = 1.0 if soon else min(max(MOST * standby.seconds_per_operation / LONG, LEAST), MOST)
-            ENGINE.behind.submit(lambda: self.tiers.behind(self, standby), soon, share)
+            ENGINE.background.submit(lambda: self.tiers.behind(self, standby), soon, share)
 
 
 @cache

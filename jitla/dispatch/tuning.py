@@ -15,7 +15,7 @@ from jitla.dispatch.control import (
     Spec,
     call_traced,
 )
-from jitla.dispatch.function_state import State
+from jitla.dispatch.function_state import FunctionState
 from jitla.engine import ENGINE
 from jitla.errors import ConfigError
 from jitla.explanations.records import duration
@@ -37,9 +37,9 @@ from jitla.tuner.trees import Learner, Trees
 
 __all__ = ["TunedKernel", "Tuning", "tune"]
 
-TRIALS, SECONDS = 64, 30.0
+DEFAULT_TRIALS, SECONDS = 64, 30.0
 BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
-LEAST = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
+MIN_KERNEL_SECONDS = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 
 
 class Tuning(tuple[TunedKernel, ...]):
@@ -58,7 +58,7 @@ class Tuning(tuple[TunedKernel, ...]):
 
 
 @dataclass(slots=True)
-class Task:
+class KernelTask:
     """A kernel of the call: what may be chosen of it, what it was run on, how long that took."""
 
     choice: TunableKernel
@@ -74,11 +74,11 @@ class Task:
                    measuring_options(config))
 
 
-class Session:
+class TuningSession:
     """Runs the kernels of the thread that tunes untuned, and remembers what they were run on."""
 
     def __init__(self) -> None:
-        self.tasks: dict[KernelKey, Task] = {}
+        self.tasks: dict[KernelKey, KernelTask] = {}
         self.owner = get_ident()
         self.chosen: dict[KernelKey, Values] = {}
         self.notes: dict[KernelKey, str] = {}
@@ -90,10 +90,10 @@ class Session:
             return block, launch
         key = choice.key
         if key not in self.tasks:
-            self.tasks[key] = Task(choice, choice.space())
+            self.tasks[key] = KernelTask(choice, choice.space())
         return block, partial(self._run, self.tasks[key], launch)
 
-    def _run(self, task: Task, launch: Callable[..., int], block: bytes, *operands: Any) -> int:
+    def _run(self, task: KernelTask, launch: Callable[..., int], block: bytes, *operands: Any) -> int:
         start = perf_counter()
         flags = launch(block, *operands)
         task.seconds += perf_counter() - start
@@ -103,25 +103,25 @@ class Session:
         return flags
 
 
-def tune(state: State, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
+def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
          seconds: float, learner: str = "smooth") -> Tuning:
     """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
     settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
-    session = Session()
-    args, kwargs = tuple(map(_own, args)), {k: _own(v) for k, v in kwargs.items()}
-    ENGINE.renew(session)
+    session = TuningSession()
+    args, kwargs = tuple(map(_writable_copy, args)), {k: _writable_copy(v) for k, v in kwargs.items()}
+    ENGINE.use_tuning_session(session)
     state.clear()
     try:
         call_traced(state, function, args, kwargs)
-        records = ENGINE.records(config, new=True)
+        records = ENGINE.schedule_records(config, new=True)
         end = perf_counter() + seconds
         layers = [t for device in ENGINE.compiler(config).devices if device.layers
                   for t in ENGINE.module("tuner.accel_layers").tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
-        return Tuning((*layers, *_searched(session, records, config, settings, end - perf_counter())))
+        return Tuning((*layers, *_search_kernels(session, records, config, settings, end - perf_counter())))
     finally:
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
         state.clear()  # what was bound meanwhile knows nothing of what was found
 
 
@@ -139,16 +139,16 @@ def _learner(name: str) -> Callable[..., Learner] | None:
     return found
 
 
-def _own(value: Any) -> Any:
+def _writable_copy(value: Any) -> Any:
     """Return an argument that the call may write into."""
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def _searched(session: Session, records: Records, config: Config, settings: Settings,
+def _search_kernels(session: TuningSession, records: Records, config: Config, settings: Settings,
               seconds: float) -> Iterator[TunedKernel]:
     """Tune kernel by kernel; each may take the share of the time that it has of the call."""
     tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
-    worth = [t for t in tasks if t.operands and t.seconds / t.runs >= LEAST]
+    worth = [t for t in tasks if t.operands and t.seconds / t.runs >= MIN_KERNEL_SECONDS]
     total = sum(t.seconds for t in worth)
     may_continue = True
     for task in tasks:

@@ -47,7 +47,7 @@ class Checks:
              divergence: Divergence) -> None:
         """Keep the first divergence of a block, with the user's line and the plan."""
         if self.found is None:
-            self.found = f"{_told(line)}: {name}{divergence}{_text(line)}"
+            self.found = f"{_location(line)}: {name}{divergence}{_source_line(line)}"
             self.plan = program.text()
 
     def bound(self, bound: Any, request: Any) -> Any:
@@ -78,7 +78,7 @@ class _CheckedBound:
         """Run both; where they differ, note it and go on with NumPy's values."""
         request = self.request
         with np.errstate(all="ignore"):
-            wanted = [_own(v) for v in evaluate(request.roots, leaves)]
+            wanted = [_snapshot(v) for v in evaluate(request.roots, leaves)]
         raised = None
         try:
             made = list(self.of.run(leaves))
@@ -98,17 +98,17 @@ class _CheckedBound:
         return tuple(made)
 
 
-def _told(line: tuple[str, int] | None) -> str:
+def _location(line: tuple[str, int] | None) -> str:
     return "{}:{}".format(*line) if line else "line not known"
 
 
-def _text(line: tuple[str, int] | None) -> str:
+def _source_line(line: tuple[str, int] | None) -> str:
     """Return a line of the user's as one below what is said of it."""
     text = linecache.getline(*line).strip() if line else ""
     return f"\n    {text}" if text else ""
 
 
-def _own(value: Any) -> Any:
+def _snapshot(value: Any) -> Any:
     return value.copy("K") if isinstance(value, np.ndarray) else value
 
 
@@ -146,7 +146,7 @@ def checked_call(checks: Checks, name: str, plain: Callable[..., Any], traced: C
             code = getattr(plain, "__code__", None)
             line = (code.co_filename, code.co_firstlineno) if code else None
             raise VerificationError(
-                f"{_told(line)}: {name}: {found}; no block differs, so the tracing does, or calls of the "
+                f"{_location(line)}: {name}: {found}; no block differs, so the tracing does, or calls of the "
                 "function do not all do the same") from error
     if error is not None:
         raise error

@@ -28,7 +28,8 @@ from jitla.introspection.frames import BRIDGE_FILES, INTERNAL_MARK
 from jitla.profiling.call_classes import RUNNING_SESSIONS, argument_class
 
 __all__ = [
-    "Link", "MOST", "OWN", "Shortcut", "called_by", "code_of", "link_in", "names_in_code", "test_of",
+    "FastPath", "Link", "MAX_PATTERNS", "OWN", "argument_test", "find_link", "function_with_code",
+    "parameter_names", "wrapper_code",
 ]
 
 
@@ -36,7 +37,7 @@ __all__ = [
 OWN = "_j"
 # What the code means by names. These are constants of it, as it has the globals of the plain function, where
 # the names may mean something else.
-_MEANT: dict[str, Any] = {
+_CONSTANT_OBJECTS: dict[str, Any] = {
     each.__name__: each for each in (type, int, len, str, float, complex, BaseException, RecursionError,
                                      np.ndarray, argument_class)}
 _CONSTANT, _LINK = "\0jitla ", "link"  # what stands for an object among the constants until there is code
@@ -70,8 +71,8 @@ def make_wrapper({free}):
         {free}
     return wrapper
 """
-_SHORTCUT = """\
-{own}1 = ({own}5 := {own}0.shortcut)()
+_FAST_PATH = """\
+{own}1 = ({own}5 := {own}0.fast_path)()
 """
 _TESTED = """\
 if not {own}1.running and {own}1.process is {own}1.standing[0] \\
@@ -97,12 +98,12 @@ class Link:
     Nothing is kept alive: code objects are unknown to the garbage collector. The function keeps its state.
     """
 
-    __slots__ = ("state", "shortcut", "called")
+    __slots__ = ("state", "fast_path", "called")
 
     def __init__(self, state: Any, called: Callable[..., Any]) -> None:
         self.called = called
         self.state: Callable[[], Any]
-        self.shortcut: Callable[[], Any]
+        self.fast_path: Callable[[], Any]
         if state is not None:
             self.__setstate__(state)
 
@@ -111,16 +112,16 @@ class Link:
         return Link, (None, self.called), self.state()
 
     def __setstate__(self, state: Any) -> None:
-        self.state, self.shortcut = ref(state), ref(state.shortcut)
-        state.shortcut.link = self
+        self.state, self.fast_path = ref(state), ref(state.fast_path)
+        state.fast_path.link = self
 
 
-def link_in(code: CodeType) -> Link | None:
+def find_link(code: CodeType) -> Link | None:
     """Return the link among the constants of code."""
     return next((each for each in code.co_consts if type(each) is Link), None)
 
 
-def called_by(function: Any, code: CodeType) -> FunctionType:
+def function_with_code(function: Any, code: CodeType) -> FunctionType:
     """Return a function with `code`, and with whatever else `function` has: its own code would do."""
     if type(function) is not FunctionType:
         return FunctionType(code, {"__name__": __name__})
@@ -161,12 +162,12 @@ def _shape_of(plain: FunctionType) -> _Shape:
         flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE), len(code.co_freevars))
 
 
-def names_in_code(both: int, only: int) -> tuple[list[str], list[str]]:
+def parameter_names(both: int, only: int) -> tuple[list[str], list[str]]:
     """Return what parameters are called in tests: those that go by position, and those by name only."""
     return [f"{OWN}p{n}" for n in range(both)], [f"{OWN}k{n}" for n in range(only)]
 
 
-def code_of(plain: Any, link: Link, tests: str = "") -> CodeType:
+def wrapper_code(plain: Any, link: Link, tests: str = "") -> CodeType:
     """Return code with the parameters of `plain` that does a call by `link`, unless `tests` find its kind."""
     if type(plain) is not FunctionType:
         made = _code(_ANY, "")
@@ -190,7 +191,7 @@ def _constant(constant: Any, link: Link, given: dict[str, str]) -> Any:
         return constant
     if constant.startswith(_CONSTANT):
         name = constant.removeprefix(_CONSTANT)
-        return link if name == _LINK else _MEANT[name]
+        return link if name == _LINK else _CONSTANT_OBJECTS[name]
     return given.get(constant, constant)
 
 
@@ -198,7 +199,7 @@ def _constant(constant: Any, link: Link, given: dict[str, str]) -> Any:
 def _code(shape: _Shape, tests: str) -> CodeType:
     """Return code of this shape, in which names stand for constants."""
     own, (both, ahead, defaults, optional, rest, kind, free) = OWN, shape
-    ways, only = names_in_code(both, len(optional))
+    ways, only = parameter_names(both, len(optional))
     listed = [name + " = None" * (n >= both - defaults) for n, name in enumerate(ways)]
     listed[ahead:ahead] = ["/"] * (ahead > 0)
     listed += [f"*{own}a"] * rest[0] or ["*"] * bool(only)
@@ -217,7 +218,7 @@ def _code(shape: _Shape, tests: str) -> CodeType:
     # Whether defaults are those that were seen last; where there are none of a sort, none are handed on.
     same = " and ".join([f"{own}1.plain.__defaults__ is {own}1.defaults"] * bool(defaults)
                         + [f"{own}1.plain.__kwdefaults__ is {own}1.named"] * any(optional))
-    body = _SHORTCUT * bool(tests or same)
+    body = _FAST_PATH * bool(tests or same)
     if tests:
         body += _TESTED.replace("{tests}", indent(tests, "    ").strip()).replace(
             "{same}", f" and {same}" if same else "").replace(
@@ -255,7 +256,7 @@ def _compiled(text: str) -> CodeType:
 
 
 class _Constants(ast.NodeTransformer):
-    """Gives names that mean objects of `_MEANT` to variables of the code's own."""
+    """Gives names that mean objects of `_CONSTANT_OBJECTS` to variables of the code's own."""
 
     def visit_ExceptHandler(self, node: ast.ExceptHandler) -> ast.ExceptHandler:
         """Let `node` name its class by a constant."""
@@ -266,18 +267,20 @@ class _Constants(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.Name:
         """Return the variable for `node`."""
-        return ast.copy_location(ast.Name(f"{OWN}c{node.id}", node.ctx), node) if node.id in _MEANT else node
+        if node.id not in _CONSTANT_OBJECTS:
+            return node
+        return ast.copy_location(ast.Name(f"{OWN}c{node.id}", node.ctx), node)
 
 
-MOST = 4  # patterns of arguments that have a line each
-_MANY = 16  # parameters for which testing takes too long
-_NEVER = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
+MAX_PATTERNS = 4  # patterns of arguments that have a line each
+_MAX_PARAMETERS = 16  # parameters for which testing takes too long
+_UNSUPPORTED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
 # Packages whose classes are asked for their length in next to no time.
 _TABLES = frozenset({"pandas", "polars"})
 _ADMITTING = fork_safe_lock()
 
 
-class Shortcut:
+class FastPath:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
@@ -327,12 +330,12 @@ class Shortcut:
         """Return the kinds of calls with this pattern, which `wrapper` has a line for from now on."""
         if pattern not in self.tables:
             if pattern not in self._patterns:
-                if len(self._patterns) == MOST:
+                if len(self._patterns) == MAX_PATTERNS:
                     return None
                 self._patterns.append(pattern)
             made: dict[int, Any] = {}
             setattr(self, f"t{self._patterns.index(pattern)}", made)
-            self.code = code_of(self.plain, self.link, signature.tests(tuple(self._patterns)))
+            self.code = wrapper_code(self.plain, self.link, signature.tests(tuple(self._patterns)))
             wrapper.__code__ = self.code
             self.tables[pattern] = made
         return self.tables[pattern]
@@ -360,17 +363,18 @@ class Shortcut:
             self.defaults, self.named = plain.__defaults__, plain.__kwdefaults__
             self.forget()
             self._patterns, self.known, self._signature = [], [], _Signature(plain)
-            self.code = code_of(plain, self.link)
+            self.code = wrapper_code(plain, self.link)
             wrapper = state.wrapper()
             if wrapper is not None:
                 wrapper.__code__ = self.code
                 wrapper.__defaults__, wrapper.__kwdefaults__ = self.defaults, self.named
 
     def _pattern(self, names: list[str], values: tuple[Any, ...]) -> tuple[str, ...]:
-        return tuple(test_of(name, value, self.known) for name, value in zip(names, values, strict=True))
+        return tuple(
+            argument_test(name, value, self.known) for name, value in zip(names, values, strict=True))
 
 
-def test_of(name: str, value: Any, known: list[Any]) -> str:
+def argument_test(name: str, value: Any, known: list[Any]) -> str:
     """Return the test for arguments of the kind of `value`; `known` are objects that tests refer to."""
     kind = type(value)
     if kind is np.ndarray:
@@ -388,7 +392,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     package = kind.__module__.partition(".")[0]
     if said[1:] and (package in _TABLES or package == "scipy"):
         count = f"len({name})" if package in _TABLES else f"{name}.data.size"
-        return _test_of_class(name, kind, count, said[1], known)
+        return _size_test(name, kind, count, said[1], known)
     thing = kind if simple else said
     if thing not in known:
         known.append(thing)
@@ -396,7 +400,7 @@ def test_of(name: str, value: Any, known: list[Any]) -> str:
     return f"type({name}) is {place}" if simple else f"argument_class({name}) == {place}"
 
 
-def _test_of_class(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:
+def _size_test(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:
     """Return the test for tables or sparse matrices of a class, whose `count` has so many bits.
 
     That is the number of rows, or of what is stored. Columns and shapes take as long again to count, and
@@ -414,10 +418,10 @@ class _Signature:
         code = plain.__code__
         both, only = code.co_argcount, code.co_kwonlyargcount
         self.names = code.co_varnames[:both + only]
-        self.in_code = sum(names_in_code(both, only), [])
+        self.in_code = sum(parameter_names(both, only), [])
         self.plain = plain
         self._positional = both
-        self._odd = bool(code.co_flags & _NEVER) or len(self.names) > _MANY
+        self._odd = bool(code.co_flags & _UNSUPPORTED_FLAGS) or len(self.names) > _MAX_PARAMETERS
         self._defaults = plain.__defaults__ or ()
         self._named = plain.__kwdefaults__ or {}
 

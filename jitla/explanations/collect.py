@@ -324,14 +324,14 @@ def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
                   waiting=0, loops=0, loops_waiting=0, loops_cold=0, loops_refused=0, loop_runs=0,
                   loops_left=0, planned=0, compiled=0, found=0)
     sites = tuple(sites)
-    for journal in {id(site.journal): site.journal for site in sites}.values():
-        total["planned"] += journal.planned
-        total["compiled"] += journal.compiled
-        total["found"] += journal.reused
+    for recompilation_log in {id(site.recompilation_log): site.recompilation_log for site in sites}.values():
+        total["planned"] += recompilation_log.planned
+        total["compiled"] += recompilation_log.compiled
+        total["found"] += recompilation_log.reused
     for site in sites:
         runs = site.runs()
         total["calls"] += _calls(site)
-        total["bypassed"] += site.payoff.calls if site.payoff else 0
+        total["bypassed"] += site.call_classes.calls if site.call_classes else 0
         total["plans"] += len(site.exact)
         total["waiting"] += len(site.interim_replays)
         total["programs"] += len(runs)
@@ -355,7 +355,7 @@ def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
 
 def _calls(site: Site) -> int:
     """Return the number of calls of a site, including those that the profile skipped."""
-    return site.calls + (site.payoff.skipped if site.payoff else 0)
+    return site.calls + (site.call_classes.skipped if site.call_classes else 0)
 
 
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
@@ -370,10 +370,10 @@ def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
 
 def _bypass_records(site: Site) -> Iterator[FallbackRecord]:
     """Yield the call classes for which the plain function runs because it is faster."""
-    for bypass in site.payoff.bypasses() if site.payoff else ():
+    for bypass in site.call_classes.bypasses() if site.call_classes else ():
         on = f"{bypass.low} to {bypass.high} elements" if bypass.high else "no arrays"
         yield FallbackRecord(
-            site.name, SourceLine.at(*site.payoff.place), bypass.calls, bypass.calls * bypass.plain,
+            site.name, SourceLine.at(*site.call_classes.place), bypass.calls, bypass.calls * bypass.plain,
             f"whole calls, on {on}: {duration(bypass.plain)} each, traced {duration(bypass.traced)}")
 
 
@@ -390,7 +390,7 @@ def scalar_loops_of(sites: Iterable[Site]) -> tuple[ScalarLoopRecord, ...]:
     return tuple(
         ScalarLoopRecord(SourceLine.at(r.file, r.line), r.state, r.reason, r.kinds, r.plain, r.runs, r.left,
                    r.seconds, r.compiled)
-        for site in sites if site.looping is not None for r in site.looping.records())
+        for site in sites if site.loop_function is not None for r in site.loop_function.records())
 
 
 def immediate_runs_of(sites: Iterable[Site]) -> tuple[ImmediateRunRecord, ...]:
@@ -465,7 +465,8 @@ def _call(watch: CallWatch | None) -> CallRecord | None:
 
 def _compilations(sites: tuple[Site, ...]) -> tuple[CompilationRecord, ...]:
     """Return the failed guards and what was compiled; times are those of `perf_counter`, as for runs."""
-    records = [r for j in {id(s.journal): s.journal for s in sites}.values() for r in j.records]
+    logs = {id(s.recompilation_log): s.recompilation_log for s in sites}
+    records = [record for log in logs.values() for record in log.records]
     offset = perf_counter() - time()
     return tuple(
         CompilationRecord(

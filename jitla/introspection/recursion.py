@@ -66,7 +66,7 @@ def restore_wrapper_code() -> None:
     for state in tuple(SUSPENDED_STATES):
         wrapper = state.wrapper()
         if wrapper is not None:
-            wrapper.__code__ = state.shortcut.code
+            wrapper.__code__ = state.fast_path.code
 
 
 def call_with_stack_headroom(function: Callable[..., Any], *args: Any) -> Any:

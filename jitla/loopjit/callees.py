@@ -108,15 +108,15 @@ def is_users(given: FunctionType, caller: FunctionType) -> bool:
 class Callee:
     """What the version of a function asks for what it is to call."""
 
-    __slots__ = ("looping",)
+    __slots__ = ("loop_function",)
 
-    def __init__(self, looping: Any) -> None:
-        self.looping = looping
+    def __init__(self, loop_function: Any) -> None:
+        self.loop_function = loop_function
 
     def of(self, function: Any) -> Any:
         """Return the version of a function, if it is the one that was met."""
-        looping = self.looping
-        return looping.version if function is looping.function and looping.is_current() else function
+        loops = self.loop_function
+        return loops.version if function is loops.function and loops.is_current() else function
 
 
 def handed(call: ast.Call, key: str) -> None:

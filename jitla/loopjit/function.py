@@ -264,7 +264,7 @@ class Loops:
         changed = compile_changed(source, code, objects)
         if changed is None:
             return None
-        others = {id(each.looping): each.looping.entries for _, each in callees}
+        others = {id(each.loop_function): each.loop_function.entries for _, each in callees}
         made += [entry for each in others.values() for entry in each]
         return Looping(function, _bound(function, changed), made, refused)
 
@@ -281,9 +281,9 @@ class Loops:
                 continue
             if id(given) not in met:
                 met[id(given)] = self.version(given, known)
-            looping = met[id(given)]
-            if looping is not None and looping.entries:
-                made.append((call, Callee(looping)))
+            loop_function = met[id(given)]
+            if loop_function is not None and loop_function.entries:
+                made.append((call, Callee(loop_function)))
         return made
 
     def _entries(self, function: FunctionType, nests: list[Any], helpers: Helpers) -> list[Entry]:

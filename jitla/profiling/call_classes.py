@@ -123,11 +123,11 @@ class ColdCallClass:
                 self.skip = self.granted = UNTIMED_CALLS
 
     def weigh(
-        self, site: Any, function: Callable[..., Any], twin: Any, args: tuple[Any, ...],
+        self, site: Any, function: Callable[..., Any], instrumented: Any, args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """Run the first call that is not left to the plain function."""
-        return self._advance(self._spent, self._min_seconds).weigh(site, function, twin, args, kwargs)
+        return self._advance(self._spent, self._min_seconds).weigh(site, function, instrumented, args, kwargs)
 
 
 class CallClasses:

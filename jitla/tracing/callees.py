@@ -363,11 +363,11 @@ class InstrumentedTable:
         plain = state.function
         if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
-        loop_state, session = state.looping, LOCAL.session
+        loop_state, session = state.loop_function, LOCAL.session
         if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
                 or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or loop_state is not None \
-                and not loop_state.traced and (session is None or session.site.payoff is not None):
-            entry_point: Callable[..., Any] = state.entrance(wrapper)
+                and not loop_state.traced and (session is None or session.site.call_classes is not None):
+            entry_point: Callable[..., Any] = state.dispatching_copy(wrapper)
             return entry_point
         return self.get(plain) if state.twin else None
 
@@ -411,7 +411,7 @@ class InstrumentedTable:
 def _state_of(function: FunctionType) -> Any:
     """Return the state of a decorated function; None if it is not decorated, or an alias of the plain one."""
     state = function.__dict__["__jitla_state__"] if is_decorated(function) else None
-    return None if state is None or state.bare else state
+    return None if state is None or state.plain_reason else state
 
 
 def _suspends(function: Any) -> bool:

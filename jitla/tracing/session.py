@@ -454,7 +454,7 @@ def run_untraced(site: Site, function: Callable[..., Any], args: tuple, kwargs: 
 
 def run_loops(site: Site, args: tuple, kwargs: dict) -> Any:
     """Call the version of a function that compiles its loops over elements, without a session."""
-    return run_untraced(site, site.looping.call, (args, kwargs), {})
+    return run_untraced(site, site.loop_function.call, (args, kwargs), {})
 
 
 def _step_untraced(inner: Any) -> Generator:

@@ -146,10 +146,10 @@ class Site:
         # The checks of verify mode.
         self.checks: Any = None
         # Decides which calls are bypassed to the plain function; None: none are.
-        self.payoff: Any = None
+        self.call_classes: Any = None
         # The version of the function with compiled loops over elements; None: it has none.
-        self.looping: Any = None
-        self.journal = RecompilationLog()
+        self.loop_function: Any = None
+        self.recompilation_log = RecompilationLog()
         # Whether planning and compiling is allowed now; keys of exact blocks that NumPy runs because it was
         # not.
         self.allowed: Callable[[], bool] = _always
@@ -190,11 +190,12 @@ class Site:
             if key not in self.classes:
                 self.annotated_calls = ANNOTATED_CALLS
                 self._add_class(key)
-            guard = self.journal.violated_guard(path, block, (roots, outs, aliases), key, self.epoch)
+            guard = self.recompilation_log.violated_guard(
+                path, block, (roots, outs, aliases), key, self.epoch)
             line, count = last_line_of(block, roots)
 
             def note(tier: str, what: CompileStats, reason: Reason | None) -> None:
-                record = self.journal.add(guard, tier, what, reason, line, count)
+                record = self.recompilation_log.add(guard, tier, what, reason, line, count)
                 self.on_record(self.name, record)
 
             bound = self._compile_or_replay(key, sizes, block, make, note)
@@ -505,12 +506,12 @@ class Site:
             memory.clear()
         self.failures.clear()
         self.unions = None
-        self.journal.clear()
+        self.recompilation_log.clear()
         self.frozen = []
         self._entries, self._had_many_classes = 0, False
         self.interim_replays.clear()
-        if self.payoff is not None:
-            self.payoff.clear()
+        if self.call_classes is not None:
+            self.call_classes.clear()
         self.calls, self.annotated_calls = 0, ANNOTATED_CALLS
 
 

@@ -34,7 +34,7 @@ LAYERS: dict[str, Callable[[], dict[str, Any]] | None] = {
 def only(layer: str) -> Iterator[None]:
     """Run decorated functions that are new without the layers after this one."""
     options = LAYERS[layer]
-    kept = ENGINE._compilers, ENGINE._make
+    kept = ENGINE._compilers, ENGINE._new_compiler
     if options is not None:
         given = options()
 
@@ -42,11 +42,11 @@ def only(layer: str) -> Iterator[None]:
             return Compiler(
                 numerics=config.numerics, threads=config.num_threads, fusion=config.fusion, **given)
 
-        ENGINE._compilers, ENGINE._make = {}, make
+        ENGINE._compilers, ENGINE._new_compiler = {}, make
     try:
         yield
     finally:
-        ENGINE._compilers, ENGINE._make = kept
+        ENGINE._compilers, ENGINE._new_compiler = kept
 
 
 def guilty(source: str, name: str, kind: str) -> str:

@@ -62,4 +62,4 @@ def _lines(choice: TunableKernel, dice: random.Random) -> str:
 
 def pin_all() -> None:
     """Run all kernels of this process by random schedules."""
-    ENGINE.renew(Pinner())
+    ENGINE.use_tuning_session(Pinner())

@@ -33,6 +33,7 @@ class Foreman:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(ENGINE._adopted, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(
+        ENGINE._adopt_loop_object, ENGINE._load_loop_text, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)

@@ -241,7 +241,7 @@ def unwatched() -> bool:
 
 def version(function: Any) -> Any:
     """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(_link, ENGINE._loaded, at_once, lambda: unwatched)
+    loops = Loops(_link, ENGINE._load_loop_text, at_once, lambda: unwatched)
     loops._foreman = Foreman()  # type: ignore[assignment]
     return loops.version(function)
 

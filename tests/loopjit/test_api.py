@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def at_once(eager, monkeypatch):
     """Let decorated functions compile their loops at once, without a compiler."""
-    loops = Loops(emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(emulated._link, ENGINE._load_loop_text, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = emulated.Foreman()
     monkeypatch.setattr(ENGINE, "_loops", loops)
 
@@ -373,7 +373,7 @@ def test_what_is_kept_is_not_compiled_again(eager, monkeypatch):
     shelf = Shelf()
     for _ in range(2):
         loops = Loops(
-            emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched,
+            emulated._link, ENGINE._load_loop_text, emulated.at_once, lambda: emulated.unwatched,
             lambda: lambda: (shelf, "this processor"))
         loops._foreman = Foreman()
         fast = loops.version(programs.reversed_down)
@@ -431,7 +431,7 @@ def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "SHORT", 0.0)
     monkeypatch.setattr(loops_function, "ENOUGH", np.inf)
     monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
-    loops = Loops(emulated._link, ENGINE._loaded, emulated.at_once, lambda: emulated.unwatched)
+    loops = Loops(emulated._link, ENGINE._load_loop_text, emulated.at_once, lambda: emulated.unwatched)
     loops._foreman = foreman.Foreman(str(ROOT / "no such program.py"))
     monkeypatch.setattr(ENGINE, "_loops", loops)
     fast = called(programs.reversed_down, np.ones(9), times=1)

@@ -67,7 +67,7 @@ def maybe(x):
     return (x,)
 
 
-def looping(x):
+def loop_function(x):
     while x > 1.0:
         x /= 2.0
     return x
@@ -75,7 +75,7 @@ def looping(x):
 
 def looped(x):
     for i in range(len(x)):
-        x[i] = looping(x[i])
+        x[i] = loop_function(x[i])
     return (x,)
 
 

@@ -155,7 +155,7 @@ def test_such_loops_are_compiled_whatever_calls_wait_for():
     fast(**mine)
     thomas(**plain)
     assert np.array_equal(mine["d"], plain["d"])
-    assert [record.state for record in fast.__jitla_state__.looping.records()] == ["cold", "cold"]
+    assert [record.state for record in fast.__jitla_state__.loop_function.records()] == ["cold", "cold"]
     assert fast.stats().forces == 0
     strict = jitla.jit(thomas, compile="sync", numerics="strict", verify=True)
     strict(**system(2))

@@ -94,7 +94,7 @@ def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatc
     rooms = {name: room for name, room in ENGINE.modules.items() if name != "tracing"}
     monkeypatch.setattr(ENGINE, "modules", rooms)
     asked = []
-    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, **how: asked.append(job))
+    monkeypatch.setattr(ENGINE.background, "submit", lambda job, **how: asked.append(job))
     monkeypatch.setattr(state, "ShortCalls", lambda *given: brief.append(ShortCalls(*given)) or brief[-1])
     brief = []
     fast = jitla.jit(added, compile="auto")
@@ -112,10 +112,10 @@ def test_a_call_that_may_take_long_is_looked_at_before(monkeypatch):
     monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", taken(added, np.ones(99)))
     fast = jitla.jit(added, compile="auto")
     assert fast(np.ones(99)) == 99.0
-    briefs = [brief for _, brief in fast.__jitla_state__.briefs.values()]
+    short_calls = [brief for _, brief in fast.__jitla_state__.short_calls.values()]
     assert fast(np.ones(100)) == 100.0  # its loops are known now
     assert fast(np.ones(99)) == 99.0
-    assert [brief.calls for brief in briefs] == [1] and fast.stats().calls == 3
+    assert [brief.calls for brief in short_calls] == [1] and fast.stats().calls == 3
 
 
 def test_errors_of_short_calls_are_told_as_they_are():

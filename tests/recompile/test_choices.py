@@ -77,11 +77,11 @@ class Trying:
     ids=["cells", "floats turned", "strided", "softmax", "laps", "dot", "dot of floats", "largest"])
 def test_choices_leave_results_as_they_are(function, args, knobs):
     trying = Trying(12)
-    ENGINE.renew(trying)
+    ENGINE.use_tuning_session(trying)
     try:
         jitla.jit(function, compile="sync")(*args)
     finally:
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
     assert len(trying.tried) >= 8 and knobs <= set(trying.tried[-1][0])
     assert any(not exact for _, exact in trying.tried) == (function is dot)
 
@@ -94,7 +94,7 @@ def test_memory_is_asked_for_as_early_as_chosen_and_vectors_are_as_wide():
             for values in ({"ahead": 1024}, {"vector": "half"}, {}):
                 choice.make({**choice.space().values(choice.space().default), **values})
 
-    ENGINE.renew(Reading(0))
+    ENGINE.use_tuning_session(Reading(0))
     try:
         f = jitla.jit(cells, compile="sync")
         f(X, X)
@@ -102,7 +102,7 @@ def test_memory_is_asked_for_as_early_as_chosen_and_vectors_are_as_wide():
         loop = program._loops[0]
         texts = {schedule: executable.text for (_, schedule), (executable, _) in loop.variants.items()}
     finally:
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
     early = [s for s, text in texts.items() if "llvm.prefetch" in text]
     assert [s.ahead for s in early] == [1024] and "i64 1024" in texts[early[0]]
     lanes = {s.part: max(int(w.split(" x double>")[0]) for w in text.split("<") if " x double>" in w)

@@ -23,7 +23,7 @@ def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(ENGINE, "_compilers", {})
     # the first call is traced, though what it does is done once
     monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)
-    monkeypatch.setattr(ENGINE.behind, "submit", lambda job, soon=False, share=1.0: jobs.append(job))
+    monkeypatch.setattr(ENGINE.background, "submit", lambda job, soon=False, share=1.0: jobs.append(job))
     monkeypatch.setattr(tiers, "TIMES", float("inf"))
     monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: False)
     f, x = jitla.jit(totals, compile="auto"), np.ones(400_000)

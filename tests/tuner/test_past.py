@@ -44,12 +44,12 @@ def test_trees_are_read_as_they_were_written():
 
 def test_what_comes_with_the_library_fits_kernels_as_they_are():
     session = Session()
-    ENGINE.renew(session)
+    ENGINE.use_tuning_session(session)
     try:
         jitla.jit(unit, compile="sync")(np.ones((4000, 16)))
         jitla.jit(root, compile="sync")(np.ones((400, 16)))
     finally:
-        ENGINE.renew()
+        ENGINE.use_tuning_session()
     spaces = [t.choice.space() for t in session.tasks.values()]
     assert len(spaces) == 2
     for space in spaces:

@@ -107,12 +107,12 @@ def largest(name: str) -> tuple[MeasurementProcess, Space]:
     function, args, numerics = FUNCTIONS[name]
     session = Session()
     with jitla.options(numerics=numerics):
-        ENGINE.renew(session)
+        ENGINE.use_tuning_session(session)
         try:
             for _ in range(2):
                 jitla.jit(function, compile="sync")(*args)
         finally:
-            ENGINE.renew()
+            ENGINE.use_tuning_session()
         task = max(session.tasks.values(), key=lambda t: t.seconds)
         return MeasurementProcess(task.job(jitla.config.current())), task.choice.space()
 
