@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.dispatch.tuning import Session
+from jitla.dispatch.tuning import TuningSession
 from jitla.engine import ENGINE
 from jitla.tuner import measurement as guarding
 from jitla.tuner.records import VERSION
@@ -28,7 +28,7 @@ def kept(tmp_path):
 
 def job_of(f, *args):
     """Return the one kernel of a call as other processes run it."""
-    session = Session()
+    session = TuningSession()
     ENGINE.use_tuning_session(session)
     f(*args)
     ENGINE.use_tuning_session()

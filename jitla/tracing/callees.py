@@ -369,7 +369,7 @@ class InstrumentedTable:
                 and not loop_state.traced and (session is None or session.site.call_classes is not None):
             entry_point: Callable[..., Any] = state.dispatching_copy(wrapper)
             return entry_point
-        return self.get(plain) if state.twin else None
+        return self.get(plain) if state.instrumented else None
 
     def _instrument(self, function: FunctionType, owner: ref[FunctionType]) -> FunctionEntry:
         package = package_of(function)

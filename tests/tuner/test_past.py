@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import jitla
-from jitla.dispatch.tuning import Session
+from jitla.dispatch.tuning import TuningSession
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Space
 from jitla.recompile.schedule_choices import (
@@ -43,7 +43,7 @@ def test_trees_are_read_as_they_were_written():
 
 
 def test_what_comes_with_the_library_fits_kernels_as_they_are():
-    session = Session()
+    session = TuningSession()
     ENGINE.use_tuning_session(session)
     try:
         jitla.jit(unit, compile="sync")(np.ones((4000, 16)))

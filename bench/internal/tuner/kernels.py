@@ -12,9 +12,15 @@ from time import monotonic
 from typing import Any
 
 import jitla
+<<<<<<< HEAD:bench/internal/tuner/kernels.py
 from bench.internal.tuner.functions import FUNCTIONS, RNG
 from bench.internal.tuner.tables import KERNELS, Table
-from jitla.dispatch.tuning import Session
+from jitla.dispatch.tuning import TuningSession
+=======
+from bench.tuner.functions import FUNCTIONS, RNG
+from bench.tuner.tables import KERNELS, Table
+from jitla.dispatch.tuning import TuningSession
+>>>>>>> 29b01672 (Dispatch and engine: names in tests):bench/tuner/kernels.py
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values
 from jitla.tuner.measurement import MeasurementProcess
@@ -105,7 +111,7 @@ class Runs:
 def largest(name: str) -> tuple[MeasurementProcess, Space]:
     """Return the kernel of a function that takes longest, ready to be timed, and its space."""
     function, args, numerics = FUNCTIONS[name]
-    session = Session()
+    session = TuningSession()
     with jitla.options(numerics=numerics):
         ENGINE.use_tuning_session(session)
         try:
