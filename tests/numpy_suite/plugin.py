@@ -77,4 +77,5 @@ class DecoratedLog(Log):
     def details(self) -> dict[str, Any]:
         """Return what the decorated functions of the item did."""
         new = [failure for state, n in _states.items() for failure in failures(state)[n:]]
-        return {"traced": any(state.instrumented for state in _states), **({"internal": new[-3:]} if new else {})}
+        traced = any(state.instrumented for state in _states)
+        return {"traced": traced, **({"internal": new[-3:]} if new else {})}
