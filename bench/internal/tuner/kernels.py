@@ -12,15 +12,9 @@ from time import monotonic
 from typing import Any
 
 import jitla
-<<<<<<< HEAD:bench/internal/tuner/kernels.py
 from bench.internal.tuner.functions import FUNCTIONS, RNG
 from bench.internal.tuner.tables import KERNELS, Table
 from jitla.dispatch.tuning import TuningSession
-=======
-from bench.tuner.functions import FUNCTIONS, RNG
-from bench.tuner.tables import KERNELS, Table
-from jitla.dispatch.tuning import TuningSession
->>>>>>> 29b01672 (Dispatch and engine: names in tests):bench/tuner/kernels.py
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values
 from jitla.tuner.measurement import MeasurementProcess
