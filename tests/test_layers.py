@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.accel import Stage, tiling_values
+from jitla.accel import LayerStage, tiling_values
 from jitla.engine import ENGINE
 
 RNG = np.random.default_rng(1)
@@ -47,5 +47,5 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
         assert (f(x, w) == wanted).all()
         (device,) = ENGINE.compiler(jitla.config.current()).devices
         (ran,) = device.layers
-        (tiling,) = device.program_of([Stage("out", ran, "images")]).tilings
+        (tiling,) = device.program_of([LayerStage("out", ran, "images")]).tilings
         assert (tiling_values(tiling) == tiles) == (config is tiles)

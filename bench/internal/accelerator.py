@@ -13,9 +13,9 @@ from time import perf_counter
 
 from jitla.accel import (
     AluOp,
+    EpilogueOp,
     Layer,
-    Step,
-    Window,
+    SlidingWindow,
     compile_layer,
     preset,
     utilisation_bounds,
@@ -29,14 +29,14 @@ LAYERS = {
     "C9": (14, 256, 256, 3, 1), "C10": (14, 256, 512, 3, 2), "C11": (14, 256, 512, 1, 2),
     "C12": (7, 512, 512, 3, 1),
 }
-STEPS = (Step(AluOp.SHR, 8), Step(AluOp.MAX, 0), Step(AluOp.MIN, 127))
+STEPS = (EpilogueOp(AluOp.SHR, 8), EpilogueOp(AluOp.MAX, 0), EpilogueOp(AluOp.MIN, 127))
 
 
 def layer(name: str) -> Layer:
     """Return a layer on one image, with zeros around it, results shifted and cut to bytes."""
     size, channels, filters, taps, stride = LAYERS[name]
     pad = taps // 2
-    window = Window(size, taps, stride, 1, pad, pad)
+    window = SlidingWindow(size, taps, stride, 1, pad, pad)
     return Layer(1, channels, filters, window, window, steps=STEPS)
 
 

@@ -21,8 +21,8 @@ from jitla.fusion import CostModel, Layout, all_layouts, plan
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
     BUDGET,
+    EnumerationResult,
     Search,
-    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import partitions
@@ -147,7 +147,8 @@ def traced(function: Callable[..., Any], arguments: Sequence[Any]) -> list[tuple
     return [(p.plan.outputs, dict(p.stages[-1].draft.layouts)) for p in ENGINE.compiler(current()).programs()]
 
 
-def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any, supports: Any) -> list[SearchResult]:
+def enumerated(roots: Any, layouts: dict[int, Layout], machine: Any,
+               supports: Any) -> list[EnumerationResult]:
     """Search the partitions of a block."""
     facts = Facts(supports, all_layouts(roots, layouts))
     memo = Memo(roots, facts)

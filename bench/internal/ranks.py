@@ -25,8 +25,8 @@ from jitla.fusion import (
 )
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.enumeration import (
+    EnumerationResult,
     Search,
-    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import Partition
@@ -140,7 +140,7 @@ class Plans:
     def _search(
         self, parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float,
         recall: PartitionCache | None,
-    ) -> list[SearchResult]:
+    ) -> list[EnumerationResult]:
         if kernels.in_cache:
             return search_all(parts, memo, kernels, budget)
         self.searches = [Search(p, memo, kernels) for p in parts]
@@ -148,7 +148,7 @@ class Plans:
             found = [s.run() for s in self.searches]
             self.chosen = [f.chosen for f in found]
             return found
-        return [SearchResult(s.partition, *_kept(s, kept))
+        return [EnumerationResult(s.partition, *_kept(s, kept))
                 for s, kept in zip(self.searches, self.wanted, strict=True)]
 
 

@@ -55,31 +55,31 @@ from jitla.accel.isa import (
     without_tokens,
 )
 from jitla.accel.layer import (
+    EpilogueOp,
     Layer,
-    Step,
-    Window,
+    SlidingWindow,
     reference_result,
 )
 from jitla.accel.layers_from_hops import INTRINSICS
 from jitla.accel.lowering import (
     LayerProgram,
-    Stage,
+    LayerStage,
     compile_layer,
     compile_stages,
 )
 from jitla.accel.matching import (
-    Intrinsic,
     LayerFit,
     Match,
     OperandSource,
+    TensorIntrinsic,
     loops_of,
     start_indices,
 )
 from jitla.accel.program import (
+    AccelProgram,
+    DramAllocator,
+    DramRegion,
     Image,
-    Layout,
-    Program,
-    Region,
     disassemble,
     from_words,
     show,
@@ -94,10 +94,10 @@ from jitla.accel.spec import (
     MAX_TRANSFER_BYTES,
     PAGE,
     PRESETS,
+    AccelSpec,
     Board,
     Element,
     Memory,
-    Spec,
     from_record,
     loads,
     preset,
@@ -112,9 +112,9 @@ from jitla.accel.timing_sim import (
     HLS,
     IDEAL,
     RTL,
-    Costs,
+    CycleCosts,
+    ProgramTiming,
     Roofline,
-    Timing,
     UnitTime,
     measure,
     peak_seconds,
@@ -126,19 +126,21 @@ from jitla.accel.trace_view import (
 )
 from jitla.accel.verifier import (
     RULES,
-    ExecutionOrder,
     Fault,
+    HappensBefore,
     order_of,
     verify,
 )
 
 __all__ = [
-    "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "Costs", "Counters", "Device", "Dump", "Element",
-    "ExecutionOrder", "Fault", "Field", "Finish", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image",
-    "Instruction", "Intrinsic", "Layer", "LayerFit", "LayerProgram", "Layout", "Load",
-    "MAX_TRANSFER_BYTES", "Match", "Memory", "Opcode", "OperandSource", "PAGE", "PRESETS", "Program",
-    "QuantisedDag", "Queue", "RTL", "RULES", "Region", "Roofline", "RunResult", "Spec", "Stage", "Step",
-    "Store", "Tiling", "Timing", "Unit", "UnitTime", "Uop", "ValueRanges", "Window", "bits_of",
+    "Alu", "AluOp", "BOARD", "BOARDS", "Board", "COSTS", "CycleCosts", "Counters", "Device", "Dump",
+    "Element",
+    "HappensBefore", "Fault", "Field", "Finish", "Gemm", "HLS", "IDEAL", "INTRINSICS", "Image",
+    "Instruction", "TensorIntrinsic", "Layer", "LayerFit", "LayerProgram", "DramAllocator", "Load",
+    "MAX_TRANSFER_BYTES", "Match", "Memory", "Opcode", "OperandSource", "PAGE", "PRESETS", "AccelProgram",
+    "QuantisedDag", "Queue", "RTL", "RULES", "DramRegion", "Roofline", "RunResult", "AccelSpec", "LayerStage",
+    "EpilogueOp",
+    "Store", "Tiling", "ProgramTiming", "Unit", "UnitTime", "Uop", "ValueRanges", "SlidingWindow", "bits_of",
     "check_encoding", "compile_layer", "compile_stages", "cycles", "decode", "decode_one", "decode_uops",
     "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
     "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "peak_seconds",

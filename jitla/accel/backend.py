@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from jitla.accel.isa import AluOp
-from jitla.accel.layer import Layer, Step
+from jitla.accel.layer import EpilogueOp, Layer
 from jitla.accel.layers_from_hops import (
     INTRINSICS,
     MatchedLayer,
@@ -23,10 +23,10 @@ from jitla.accel.layers_from_hops import (
     prepare,
     write_results,
 )
-from jitla.accel.lowering import LayerProgram, Stage, assemble, best_tiling
-from jitla.accel.matching import Access, AffineIndex, Axis, Intrinsic, Loops
+from jitla.accel.lowering import LayerProgram, LayerStage, assemble, best_tiling
+from jitla.accel.matching import AffineAccess, AffineIndex, Axis, Loops, TensorIntrinsic
 from jitla.accel.program import disassemble
-from jitla.accel.spec import Memory, Spec
+from jitla.accel.spec import AccelSpec, Memory
 from jitla.accel.tiling import (
     MIN_ACCUMULATOR_DISTANCE,
     BlockCounts,
@@ -50,7 +50,7 @@ STAY_CHOICES = ("weights", "pixels")
 MAX_TILES = 256  # more would be so small that instruction overhead dominates
 
 
-def knobs(layer: Layer, spec: Spec, threads: int = 2) -> Space:
+def knobs(layer: Layer, spec: AccelSpec, threads: int = 2) -> Space:
     """Return the tiling space of a layer; its default is the untuned tiling."""
     counts = block_counts(layer, spec)
     default = best_tiling(spec, layer, threads)
@@ -87,10 +87,10 @@ def to_tiling(values: Values) -> Tiling:
 
 
 @lru_cache(maxsize=8192)
-def cycles(layer: Layer, spec: Spec, tiling: Tiling) -> int | None:
+def cycles(layer: Layer, spec: AccelSpec, tiling: Tiling) -> int | None:
     """Return the simulated cycles of a tiled layer; None if it cannot be lowered."""
     try:
-        return measure(assemble(spec, [Stage("out", layer, "images")], [tiling]).program).cycles
+        return measure(assemble(spec, [LayerStage("out", layer, "images")], [tiling]).program).cycles
     except DeviceError:
         return None
 
@@ -105,7 +105,7 @@ def _part_sizes(total: int, default: int) -> tuple[int, ...]:
     return tuple(sorted(sizes))
 
 
-def _is_legal(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> bool:
+def _is_legal(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: AccelSpec) -> bool:
     """Return whether a tiling fits into the memories, has contiguous tiles, and is not too fine."""
     rows, columns = layer.rows.outputs, layer.columns.outputs
     if tiling.images > 1 and (tiling.rows < rows or tiling.columns < columns):
@@ -124,7 +124,7 @@ def _tile_count(tiling: Tiling, layer: Layer, counts: BlockCounts) -> int:
         (layer.columns.outputs, tiling.columns), (counts.filters, tiling.filters)))
 
 
-def _traits(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> tuple[float, ...]:
+def _traits(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: AccelSpec) -> tuple[float, ...]:
     """Return structural features, comparable between layers: use of memories, cuts, reloads, run lengths."""
     depth = {m: spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
     pixels, weights = piece_elements(tiling, layer)
@@ -156,8 +156,8 @@ TYPICAL_SHIFT = 8  # for programs whose immediates are not known yet
 class Device:
     """An accelerator with its intrinsics and tuned tilings, as a target for offloading."""
 
-    spec: Spec
-    intrinsics: tuple[Intrinsic, ...] = INTRINSICS
+    spec: AccelSpec
+    intrinsics: tuple[TensorIntrinsic, ...] = INTRINSICS
     threads: int = 2
     tiles: Callable[[Device, Layer], Tiling | None] = lambda device, layer: None  # tuned tilings
     layers: dict[Layer, None] = field(default_factory=dict)  # layers that ran, without immediates
@@ -180,9 +180,9 @@ class Device:
 
     def seconds(self, unit: MatchedLayer) -> float:
         """Return the simulated seconds of a layer, without transfers."""
-        return self.program_of([Stage("out", typical_layer(unit), "images")]).seconds + LATENCY_SECONDS
+        return self.program_of([LayerStage("out", typical_layer(unit), "images")]).seconds + LATENCY_SECONDS
 
-    def program_of(self, stages: Sequence[Stage]) -> LayerProgram:
+    def program_of(self, stages: Sequence[LayerStage]) -> LayerProgram:
         """Return the program of stages, each with its tuned tiling, or the fastest for it alone."""
         return assemble(self.spec, stages, [
             self.tiles(self, s.layer.without_numbers) or best_tiling(self.spec, s.layer, self.threads)
@@ -208,15 +208,15 @@ class Device:
 
 def typical_layer(unit: MatchedLayer) -> Layer:
     """Return the layer with placeholder immediates, to estimate programs before values are known."""
-    steps: list[Step] = []
+    steps: list[EpilogueOp] = []
     for number, step in enumerate(unit.epilogue):
         op = alu_op_of(step)
         if step.access is not None:
             filters = {*unit.fit.dimensions[0], *unit.fit.dimensions[4]}
             form = "channel" if step.access.axes() <= filters else "full"
-            steps.append(Step(op, operand=f"operand{number}", form=form))  # type: ignore[arg-type]
+            steps.append(EpilogueOp(op, operand=f"operand{number}", form=form))  # type: ignore[arg-type]
         else:
-            steps.append(Step(op, TYPICAL_SHIFT if op is AluOp.SHR else 1))
+            steps.append(EpilogueOp(op, TYPICAL_SHIFT if op is AluOp.SHR else 1))
     return replace(unit.fit.layer, steps=(*unit.fit.layer.steps, *steps),
                    stored=1 if unit.out.meta.dtype.kind == "f" else unit.stored)
 
@@ -274,8 +274,8 @@ def _row_parallel_inputs(group: Sequence[MatchedLayer], inputs: Sequence[Hop]) -
                 unit.at[0] != AffineIndex(0, ((unit.at[0].by[0][0], 1),)):
             return None
         axis = unit.at[0].by[0][0]
-        reads = [Access(h, at) for h, at in unit.reads()]
-        for access in (Access(unit.out, unit.at), *reads):
+        reads = [AffineAccess(h, at) for h, at in unit.reads()]
+        for access in (AffineAccess(unit.out, unit.at), *reads):
             if axis not in access.axes():
                 shared.add(access.hop)
             elif access.at[0] == unit.at[0] and all(axis not in dict(p.by) for p in access.at[1:]):
@@ -333,9 +333,9 @@ class OffloadedPart:
         """The program with placeholder immediates."""
         return self.device.program_of(self._stages([typical_layer(u) for u in self.group]))
 
-    def _stages(self, layers: Sequence[Layer]) -> list[Stage]:
+    def _stages(self, layers: Sequence[Layer]) -> list[LayerStage]:
         names = {u.out: f"u{i}" for i, u in enumerate(self.group)}
-        return [Stage(f"u{i}", layer, names.get(unit.fit.pixels.hop, f"u{i}.images"))
+        return [LayerStage(f"u{i}", layer, names.get(unit.fit.pixels.hop, f"u{i}.images"))
                 for i, (unit, layer) in enumerate(zip(self.group, layers, strict=True))]
 
     def __call__(self, *arguments: Any) -> Array:

@@ -28,8 +28,8 @@ from jitla.accel.isa import (
     unit_of,
     uop_columns,
 )
-from jitla.accel.program import Image, Program, Region, from_words
-from jitla.accel.spec import Memory, Spec, loads
+from jitla.accel.program import AccelProgram, DramRegion, Image, from_words
+from jitla.accel.spec import AccelSpec, Memory, loads
 from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
@@ -74,7 +74,7 @@ _SHAPE = ("uop_bgn", "uop_end", "iter_out", "iter_in", "dst_factor_out", "dst_fa
 
 
 @lru_cache(maxsize=128)
-def cached_steps(spec: Spec, loop: Gemm | Alu, words: bytes) -> StepIndices:
+def cached_steps(spec: AccelSpec, loop: Gemm | Alu, words: bytes) -> StepIndices:
     """Return the memoised step indices of `loop`, an `index_key`, over the micro-ops `words`."""
     return steps_of(loop, uop_columns(spec, np.frombuffer(words, np.uint32)))
 
@@ -89,7 +89,7 @@ def operands(instruction: Gemm | Alu, steps: StepIndices) -> tuple[tuple[Memory,
     return tuple(accesses)
 
 
-def check_bounds(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> None:
+def check_bounds(spec: AccelSpec, instruction: Gemm | Alu, steps: StepIndices) -> None:
     """Raise `DeviceError` if an index is out of bounds."""
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
@@ -178,7 +178,7 @@ def _shared_operands(group: StepGroup) -> tuple[SharedOperand, ...]:
     return tuple(SharedOperand(rows, is_wgt) for rows in fewer)
 
 
-def factor_dtype(spec: Spec) -> np.dtype[Any]:
+def factor_dtype(spec: AccelSpec) -> np.dtype[Any]:
     """Return the dtype that holds inputs and weights, in which products and short sums are exact."""
     if spec.is_float:
         return np.dtype(np.float32)
@@ -186,7 +186,7 @@ def factor_dtype(spec: Spec) -> np.dtype[Any]:
     return np.dtype(np.float32 if bits <= 16 else np.float64 if bits <= 48 else np.int64)
 
 
-def _exact_dtype(spec: Spec, terms: int, minimum: np.dtype[Any]) -> np.dtype[Any]:
+def _exact_dtype(spec: AccelSpec, terms: int, minimum: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype in which a sum of `terms` products is exact; int64 wraps as the accumulator."""
     largest = terms << ((1 << spec.log_inp_width) + (1 << spec.log_wgt_width) - 2)
     for dtype, limit in EXACT_INTEGER_LIMITS.items():
@@ -195,7 +195,7 @@ def _exact_dtype(spec: Spec, terms: int, minimum: np.dtype[Any]) -> np.dtype[Any
     return np.dtype(np.int64)
 
 
-def accumulate(spec: Spec, plan: GemmPlan, acc: Array, inp: Array, wgt: Array) -> None:
+def accumulate(spec: AccelSpec, plan: GemmPlan, acc: Array, inp: Array, wgt: Array) -> None:
     """Accumulate the products of `plan`; `wgt` is stored with the inputs' lanes first."""
     for group, shares in plan.groups:
         if spec.is_float:
@@ -208,7 +208,7 @@ def accumulate(spec: Spec, plan: GemmPlan, acc: Array, inp: Array, wgt: Array) -
 
 
 def _add_shared(
-    spec: Spec, group: StepGroup, share: SharedOperand, acc: Array, inp: Array, wgt: Array
+    spec: AccelSpec, group: StepGroup, share: SharedOperand, acc: Array, inp: Array, wgt: Array
 ) -> None:
     """Compute one matrix product for all rows of `share`; wrapping sums are independent of order."""
     rows, lanes = share.rows, spec.block
@@ -225,7 +225,7 @@ def _add_shared(
     _add_wrapping(acc, group.dst[rows], sums)
 
 
-def _add_each(spec: Spec, group: StepGroup, acc: Array, inp: Array, wgt: Array) -> None:
+def _add_each(spec: AccelSpec, group: StepGroup, acc: Array, inp: Array, wgt: Array) -> None:
     """Compute a matrix product for each destination."""
     lanes, terms = spec.block, group.src.shape[1]
     dtype = _exact_dtype(spec, terms * lanes, inp.dtype)
@@ -295,7 +295,7 @@ class _LoopIndices(NamedTuple):
 
 
 @lru_cache(maxsize=128)
-def _loop_indices(spec: Spec, loop: Gemm | Alu, words: bytes) -> _LoopIndices:
+def _loop_indices(spec: AccelSpec, loop: Gemm | Alu, words: bytes) -> _LoopIndices:
     """Return the analysis of a loop; tiles of one shape share it."""
     steps = cached_steps(spec, loop, words)
     check_bounds(spec, loop, steps)
@@ -314,7 +314,7 @@ def _dram_rows(image: Image, base: int, height: int, width: int, pitch: int) -> 
 class Datapath:
     """The memories of the device and the execution of instructions on them."""
 
-    def __init__(self, spec: Spec, image: Image) -> None:
+    def __init__(self, spec: AccelSpec, image: Image) -> None:
         self.spec, self.image, self.counters = spec, image, Counters()
         dtype = factor_dtype(spec)
         wgt, inp, acc = (spec.element(m) for m in (Memory.WGT, Memory.INP, Memory.ACC))
@@ -458,7 +458,7 @@ class UnitQueues:
         return descriptions
 
 
-def run(program: Program, image: Image, order: Sequence[int] = (0, 1, 2),
+def run(program: AccelProgram, image: Image, order: Sequence[int] = (0, 1, 2),
         shuffle: np.random.Generator | None = None) -> RunResult:
     """Run `program` on a copy of `image`.
 
@@ -502,12 +502,12 @@ def _execute(chip: Datapath, at: int, instruction: Instruction) -> None:
 class Dump(NamedTuple):
     """A test case: a program, the initial DRAM image, and the expected one."""
 
-    program: Program
+    program: AccelProgram
     image: Image
     expected: Image
 
 
-def save_dump(path: str | Path, program: Program, image: Image) -> Path:
+def save_dump(path: str | Path, program: AccelProgram, image: Image) -> Path:
     """Write `program`, `image` and the resulting image to a file; return its path."""
     file_path = Path(path)
     regions = [{"name": r.name, "address": r.address, "shape": list(r.shape), "dtype": r.dtype.str,
@@ -524,7 +524,7 @@ def load_dump(path: str | Path) -> Dump:
     """Read the file that `save_dump` wrote."""
     with np.load(path, allow_pickle=False) as entries:
         spec = loads(str(entries["config"]), str(entries["name"]))
-        regions = [Region(r["name"], r["address"], tuple(r["shape"]), np.dtype(r["dtype"]), r["role"])
+        regions = [DramRegion(r["name"], r["address"], tuple(r["shape"]), np.dtype(r["dtype"]), r["role"])
                    for r in json.loads(str(entries["regions"]))]
         program = from_words(spec, entries["instructions"], entries["uops"], int(entries["uop_address"]),
                              regions)

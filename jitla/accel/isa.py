@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.accel.spec import ADDRESS_BITS, Memory, Spec
+from jitla.accel.spec import ADDRESS_BITS, AccelSpec, Memory
 from jitla.classes import dataclass
 from jitla.errors import ConfigError, DeviceError
 
@@ -260,7 +260,7 @@ _CONVERT: dict[str, Any] = {
 _KINDS: dict[Opcode, type[Instruction]] = {opcode: kind for kind, opcode in OPCODES.items()}
 
 
-def _words_of(spec: Spec, opcode: Opcode) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+def _words_of(spec: AccelSpec, opcode: Opcode) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Return names and widths of the fields in the first and the second word."""
     uop, acc, inp, wgt = (spec.element(m).index_bits for m in
                           (Memory.UOP, Memory.ACC, Memory.INP, Memory.WGT))
@@ -283,7 +283,7 @@ def _words_of(spec: Spec, opcode: Opcode) -> tuple[list[tuple[str, int]], list[t
     return [*_COMMON, *first], second
 
 
-def _place_fields(spec: Spec, fields: Iterable[tuple[str, int]], low: int, end: int) -> Iterable[Field]:
+def _place_fields(spec: AccelSpec, fields: Iterable[tuple[str, int]], low: int, end: int) -> Iterable[Field]:
     """Yield adjacent fields from bit `low`; raise `ConfigError` beyond bit `end`."""
     for name, width in fields:
         yield Field(name, low, width, signed=name == "imm")
@@ -293,27 +293,27 @@ def _place_fields(spec: Spec, fields: Iterable[tuple[str, int]], low: int, end: 
 
 
 @lru_cache(maxsize=256)
-def fields(spec: Spec, opcode: Opcode) -> tuple[Field, ...]:
+def fields(spec: AccelSpec, opcode: Opcode) -> tuple[Field, ...]:
     """Return the fields of instructions with `opcode`; no field spans both words."""
     first, second = _words_of(spec, opcode)
     return (*_place_fields(spec, first, 0, WORD_BITS), *_place_fields(spec, second, WORD_BITS, 2 * WORD_BITS))
 
 
 @lru_cache(maxsize=64)
-def uop_fields(spec: Spec) -> tuple[Field, ...]:
+def uop_fields(spec: AccelSpec) -> tuple[Field, ...]:
     """Return the fields of a micro-op; its source is an index of INP or ACC."""
     acc, inp, wgt = (spec.element(m).index_bits for m in (Memory.ACC, Memory.INP, Memory.WGT))
     return tuple(_place_fields(spec, (("dst", acc), ("src", max(acc, inp)), ("wgt", wgt)), 0, 32))
 
 
-def check_encoding(spec: Spec) -> None:
+def check_encoding(spec: AccelSpec) -> None:
     """Raise `ConfigError` if the instruction fields of a machine do not fit into their words."""
     for opcode in Opcode:
         fields(spec, opcode)
     uop_fields(spec)
 
 
-def bits_of(spec: Spec, instruction: Instruction) -> int:
+def bits_of(spec: AccelSpec, instruction: Instruction) -> int:
     """Return the encoding of `instruction` as a 128-bit integer."""
     opcode = OPCODES[type(instruction)]
     bits = int(opcode)
@@ -326,14 +326,14 @@ def bits_of(spec: Spec, instruction: Instruction) -> int:
     return bits
 
 
-def encode(spec: Spec, instructions: Iterable[Instruction]) -> Words:
+def encode(spec: AccelSpec, instructions: Iterable[Instruction]) -> Words:
     """Encode `instructions` as rows of two words, the low one first."""
     mask = (1 << WORD_BITS) - 1
     rows = [(bits & mask, bits >> WORD_BITS) for bits in (bits_of(spec, i) for i in instructions)]
     return np.array(rows, np.uint64).reshape(-1, 2)
 
 
-def decode_one(spec: Spec, bits: int) -> Instruction:
+def decode_one(spec: AccelSpec, bits: int) -> Instruction:
     """Decode one instruction from its 128 bits."""
     code = bits & 7
     if code > max(Opcode):
@@ -346,12 +346,12 @@ def decode_one(spec: Spec, bits: int) -> Instruction:
         raise DeviceError(f"{kind.__name__}: {error}") from error
 
 
-def decode(spec: Spec, words: Words) -> tuple[Instruction, ...]:
+def decode(spec: AccelSpec, words: Words) -> tuple[Instruction, ...]:
     """Decode the instructions of `words`."""
     return tuple(decode_one(spec, int(low) | int(high) << WORD_BITS) for low, high in words.tolist())
 
 
-def encode_uops(spec: Spec, uops: Iterable[Uop]) -> UopWords:
+def encode_uops(spec: AccelSpec, uops: Iterable[Uop]) -> UopWords:
     """Encode `uops` as words."""
     table = uop_fields(spec)
     columns = np.array(list(uops), np.int64).reshape(-1, len(table))
@@ -363,13 +363,13 @@ def encode_uops(spec: Spec, uops: Iterable[Uop]) -> UopWords:
     return words.astype(np.uint32)
 
 
-def uop_columns(spec: Spec, words: UopWords) -> NDArray[np.int64]:
+def uop_columns(spec: AccelSpec, words: UopWords) -> NDArray[np.int64]:
     """Return destinations, sources and weights of micro-ops as three rows."""
     wide = np.asarray(words, np.uint32).astype(np.int64)
     return np.stack([wide >> field.low & (1 << field.width) - 1 for field in uop_fields(spec)])
 
 
-def decode_uops(spec: Spec, words: UopWords) -> tuple[Uop, ...]:
+def decode_uops(spec: AccelSpec, words: UopWords) -> tuple[Uop, ...]:
     """Decode the micro-ops of `words`."""
     return tuple(Uop(*column) for column in uop_columns(spec, words).T.tolist())
 
@@ -378,7 +378,7 @@ Array = NDArray[Any]
 MAX_SHIFT = 15  # the largest shift, either way, that all implementations support
 
 
-def to_immediate(spec: Spec, value: float) -> int | None:
+def to_immediate(spec: AccelSpec, value: float) -> int | None:
     """Return the immediate field for `value`; None if it is not representable and has to be loaded."""
     if spec.is_float:
         bits = int(np.float32(value).view(np.uint32))
@@ -389,7 +389,7 @@ def to_immediate(spec: Spec, value: float) -> int | None:
     return integer if integer == value and -(1 << 15) <= integer < 1 << 15 else None
 
 
-def from_immediate(spec: Spec, field: int) -> Array:
+def from_immediate(spec: AccelSpec, field: int) -> Array:
     """Return the value of a 16-bit immediate: an integer, or the upper half of a float's bits."""
     if spec.is_float:
         return np.array((field & 0xFFFF) << 16, np.uint32).view(np.float32)
@@ -409,7 +409,7 @@ _OPERATIONS: Mapping[AluOp, Callable[[Array, Array], Array]] = {
 }
 
 
-def refusal(spec: Spec, instruction: Alu) -> str | None:
+def refusal(spec: AccelSpec, instruction: Alu) -> str | None:
     """Return the reason that the machine lacks an operation; None if it has it."""
     if instruction.op is AluOp.MUL and spec.dialect == "strict":
         return "MUL is not in the strict dialect"
@@ -423,7 +423,7 @@ def refusal(spec: Spec, instruction: Alu) -> str | None:
     return None
 
 
-def apply_alu(spec: Spec, instruction: Alu, first: Array, second: Array) -> Array:
+def apply_alu(spec: AccelSpec, instruction: Alu, first: Array, second: Array) -> Array:
     """Compute op(first, second); integers wrap around."""
     operand = second
     if instruction.op is AluOp.SHR and operand.size:

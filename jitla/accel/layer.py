@@ -18,7 +18,7 @@ Form = Literal["number", "channel", "full"]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SlidingWindow:
     """A sliding window along one axis of `size` pixels: every output reads `taps`, `dilation` apart.
 
     The axis is padded by `before` and `after` zeros.
@@ -47,7 +47,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EpilogueOp:
     """An epilogue step: `op` of every accumulator with a `number`, or with an array called `operand`.
 
     The array has an element per output channel ("channel") or per output ("full").
@@ -71,11 +71,11 @@ class Layer:
     images: int
     channels: int
     filters: int
-    rows: Window = Window(1)
-    columns: Window = Window(1)
+    rows: SlidingWindow = SlidingWindow(1)
+    columns: SlidingWindow = SlidingWindow(1)
     groups: int = 1
     mode: Mode = "product"
-    steps: tuple[Step, ...] = ()
+    steps: tuple[EpilogueOp, ...] = ()
     stored: int = 1
 
     @property
@@ -126,7 +126,7 @@ def reference_result(layer: Layer, images: Array, weights: Array | None = None,
     return apply_steps(layer.steps, result, operands or {})
 
 
-def apply_steps(steps: Sequence[Step], values: Array, operands: Mapping[str, Array]) -> Array:
+def apply_steps(steps: Sequence[EpilogueOp], values: Array, operands: Mapping[str, Array]) -> Array:
     """Apply the epilogue `steps` to `values`."""
     with np.errstate(over="ignore"):
         for step in steps:
@@ -139,6 +139,6 @@ def apply_steps(steps: Sequence[Step], values: Array, operands: Mapping[str, Arr
     return values
 
 
-def _tap_slice(window: Window, tap: int) -> slice:
+def _tap_slice(window: SlidingWindow, tap: int) -> slice:
     start = tap * window.dilation
     return slice(start, start + (window.outputs - 1) * window.stride + 1, window.stride)

@@ -11,18 +11,18 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from jitla.accel.isa import MAX_SHIFT, AluOp, to_immediate
-from jitla.accel.layer import Layer, Mode, Step, Window
+from jitla.accel.layer import EpilogueOp, Layer, Mode, SlidingWindow
 from jitla.accel.matching import (
-    Access,
+    AffineAccess,
     AffineIndices,
     Axis,
     AxisSplits,
-    Intrinsic,
     LayerFit,
     LoopNest,
     Loops,
     Match,
     OperandSource,
+    TensorIntrinsic,
     find_matches,
     is_addition,
     is_lossless_cast,
@@ -33,7 +33,7 @@ from jitla.accel.matching import (
     start_indices,
     with_splits,
 )
-from jitla.accel.spec import Memory, Spec
+from jitla.accel.spec import AccelSpec, Memory
 from jitla.classes import dataclass
 from jitla.hops import Hop, Kind, const_value, topo, uses
 
@@ -49,7 +49,7 @@ def _padding(span: int, step: int, start: int, size: int) -> tuple[int, int] | N
     return (before, after) if step == 1 and max(before, after) <= MAX_PAD and before + after < span else None
 
 
-def _is_inside(access: Access, windows: Iterable[int]) -> bool:
+def _is_inside(access: AffineAccess, windows: Iterable[int]) -> bool:
     """Return whether all indices except those of windows are in bounds."""
     return all(i in windows or p.start >= 0 and p.last < n
                for i, (p, n) in enumerate(zip(access.at, access.hop.meta.shape, strict=True)))
@@ -59,15 +59,17 @@ def _is_inside(access: Access, windows: Iterable[int]) -> bool:
 class _WindowAxes:
     """The dimensions of images with windows: row axis, tap axis, window and dimension of each."""
 
-    windows: tuple[tuple[Axis | None, Axis | None, Window, int], ...]
+    windows: tuple[tuple[Axis | None, Axis | None, SlidingWindow, int], ...]
 
     def rows_and_columns(self) -> tuple[Any, Any]:
         """Return the windows of rows and columns; a missing one has a single pixel."""
-        none = (None, None, Window(1), -1)
-        return ((none, none), (none, *self.windows), self.windows)[len(self.windows)]  # type: ignore[return-value]
+        none = (None, None, SlidingWindow(1), -1)
+        return ((none, none), (none, *self.windows),
+                self.windows)[len(self.windows)]  # type: ignore[return-value]
 
 
-def _find_windows(access: Access, result_axes: Sequence[Axis], reduction_axes: Sequence[Axis]) -> _WindowAxes:
+def _find_windows(access: AffineAccess, result_axes: Sequence[Axis],
+                  reduction_axes: Sequence[Axis]) -> _WindowAxes:
     """Return up to two dimensions whose index is a sum of one result axis and one reduction axis."""
     windows = []
     for dimension, index in enumerate(access.at):
@@ -84,19 +86,19 @@ def _find_windows(access: Access, result_axes: Sequence[Axis], reduction_axes: S
             size = (row.extent - 1) * stride + (tap.extent - 1) * dilation + 1
             padding = _padding(size, step, index.start, access.hop.meta.shape[dimension])
             if padding is not None:
-                window = Window(size - sum(padding), tap.extent, stride, dilation, *padding)
+                window = SlidingWindow(size - sum(padding), tap.extent, stride, dilation, *padding)
                 windows.append((row, tap, window, dimension))
     return _WindowAxes(tuple(windows[:2]))
 
 
-def _whole_image_windows(access: Access, reduction_axes: Sequence[Axis]) -> _WindowAxes:
+def _whole_image_windows(access: AffineAccess, reduction_axes: Sequence[Axis]) -> _WindowAxes:
     """Return windows as large as the image if a product reduces over all pixels, to avoid repacking."""
     windows = []
     for dimension, index in enumerate(access.at):
         if len(index.by) == 1 and index.by[0][0] in reduction_axes and index.by[0][1] > 0 and \
                 all(index.by[0][0] not in dict(p.by) for i, p in enumerate(access.at) if i != dimension):
             axis = index.by[0][0]
-            windows.append((None, axis, Window(axis.extent, axis.extent), dimension))
+            windows.append((None, axis, SlidingWindow(axis.extent, axis.extent), dimension))
     if len(windows) not in (2, 3) or len(windows) != len(reduction_axes):
         return _WindowAxes(())
     channels = windows[-1][1].extent
@@ -104,14 +106,15 @@ def _whole_image_windows(access: Access, reduction_axes: Sequence[Axis]) -> _Win
     return _WindowAxes(tuple(windows[:-1]) if is_efficient else ())
 
 
-def _prefers_im2col(access: Access, taps: int, channels: int) -> bool:
+def _prefers_im2col(access: AffineAccess, taps: int, channels: int) -> bool:
     """Return whether windows of a host array are better unfolded (im2col): channels fill few lanes."""
     separate_blocks = taps * -(-channels // TYPICAL_BLOCK)
     unfolded_blocks = -(-taps * channels // TYPICAL_BLOCK)
     return access.hop.op.kind is Kind.LEAF and separate_blocks > MAX_LANE_OVERHEAD * unfolded_blocks
 
 
-def _image_loops(access: Access, windows_found: _WindowAxes, groups: Sequence[Axis], rows: Sequence[Axis],
+def _image_loops(access: AffineAccess, windows_found: _WindowAxes, groups: Sequence[Axis],
+                 rows: Sequence[Axis],
             inner: Sequence[Axis]) -> tuple[tuple[Loops, ...], tuple[int, ...]]:
     """Return the loops of each dimension of the images, and their sizes."""
     windows = windows_found.rows_and_columns()
@@ -164,7 +167,7 @@ def lower_product(match: Match) -> LayerFit | None:
 
 
 def _lower_sum_of_products(
-    match: Match, pixels: Sequence[Access], weights: Sequence[Access]
+    match: Match, pixels: Sequence[AffineAccess], weights: Sequence[AffineAccess]
 ) -> LayerFit | None:
     """Lower a sum of products; terms become taps of a window if their accesses form a regular grid."""
     filters, reduction_axes = match.axes["o"], match.axes["i"]
@@ -210,11 +213,11 @@ def _lower_sum_of_products(
     }, (match.groups, match.rows, (), (), filters), pixels[0])
 
 
-def _starts(access: Access) -> tuple[int, ...]:
+def _starts(access: AffineAccess) -> tuple[int, ...]:
     return tuple([p.start for p in access.at])
 
 
-def _tap_grid(pixels: Sequence[Access], rows: Sequence[Axis]) -> Any:
+def _tap_grid(pixels: Sequence[AffineAccess], rows: Sequence[Axis]) -> Any:
     """Return windows, first access and order of terms if the starts of accesses form a grid of taps."""
     first = min(pixels, key=_starts)
     if any(p.hop is not first.hop for p in pixels):
@@ -238,7 +241,7 @@ def _tap_grid(pixels: Sequence[Access], rows: Sequence[Axis]) -> Any:
         padding = _padding(size, step, first.at[i].start, first.hop.meta.shape[i])
         if padding is None:
             return None
-        window = Window(size - sum(padding), len(steps), stride // step, tap_step // step, *padding)
+        window = SlidingWindow(size - sum(padding), len(steps), stride // step, tap_step // step, *padding)
         windows.append((axis, None, window, (i, step), tap_step))
     if not _is_inside(first, along):
         return None
@@ -249,7 +252,7 @@ def _tap_grid(pixels: Sequence[Access], rows: Sequence[Axis]) -> Any:
     if len(terms_by_tap) != prod(counts):
         return None
     order = [terms_by_tap[tuple(at)] for at in np.ndindex(*counts)]
-    padded_windows = [(None, None, Window(1), (0, 0), 0)] * (2 - len(windows)) + windows
+    padded_windows = [(None, None, SlidingWindow(1), (0, 0), 0)] * (2 - len(windows)) + windows
     return padded_windows, first, order
 
 
@@ -267,8 +270,8 @@ def pooling_lowering(mode: Mode) -> Callable[[Match], LayerFit | None]:
                 not _is_inside(access, [w[3] for w in seen.windows]):
             return None
         for axis in rest:  # a window over the whole axis
-            at = windows.index((None, None, Window(1), -1))
-            windows[at] = (None, axis, Window(axis.extent, axis.extent), -1)
+            at = windows.index((None, None, SlidingWindow(1), -1))
+            windows[at] = (None, axis, SlidingWindow(axis.extent, axis.extent), -1)
         free = [a for a in kept if a not in used]
         channels = free[-1:]
         rows = free[:-1]
@@ -292,18 +295,21 @@ def pooling_lowering(mode: Mode) -> Callable[[Match], LayerFit | None]:
     return lower
 
 
-INTRINSICS: tuple[Intrinsic, ...] = (
-    Intrinsic("gemm", "out[o] += images[i] * weights[i, o]", lower_product,
-              "a row of pixels times a block of weights, added to accumulators"),
-    Intrinsic("pool-max", "out[o] max= images[o]", pooling_lowering("max"), "maximum of two, lane by lane"),
-    Intrinsic("pool-min", "out[o] min= images[o]", pooling_lowering("min"), "minimum of two, lane by lane"),
-    Intrinsic("pool-sum", "out[o] += images[o]", pooling_lowering("sum"), "sums over windows, lane by lane"),
+INTRINSICS: tuple[TensorIntrinsic, ...] = (
+    TensorIntrinsic("gemm", "out[o] += images[i] * weights[i, o]", lower_product,
+                    "a row of pixels times a block of weights, added to accumulators"),
+    TensorIntrinsic("pool-max", "out[o] max= images[o]", pooling_lowering("max"),
+                    "maximum of two, lane by lane"),
+    TensorIntrinsic("pool-min", "out[o] min= images[o]", pooling_lowering("min"),
+                    "minimum of two, lane by lane"),
+    TensorIntrinsic("pool-sum", "out[o] += images[o]", pooling_lowering("sum"),
+                    "sums over windows, lane by lane"),
 )
 
 
 def fit_intrinsic(
-    nest: LoopNest, intrinsics: Sequence[Intrinsic] = INTRINSICS
-) -> tuple[Intrinsic, LayerFit] | None:
+    nest: LoopNest, intrinsics: Sequence[TensorIntrinsic] = INTRINSICS
+) -> tuple[TensorIntrinsic, LayerFit] | None:
     """Return the first intrinsic that matches a nest, in the operand order with fewest block products."""
     for intrinsic in intrinsics:
         fits = [f for m in find_matches(intrinsic, nest) if (f := intrinsic.lower(m)) is not None]
@@ -334,14 +340,14 @@ class EpilogueStep(NamedTuple):
 
     name: str
     scalar: Hop | None
-    access: Access | None
+    access: AffineAccess | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchedLayer:
     """A part of a DAG, the hops `body` with the result `out`, matched to one layer."""
 
-    intrinsic: Intrinsic
+    intrinsic: TensorIntrinsic
     fit: LayerFit
     epilogue: tuple[EpilogueStep, ...]
     out: Hop
@@ -349,7 +355,7 @@ class MatchedLayer:
     body: tuple[Hop, ...]
     inputs: tuple[Hop, ...]
     stored: int
-    terms: tuple[Access, ...]  # the accesses of the nest, without those of the epilogue
+    terms: tuple[AffineAccess, ...]  # the accesses of the nest, without those of the epilogue
     needs_range_check: bool  # the program accumulates in wider integers: ranges are checked at run time
 
     def reads(self) -> Iterator[tuple[Hop, AffineIndices]]:
@@ -370,7 +376,7 @@ class MatchedLayer:
 
 
 def match_layers(
-    roots: Sequence[Hop], spec: Spec, intrinsics: Sequence[Intrinsic] = INTRINSICS
+    roots: Sequence[Hop], spec: AccelSpec, intrinsics: Sequence[TensorIntrinsic] = INTRINSICS
 ) -> list[MatchedLayer]:
     """Return disjoint matched layers of a DAG in topological order."""
     users = uses(roots)
@@ -410,8 +416,8 @@ def _array_addends(hop: Hop) -> list[Hop]:
     return [i for i in hop.inputs if i.meta.shape and i.op.name != "full"]
 
 
-def _match_layer(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: Spec,
-                 intrinsics: Sequence[Intrinsic]) -> MatchedLayer | None:
+def _match_layer(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: AccelSpec,
+                 intrinsics: Sequence[TensorIntrinsic]) -> MatchedLayer | None:
     wide = spec.element(Memory.ACC).dtype
     for pads in (True, False):  # zero padding is left to loads if they can make it
         nest = loop_nest_of(hop, wide, pads)
@@ -432,7 +438,7 @@ def _match_layer(hop: Hop, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop]
         if matched is None:
             return None
         epilogue = tuple(t if t.access is None else
-                         t._replace(access=Access(t.access.hop, splits.indices(t.access.at)))
+                         t._replace(access=AffineAccess(t.access.hop, splits.indices(t.access.at)))
                          for t in epilogue)
         at = splits.indices(at)
     epilogue = (*(EpilogueStep("add", h, None) for h in nest.scalars), *epilogue)
@@ -465,7 +471,7 @@ def _hops_between(hop: Hop, ends: set[Hop]) -> list[Hop]:
 
 
 def _match_epilogue(
-    hop: Hop, at: AffineIndices, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: Spec,
+    hop: Hop, at: AffineIndices, users: Mapping[Hop, list[Hop]], roots: frozenset[Hop], spec: AccelSpec,
     splits: AxisSplits,
 ) -> tuple[tuple[EpilogueStep, ...], Hop, AffineIndices, list[Hop]]:
     """Match the epilogue: follow single users as long as the device supports their operator."""
@@ -496,7 +502,7 @@ def _match_epilogue(
     return tuple(epilogue), hop, splits.indices(at), body[:count]
 
 
-def _is_narrowing(user: Hop, spec: Spec) -> bool:
+def _is_narrowing(user: Hop, spec: AccelSpec) -> bool:
     target, source = user.meta.dtype, user.inputs[0].meta.dtype
     return not spec.is_float and target.kind == "i" and target.itemsize < source.itemsize
 
@@ -510,7 +516,7 @@ def _view_result_indices(user: Hop, at: AffineIndices, splits: AxisSplits) -> Af
 
 
 def _epilogue_steps(
-    user: Hop, hop: Hop, at: AffineIndices, spec: Spec, splits: AxisSplits
+    user: Hop, hop: Hop, at: AffineIndices, spec: AccelSpec, splits: AxisSplits
 ) -> list[EpilogueStep] | None:
     """Return the epilogue steps of `user`; None if the device does not support it."""
     if user.meta.shape != hop.meta.shape or user.meta.dtype != hop.meta.dtype:
@@ -534,7 +540,7 @@ def _epilogue_steps(
 
 def _epilogue_operand(
     hop: Hop, at: AffineIndices, user: Hop, splits: AxisSplits
-) -> tuple[Hop | None, Access | None] | None:
+) -> tuple[Hop | None, AffineAccess | None] | None:
     if hop.meta.shape == ():
         return hop, None
     trailing = at[len(at) - hop.meta.ndim:]
@@ -564,7 +570,7 @@ class PreparedLayer(NamedTuple):
 
 
 def prepare(
-    unit: MatchedLayer, values: Mapping[Hop, Any], spec: Spec, images_on_device: bool = False
+    unit: MatchedLayer, values: Mapping[Hop, Any], spec: AccelSpec, images_on_device: bool = False
 ) -> PreparedLayer:
     """Return the layer for values, or raise `UnsupportedValues`.
 
@@ -573,7 +579,7 @@ def prepare(
     inp, wgt, acc = (spec.element(m).dtype for m in (Memory.INP, Memory.WGT, Memory.ACC))
     arrays = {name: source.array_of(values, inp if name == "images" else wgt)
               for name, source in unit.fit.sources.items() if not (images_on_device and name == "images")}
-    steps: list[Step] = []
+    steps: list[EpilogueOp] = []
     for op_step in unit.epilogue:
         steps += _prepare_steps(unit, op_step, values, spec, arrays, acc)
     if unit.needs_range_check:
@@ -583,12 +589,12 @@ def prepare(
     return PreparedLayer(layer, arrays)
 
 
-def _check_range(unit: MatchedLayer, steps: Sequence[Step], arrays: Mapping[str, Array]) -> None:
+def _check_range(unit: MatchedLayer, steps: Sequence[EpilogueOp], arrays: Mapping[str, Array]) -> None:
     """Raise `UnsupportedValues` unless a bound shows that no accumulator overflows."""
     layer = unit.fit.layer
     bound = layer.rows.taps * layer.columns.taps * 128
     bound *= 128 * layer.channels if layer.mode == "product" else 1
-    for step in (Step(AluOp.ADD), *steps):
+    for step in (EpilogueOp(AluOp.ADD), *steps):
         other = abs(int(step.number))
         if step.operand:
             other = int(np.abs(arrays[step.operand].astype(np.int64)).max(initial=0))
@@ -602,9 +608,9 @@ def _check_range(unit: MatchedLayer, steps: Sequence[Step], arrays: Mapping[str,
 
 
 def _prepare_steps(
-    unit: MatchedLayer, op_step: EpilogueStep, values: Mapping[Hop, Any], spec: Spec,
+    unit: MatchedLayer, op_step: EpilogueStep, values: Mapping[Hop, Any], spec: AccelSpec,
     arrays: dict[str, Array], acc: np.dtype,
-) -> Iterator[Step]:
+) -> Iterator[EpilogueOp]:
     op = alu_op_of(op_step)
     if op_step.access is not None:
         yield _prepare_operand(unit, op_step, values, arrays, acc)
@@ -626,26 +632,26 @@ def _prepare_steps(
     if op is AluOp.ADD and not number and not spec.is_float:
         return  # the neutral start of a sum
     if op is AluOp.MUL and spec.dialect == "strict" or to_immediate(spec, number) is not None:
-        yield Step(op, number)
+        yield EpilogueOp(op, number)
         return
     name = f"number{len(arrays)}"
     arrays[name] = np.full((unit.fit.layer.groups, unit.fit.layer.filters), number, acc)
-    yield Step(op, operand=name, form="channel")
+    yield EpilogueOp(op, operand=name, form="channel")
 
 
-def _split_shift(amount: int) -> Iterator[Step]:
+def _split_shift(amount: int) -> Iterator[EpilogueOp]:
     """Yield a shift as steps that all implementations support."""
     sign = 1 if amount > 0 else -1
     while amount:
         part = sign * min(abs(amount), MAX_SHIFT)
-        yield Step(AluOp.SHR, part)
+        yield EpilogueOp(AluOp.SHR, part)
         amount -= part
 
 
 def _prepare_operand(
     unit: MatchedLayer, op_step: EpilogueStep, values: Mapping[Hop, Any], arrays: dict[str, Array],
     acc: np.dtype,
-) -> Step:
+) -> EpilogueOp:
     access = op_step.access
     assert access is not None
     value = values[access.hop]
@@ -663,7 +669,7 @@ def _prepare_operand(
             array = -array
     name = f"operand{len(arrays)}"
     arrays[name] = array
-    return Step(alu_op_of(op_step), operand=name, form="channel" if per_filter else "full")
+    return EpilogueOp(alu_op_of(op_step), operand=name, form="channel" if per_filter else "full")
 
 
 def write_results(unit: MatchedLayer, results: Array, out: Array) -> None:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from jitla.accel.functional_sim import run
 from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store, to_immediate
-from jitla.accel.layer import Layer, Step, Window
-from jitla.accel.program import Layout, Program, Region, Stream, UopStatistics
-from jitla.accel.spec import Memory, Spec
+from jitla.accel.layer import EpilogueOp, Layer, SlidingWindow
+from jitla.accel.program import AccelProgram, DramAllocator, DramRegion, Stream, UopStatistics
+from jitla.accel.spec import AccelSpec, Memory
 from jitla.accel.tiling import (
     BlockCounts,
-    Loop,
+    StridedLoop,
     Tiling,
     block_counts,
     even_parts,
@@ -25,7 +25,7 @@ from jitla.accel.tiling import (
     piece_elements,
     tilings,
 )
-from jitla.accel.timing_sim import Timing, measure
+from jitla.accel.timing_sim import ProgramTiming, measure
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
@@ -33,7 +33,7 @@ MAX_PITCH = 1 << 16  # upper bound on the distance between rows in DRAM, in elem
 Span = tuple[int, int]
 
 
-class Tile(NamedTuple):
+class OutputTile(NamedTuple):
     """A tile of outputs: half-open spans, `filters` in blocks."""
 
     group: int
@@ -55,7 +55,7 @@ class Tile(NamedTuple):
 
 
 def pixel_loads(
-    spec: Spec, layer: Layer, tile: Tile, piece: Span, region: Region, sram: int,
+    spec: AccelSpec, layer: Layer, tile: OutputTile, piece: Span, region: DramRegion, sram: int,
 ) -> Iterator[Load]:
     """Yield the loads of the pixels of a tile, for a span of channel blocks, to `sram`."""
     channels = block_counts(layer, spec).channels
@@ -90,7 +90,7 @@ def pixel_loads(
 
 
 def weight_loads(
-    spec: Spec, layer: Layer, tile: Tile, piece: Span, region: Region, sram: int,
+    spec: AccelSpec, layer: Layer, tile: OutputTile, piece: Span, region: DramRegion, sram: int,
 ) -> Iterator[Load]:
     """Yield the loads of the weights of a tile for a span of channel blocks; of a pooling, the identity."""
     origin = region_start(spec, region, Memory.WGT)
@@ -108,7 +108,8 @@ def weight_loads(
                    y_size=step, x_size=width, x_stride=pitch if step > 1 else width)
 
 
-def stores(spec: Spec, layer: Layer, tile: Tile, plane: int, region: Region, sram: int) -> Iterator[Store]:
+def stores(spec: AccelSpec, layer: Layer, tile: OutputTile, plane: int, region: DramRegion,
+           sram: int) -> Iterator[Store]:
     """Yield the stores of a tile's results from `sram` to the plane of one byte."""
     (n, y, x), filters = tile.shape, length(tile.filters)
     width = layer.columns.outputs
@@ -126,7 +127,8 @@ def stores(spec: Spec, layer: Layer, tile: Tile, plane: int, region: Region, sra
                     **transfer_fields(layer, tile))
 
 
-def operand_loads(spec: Spec, layer: Layer, tile: Tile, region: Region, sram: int) -> Iterator[Load]:
+def operand_loads(spec: AccelSpec, layer: Layer, tile: OutputTile, region: DramRegion,
+                  sram: int) -> Iterator[Load]:
     """Yield the loads of a per-output operand of a tile."""
     image = layer.rows.outputs * layer.columns.outputs
     for f in range(length(tile.filters)):
@@ -137,19 +139,19 @@ def operand_loads(spec: Spec, layer: Layer, tile: Tile, region: Region, sram: in
                    **transfer_fields(layer, tile))
 
 
-def first_output(layer: Layer, tile: Tile) -> int:
+def first_output(layer: Layer, tile: OutputTile) -> int:
     """Return the position of a tile's first output among those of a filter."""
     width = layer.columns.outputs
     return (tile.images[0] * layer.rows.outputs + tile.rows[0]) * width + tile.columns[0]
 
 
-def is_contiguous(layer: Layer, tile: Tile) -> bool:
+def is_contiguous(layer: Layer, tile: OutputTile) -> bool:
     """Return whether the outputs of a tile are contiguous per filter."""
     n, y, x = tile.shape
     return x == layer.columns.outputs and (n == 1 or y == layer.rows.outputs) or y == n == 1
 
 
-def transfer_fields(layer: Layer, tile: Tile) -> dict[str, Any]:
+def transfer_fields(layer: Layer, tile: OutputTile) -> dict[str, Any]:
     """Return the transfer fields of a tile's outputs of one filter."""
     n, y, x = tile.shape
     if is_contiguous(layer, tile):
@@ -157,7 +159,7 @@ def transfer_fields(layer: Layer, tile: Tile) -> dict[str, Any]:
     return {"y_size": y, "x_size": x, "x_stride": layer.columns.outputs}
 
 
-def region_start(spec: Spec, region: Region, memory: Memory) -> int:
+def region_start(spec: AccelSpec, region: DramRegion, memory: Memory) -> int:
     """Return the start of a region in elements of `memory`."""
     return region.address // spec.element(memory).nbytes
 
@@ -167,7 +169,7 @@ def length(span: Span) -> int:
     return span[1] - span[0]
 
 
-def input_span(window: Window, outputs: Span) -> tuple[Span, int, int]:
+def input_span(window: SlidingWindow, outputs: Span) -> tuple[Span, int, int]:
     """Return the span of pixels that outputs read, and the padding before and after it."""
     start = outputs[0] * window.stride - window.before
     stop = start + window.span(length(outputs))
@@ -201,7 +203,7 @@ STORE_PARTS = 4  # parts in which the results of the last tiles are stored
 MIN_PART_ACCUMULATORS = 48  # of such a part
 
 
-def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
+def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, DramRegion]) -> None:
     """Append the instructions of `layer`; `regions` are "images", "weights", "out" and its operands."""
     stream.fence()
     _Lowering(stream, layer, tiling, regions).run()
@@ -210,7 +212,8 @@ def lower(stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Re
 class _Lowering:
     """The lowering of one layer into a stream."""
 
-    def __init__(self, stream: Stream, layer: Layer, tiling: Tiling, regions: Mapping[str, Region]) -> None:
+    def __init__(self, stream: Stream, layer: Layer, tiling: Tiling,
+                 regions: Mapping[str, DramRegion]) -> None:
         self.stream, self.layer, self.tiling, self.regions = stream, layer, tiling, regions
         self.spec = stream.spec
         self.block_counts: BlockCounts = block_counts(layer, self.spec)
@@ -236,7 +239,7 @@ class _Lowering:
             while threads:
                 threads = [thread for thread in threads if next(thread, None) is not None]
 
-    def _tiles(self) -> Iterator[Tile]:
+    def _tiles(self) -> Iterator[OutputTile]:
         layer, tiling = self.layer, self.tiling
         spans = list(product(even_parts(layer.images, tiling.images),
                              even_parts(layer.rows.outputs, tiling.rows),
@@ -244,13 +247,13 @@ class _Lowering:
         filters = even_parts(self.block_counts.filters, tiling.filters)
         for group in range(layer.groups):
             if tiling.stay == "weights":
-                yield from (Tile(group, *p, f) for f in filters for p in spans)
+                yield from (OutputTile(group, *p, f) for f in filters for p in spans)
             else:
-                yield from (Tile(group, *p, f) for p in spans for f in filters)
+                yield from (OutputTile(group, *p, f) for p in spans for f in filters)
 
     # ------------------------------------------------------------------ one tile
 
-    def _tile(self, tile: Tile, thread: int, last: bool) -> Iterator[bool]:
+    def _tile(self, tile: OutputTile, thread: int, last: bool) -> Iterator[bool]:
         """Append the instructions of a tile; yields where another thread may continue.
 
         The last tiles are stored in parts, so that stores overlap with the epilogue.
@@ -273,7 +276,8 @@ class _Lowering:
             part = tile.filters[0] + first, tile.filters[0] + end
             yield from self._finish_tile(tile, part, thread, (memory_part,))
 
-    def _finish_tile(self, tile: Tile, filters: Span, thread: int, parts: MemoryParts) -> Iterator[bool]:
+    def _finish_tile(self, tile: OutputTile, filters: Span, thread: int,
+                     parts: MemoryParts) -> Iterator[bool]:
         """Append the epilogue and the stores of a span of filters of a tile."""
         base = thread * self.share + (filters[0] - tile.filters[0]) * tile.outputs
         part_tile = tile._replace(filters=filters)
@@ -285,15 +289,15 @@ class _Lowering:
             self._store(part_tile, plane, base, parts)
             yield True
 
-    def _pieces(self, tile: Tile) -> list[Span]:
+    def _pieces(self, tile: OutputTile) -> list[Span]:
         """Return the spans of channel blocks that are loaded together."""
         return [tile.filters] if self.pooled else even_parts(self.block_counts.channels, self.tiling.channels)
 
     def _reset(self, base: int, count: int, parts: MemoryParts) -> None:
-        folded = fold_loops((Loop(count, 1),))
+        folded = fold_loops((StridedLoop(count, 1),))
         self.stream.run(folded.at(base), Gemm(reset=True, **folded.factors()), (), parts)
 
-    def _pool(self, tile: Tile, base: int, count: int, parts: MemoryParts) -> Iterator[bool]:
+    def _pool(self, tile: OutputTile, base: int, count: int, parts: MemoryParts) -> Iterator[bool]:
         """Append a max or min pooling: copy the first tap, then combine with each other tap."""
         op = AluOp.MAX if self.layer.mode == "max" else AluOp.MIN
         for tap in product(range(self.layer.rows.taps), range(self.layer.columns.taps)):
@@ -304,7 +308,7 @@ class _Lowering:
                 self._elementwise_step(op, base, target, count, parts)
             yield True
 
-    def _products(self, tile: Tile, piece: Span, base: int, parts: MemoryParts,
+    def _products(self, tile: OutputTile, piece: Span, base: int, parts: MemoryParts,
                   tap: tuple[int, int] | None = None) -> None:
         """Append the products of a piece of channels, for one `tap` or all."""
         rows, columns = self.layer.rows, self.layer.columns
@@ -315,13 +319,14 @@ class _Lowering:
         image = high * wide
         taps = rows.taps * columns.taps
         deep = 0 if self.pooled else channels * taps
-        each = Loop(length(tile.filters), n * y * x, n * image if self.pooled else 0, deep)
-        across = (each, Loop(n, y * x, image), Loop(y, x, rows.stride * wide), Loop(x, 1, columns.stride))
+        each = StridedLoop(length(tile.filters), n * y * x, n * image if self.pooled else 0, deep)
+        across = (each, StridedLoop(n, y * x, image), StridedLoop(y, x, rows.stride * wide),
+                  StridedLoop(x, 1, columns.stride))
         step = 0 if self.pooled else 1
         along = (
-            Loop(1 if self.pooled else channels, 0, n * image, taps),
-            Loop(rows.taps if tap is None else 1, 0, rows.dilation * wide, step * columns.taps),
-            Loop(columns.taps if tap is None else 1, 0, columns.dilation, step))
+            StridedLoop(1 if self.pooled else channels, 0, n * image, taps),
+            StridedLoop(rows.taps if tap is None else 1, 0, rows.dilation * wide, step * columns.taps),
+            StridedLoop(columns.taps if tap is None else 1, 0, columns.dilation, step))
         if tap is not None:
             pixels_at += tap[0] * rows.dilation * wide + tap[1] * columns.dilation
         folded = fold_loops(across, along)
@@ -330,7 +335,7 @@ class _Lowering:
 
     # ------------------------------------------------------------------ transfers
 
-    def _pixels(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
+    def _pixels(self, tile: OutputTile, piece: Span) -> tuple[Hashable, int]:
         """Load the pixels of a tile unless resident; return their memory part and offset."""
         region = self.regions["images"]
         slots = self.slots[Memory.INP]
@@ -343,7 +348,7 @@ class _Lowering:
                 self.stream.put(load, dependences, (memory_part,), producers or ())
         return memory_part, slot * slots.size
 
-    def _producing_stores(self, tile: Tile, piece: Span, region: Region) -> tuple[int, ...] | None:
+    def _producing_stores(self, tile: OutputTile, piece: Span, region: DramRegion) -> tuple[int, ...] | None:
         """Return the last store of another layer's results that a tile reads; None if unknown."""
         (n, y, x), layer = region.shape[-4:-1], self.layer
         if region.name not in self.stream.stored or layer.groups > 1 or \
@@ -355,7 +360,7 @@ class _Lowering:
                    if all(a[0] < b[1] and b[0] < a[1] for a, b in zip(other, read, strict=True))]
         return (max(numbers),) if numbers else ()
 
-    def _weights(self, tile: Tile, piece: Span) -> tuple[Hashable, int]:
+    def _weights(self, tile: OutputTile, piece: Span) -> tuple[Hashable, int]:
         """Load weights unless resident; of a pooling, the identity. Return their memory part and offset."""
         region = self.regions["weights"]
         slots = self.slots[Memory.WGT]
@@ -367,7 +372,7 @@ class _Lowering:
                 self.stream.put(load, (("dram", region.name),), (memory_part,))
         return memory_part, address
 
-    def _store(self, tile: Tile, plane: int, base: int, parts: MemoryParts) -> None:
+    def _store(self, tile: OutputTile, plane: int, base: int, parts: MemoryParts) -> None:
         region = self.regions["out"]
         stored_parts = self.stream.stored.setdefault(region.name, [])
         for store in stores(self.spec, self.layer, tile, plane, region, base):
@@ -376,7 +381,7 @@ class _Lowering:
 
     # ------------------------------------------------------------------ steps on accumulators
 
-    def _steps(self, tile: Tile, part: Tile, base: int, thread: int, parts: MemoryParts) -> None:
+    def _steps(self, tile: OutputTile, part: OutputTile, base: int, thread: int, parts: MemoryParts) -> None:
         """Append the epilogue steps of a span of filters of a tile; accumulators start at `base`."""
         count = part.outputs * length(part.filters)
         spare = base + tile.outputs * length(tile.filters)  # the free copy of the accumulators
@@ -393,7 +398,7 @@ class _Lowering:
                 vector += 1
 
     def _immediate_step(self, op: AluOp, number: float, base: int, count: int, parts: MemoryParts) -> None:
-        folded = fold_loops((Loop(count, 1, 1),))
+        folded = fold_loops((StridedLoop(count, 1, 1),))
         field = to_immediate(self.spec, number)
         assert field is not None, "numbers that are no immediates come in arrays"
         self.stream.run(folded.at(base, base), Alu(op=op, use_imm=True, imm=field, **folded.factors()),
@@ -401,7 +406,7 @@ class _Lowering:
 
     def _elementwise_step(self, op: AluOp, base: int, other: int, count: int, parts: MemoryParts) -> None:
         """Append an elementwise `op` of the accumulators at `base` with those at `other`."""
-        folded = fold_loops((Loop(count, 1, 1),))
+        folded = fold_loops((StridedLoop(count, 1, 1),))
         self.stream.run(folded.at(base, other), Alu(op=op, **folded.factors()), parts, parts)
 
     def _multiply_by_shifts(self, number: int, base: int, copy: int, count: int, parts: MemoryParts) -> None:
@@ -420,14 +425,16 @@ class _Lowering:
             if part.endswith("1"):
                 self._elementwise_step(AluOp.ADD, base, copy, count, parts)
 
-    def _full_operand_step(self, tile: Tile, step: Step, base: int, spare: int, parts: MemoryParts) -> None:
+    def _full_operand_step(self, tile: OutputTile, step: EpilogueOp, base: int, spare: int,
+                           parts: MemoryParts) -> None:
         """Append a step with a per-output operand."""
         region = self.regions[step.operand]
         for load in operand_loads(self.spec, self.layer, tile, region, spare):
             self.stream.put(load, (("dram", region.name),), parts)
         self._elementwise_step(step.op, base, spare, tile.outputs * length(tile.filters), parts)
 
-    def _channel_operand_step(self, tile: Tile, part: Tile, step: Step, vector: int, base: int, thread: int,
+    def _channel_operand_step(self, tile: OutputTile, part: OutputTile, step: EpilogueOp, vector: int,
+                              base: int, thread: int,
                               parts: MemoryParts) -> None:
         """Append a step with a per-filter operand."""
         address = thread * self.share + self.share - (vector + 1) * self.tiling.filters
@@ -441,7 +448,8 @@ class _Lowering:
             count = length(tile.filters)
             self.stream.put(Load(memory=Memory.ACC, sram_base=address, dram_base=origin, x_size=count,
                                  x_stride=count), (("dram", region.name),), (memory_part,))
-        folded = fold_loops((Loop(length(part.filters), tile.outputs, 1), Loop(tile.outputs, 1, 0)))
+        folded = fold_loops((StridedLoop(length(part.filters), tile.outputs, 1),
+                             StridedLoop(tile.outputs, 1, 0)))
         self.stream.run(folded.at(base, address + part.filters[0] - tile.filters[0]),
                         Alu(op=step.op, **folded.factors()), (*parts, memory_part), parts)
 
@@ -456,7 +464,7 @@ SIMULATED_TILINGS = 12  # tilings that are simulated to choose one
 MIN_SIMULATED_MACS = 10_000_000  # multiply-accumulates of a layer that is worth simulating
 
 
-class Stage(NamedTuple):
+class LayerStage(NamedTuple):
     """A named layer of a program; `images` names an input or an earlier stage."""
 
     name: str
@@ -471,14 +479,14 @@ class LayerProgram:
     Inputs have the names in `Stage.images`; weights are "NAME.weights", operands "NAME.OPERAND".
     """
 
-    spec: Spec
-    stages: tuple[Stage, ...]
+    spec: AccelSpec
+    stages: tuple[LayerStage, ...]
     tilings: tuple[Tiling, ...]
-    program: Program
+    program: AccelProgram
     uop_statistics: UopStatistics
 
     @cached_property
-    def timing(self) -> Timing:
+    def timing(self) -> ProgramTiming:
         """The simulated timing."""
         return measure(self.program)
 
@@ -520,7 +528,7 @@ class LayerProgram:
         return unpack_results(self.spec, stage.layer, planes)
 
 
-def _packers(spec: Spec, stage: Stage) -> dict[str, Any]:
+def _packers(spec: AccelSpec, stage: LayerStage) -> dict[str, Any]:
     layer = stage.layer
     channels, filters, _, _ = block_sizes(layer, spec)
     packers: dict[str, Any] = {stage.images: lambda x: pack_images(x, channels, spec.block)}
@@ -534,7 +542,7 @@ def _packers(spec: Spec, stage: Stage) -> dict[str, Any]:
     return packers
 
 
-def block_sizes(layer: Layer, spec: Spec) -> tuple[int, int, int, int]:
+def block_sizes(layer: Layer, spec: AccelSpec) -> tuple[int, int, int, int]:
     """Return the block counts of a layer as a tuple."""
     counts = block_counts(layer, spec)
     return counts.channels, counts.filters, counts.copies, counts.vectors
@@ -569,7 +577,7 @@ def pack_vector(vector: Array, groups: int, filters: int, block: int) -> Array:
     return padded.reshape(groups, filters, 1, block)
 
 
-def unpack_results(spec: Spec, layer: Layer, planes: Array) -> Array:
+def unpack_results(spec: AccelSpec, layer: Layer, planes: Array) -> Array:
     """Unpack stored results to ``[group, image, row, column, filter]``, joining byte planes."""
     order = planes.transpose(1, 3, 4, 5, 2, 6, 0)  # group, image, row, column, block, lane, byte
     g, n, h, w, blocks, lanes, stored = order.shape
@@ -580,11 +588,11 @@ def unpack_results(spec: Spec, layer: Layer, planes: Array) -> Array:
 
 
 def assemble(
-    spec: Spec, stages: Sequence[Stage], chosen_tilings: Sequence[Tiling], threads: int = 2
+    spec: AccelSpec, stages: Sequence[LayerStage], chosen_tilings: Sequence[Tiling], threads: int = 2
 ) -> LayerProgram:
     """Compile `stages` to a program with the given tilings."""
-    layout = Layout()
-    names: dict[str, Region] = {}
+    layout = DramAllocator()
+    names: dict[str, DramRegion] = {}
     accumulator = spec.element(Memory.ACC).dtype
     plans = []
     for number, stage in enumerate(stages):
@@ -620,20 +628,20 @@ def assemble(
     return LayerProgram(spec, tuple(stages), tuple(chosen_tilings), stream.finish(), stream.uop_statistics)
 
 
-def compile_stages(spec: Spec, stages: Sequence[Stage], threads: int = 2) -> LayerProgram:
+def compile_stages(spec: AccelSpec, stages: Sequence[LayerStage], threads: int = 2) -> LayerProgram:
     """Compile `stages` to a program; every layer has the tiling that is fastest for it alone."""
     return assemble(spec, stages, [best_tiling(spec, stage.layer, threads) for stage in stages])
 
 
 @lru_cache(maxsize=512)
-def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
+def best_tiling(spec: AccelSpec, layer: Layer, threads: int = 2) -> Tiling:
     """Return the tiling with the fewest cycles: estimated; for large layers the first few are simulated."""
     last_error: DeviceError | None = None
     candidates: list[tuple[int, int, Tiling]] = []
     limit = SIMULATED_TILINGS if layer.macs >= MIN_SIMULATED_MACS else 1
     for tiling in tilings(layer, spec, threads):
         try:
-            program = assemble(spec, [Stage("out", layer, "images")], [tiling]).program
+            program = assemble(spec, [LayerStage("out", layer, "images")], [tiling]).program
         except DeviceError as error:
             last_error = error
             continue
@@ -646,6 +654,6 @@ def best_tiling(spec: Spec, layer: Layer, threads: int = 2) -> Tiling:
     return min(candidates)[2]
 
 
-def compile_layer(spec: Spec, layer: Layer, threads: int = 2) -> LayerProgram:
+def compile_layer(spec: AccelSpec, layer: Layer, threads: int = 2) -> LayerProgram:
     """Compile a single layer: its images are "images", its results "out"."""
-    return compile_stages(spec, [Stage("out", layer, "images")], threads)
+    return compile_stages(spec, [LayerStage("out", layer, "images")], threads)

@@ -60,7 +60,7 @@ AffineIndices = tuple[AffineIndex, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Access:
+class AffineAccess:
     """An access to a value: an affine index per dimension."""
 
     hop: Hop
@@ -184,7 +184,7 @@ def _unflatten(flat: AffineIndex, sizes: Sequence[int], splits: AxisSplits) -> l
 
 def resolve_access(
     hop: Hop, at: AffineIndices, splits: AxisSplits, through: Any, pads: bool = False
-) -> Access:
+) -> AffineAccess:
     """Resolve an access through views, and casts that `through` allows, down to a value in memory.
 
     With `pads`, zero padding becomes indices out of bounds.
@@ -196,13 +196,13 @@ def resolve_access(
             at = tuple(AffineIndex(p.start - n, p.by)
                        for p, (n, _) in zip(at, hop.attr("widths"), strict=True))
             hop, pads = hop.inputs[0], False  # indices below the padding must be in bounds
-            return Access(hop, at)
+            return AffineAccess(hop, at)
         if operand_indices is not None:
             hop, at = hop.inputs[0], operand_indices
         elif hop.op.name == "cast" and through(hop):
             hop = hop.inputs[0]
         else:
-            return Access(hop, splits.indices(at))
+            return AffineAccess(hop, splits.indices(at))
 
 
 def _view_operand_indices(hop: Hop, at: AffineIndices, splits: AxisSplits) -> AffineIndices | None:
@@ -275,12 +275,12 @@ class LoopNest:
     axes: tuple[Axis, ...]
     reduce: str
     combine: str
-    terms: tuple[tuple[Access, ...], ...]
+    terms: tuple[tuple[AffineAccess, ...], ...]
     out: AffineIndices
     scalars: tuple[Hop, ...] = ()  # added to results
 
     @property
-    def reads(self) -> tuple[Access, ...]:
+    def reads(self) -> tuple[AffineAccess, ...]:
         """The operands of the first term."""
         return self.terms[0]
 
@@ -387,7 +387,7 @@ def _products_nest(products: Sequence[Hop], hop: Hop, wide: np.dtype, pads: bool
              for t in products]
     if not all(_is_factor(a.hop, wide) for t in terms for a in t):
         return None
-    resolved = tuple(tuple(Access(a.hop, splits.indices(a.at)) for a in t) for t in terms)
+    resolved = tuple(tuple(AffineAccess(a.hop, splits.indices(a.at)) for a in t) for t in terms)
     out = splits.indices(unit_index[a] for a in (*outer, *rows, *columns))
     return LoopNest(hop, splits.axes((*outer, *rows, *columns, inner)), "add", "multiply", resolved, out)
 
@@ -411,7 +411,7 @@ def _einsum_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
         accesses.append(resolve_access(x, tuple(indices), splits, _allowed_casts(wide), pads))
     if not all(_is_factor(a.hop, wide) for a in accesses):
         return None
-    resolved = tuple(Access(a.hop, splits.indices(a.at)) for a in accesses)
+    resolved = tuple(AffineAccess(a.hop, splits.indices(a.at)) for a in accesses)
     result_axes = [axes_by_label[k] for k in result]
     out = splits.indices(AffineIndex(0, ((a, 1),)) for a in result_axes)
     reduced = (axes_by_label[k] for k in dict.fromkeys("".join(labels)) if k not in result)
@@ -434,7 +434,8 @@ def _aggregate_nest(hop: Hop, wide: np.dtype, pads: bool) -> LoopNest | None:
     result_indices = [AffineIndex() if i in reduced else p for i, p in enumerate(indices)
                       if hop.attr("keepdims") or i not in reduced]
     name = {"sum": "add", "max": "maximum", "min": "minimum"}[hop.op.name]
-    return LoopNest(hop, splits.axes(axes), name, "", ((Access(access.hop, splits.indices(access.at)),),),
+    return LoopNest(hop, splits.axes(axes), name, "",
+                    ((AffineAccess(access.hop, splits.indices(access.at)),),),
                 splits.indices(result_indices))
 
 
@@ -447,13 +448,13 @@ def _elementwise_nest(hop: Hop, wide: np.dtype) -> LoopNest | None:
     reads = [resolve_access(i, indices, splits, _allowed_casts(wide)) for i in hop.inputs]
     if not all(_is_factor(r.hop, wide) for r in reads):
         return None
-    resolved = tuple(Access(r.hop, splits.indices(r.at)) for r in reads)
+    resolved = tuple(AffineAccess(r.hop, splits.indices(r.at)) for r in reads)
     return LoopNest(hop, splits.axes(axes), "", hop.op.name, (resolved,), splits.indices(indices))
 
 
 def with_splits(nest: LoopNest, splits: AxisSplits) -> LoopNest:
     """Return the nest with later splits applied."""
-    terms = tuple(tuple(Access(a.hop, splits.indices(a.at)) for a in t) for t in nest.terms)
+    terms = tuple(tuple(AffineAccess(a.hop, splits.indices(a.at)) for a in t) for t in nest.terms)
     return replace(nest, axes=splits.axes(nest.axes), terms=terms, out=splits.indices(nest.out))
 
 
@@ -466,7 +467,7 @@ _BEHAVIOUR_RE = re.compile(r"(\w+\[[\w, ]*\])\s*(\+=|max=|min=|=)\s*(.+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Intrinsic:
+class TensorIntrinsic:
     """A tensor intrinsic: a behaviour such as ``out[o] += images[i] * weights[i, o]``, and its lowering.
 
     Letters are axes of one block; multiples of an axis and unnamed axes become surrounding loops.
@@ -492,7 +493,7 @@ class Match:
     rows: tuple[Axis, ...]
     groups: tuple[Axis, ...]
 
-    def accesses(self, operand: int) -> tuple[Access, ...]:
+    def accesses(self, operand: int) -> tuple[AffineAccess, ...]:
         """Return the accesses to an operand, term by term."""
         return tuple(t[self.operands[operand]] for t in self.nest.terms)
 
@@ -526,13 +527,13 @@ class OperandSource:
         return view.reshape([prod(n for n, _ in d) for d in self.dimensions])
 
 
-def loops_of(access: Access, axes: Sequence[Axis]) -> Loops:
+def loops_of(access: AffineAccess, axes: Sequence[Axis]) -> Loops:
     """Return the loops of axes over the dimensions of a value."""
     coefficients = [dict(p.by) for p in access.at]
     return tuple((a.extent, tuple([b.get(a, 0) for b in coefficients])) for a in axes)
 
 
-def start_indices(access: Access) -> tuple[int, ...]:
+def start_indices(access: AffineAccess) -> tuple[int, ...]:
     """Return the first index read per dimension, without padding."""
     return tuple([max(p.start, 0) for p in access.at])
 
@@ -544,7 +545,7 @@ class LayerFit:
     layer: Layer
     sources: Mapping[str, OperandSource]
     dimensions: tuple[tuple[Axis, ...], ...]  # group, image, row, column, filter
-    pixels: Access  # the access of the images
+    pixels: AffineAccess  # the access of the images
 
     @property
     def axes(self) -> tuple[Axis, ...]:
@@ -586,7 +587,7 @@ def _parse_behaviour(behaviour: str) -> _Pattern:
     return _Pattern(_REDUCES[sign], "", (_letters(right),), _letters(out))
 
 
-def find_matches(intrinsic: Intrinsic, nest: LoopNest) -> Iterator[Match]:
+def find_matches(intrinsic: TensorIntrinsic, nest: LoopNest) -> Iterator[Match]:
     """Yield the matches of a nest with an intrinsic, for each order of operands."""
     pattern = _parse_behaviour(intrinsic.behaviour)
     if (pattern.reduce, pattern.combine) != (nest.reduce, nest.combine) or \

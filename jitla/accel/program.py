@@ -33,7 +33,7 @@ from jitla.accel.isa import (
     unconnected_flags,
     unit_of,
 )
-from jitla.accel.spec import PAGE, Memory, Spec
+from jitla.accel.spec import PAGE, AccelSpec, Memory
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
 
@@ -41,7 +41,7 @@ Image = NDArray[np.uint8]  # the DRAM of a program by byte address; the first pa
 
 
 @dataclass(frozen=True)
-class Region:
+class DramRegion:
     """A named array in DRAM: `role` is "input", "constant", "output" or "scratch"."""
 
     name: str
@@ -61,30 +61,30 @@ class Region:
         return self.address + self.nbytes
 
 
-class Layout:
+class DramAllocator:
     """A bump allocator of page-aligned DRAM regions."""
 
     def __init__(self) -> None:
-        self.regions: list[Region] = []
+        self.regions: list[DramRegion] = []
         self.end = PAGE
 
-    def add(self, name: str, shape: tuple[int, ...], dtype: Any, role: str) -> Region:
+    def add(self, name: str, shape: tuple[int, ...], dtype: Any, role: str) -> DramRegion:
         """Allocate the next region."""
-        region = Region(name, self.end, shape, np.dtype(dtype), role)
+        region = DramRegion(name, self.end, shape, np.dtype(dtype), role)
         self.end += -(-max(region.nbytes, 1) // PAGE) * PAGE
         self.regions.append(region)
         return region
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class AccelProgram:
     """A program: instruction stream, micro-op table (at `uop_address` in DRAM) and regions."""
 
-    spec: Spec
+    spec: AccelSpec
     instructions: tuple[Instruction, ...]
     uops: UopWords = field(default_factory=lambda: np.zeros(0, np.uint32))
     uop_address: int = PAGE
-    regions: tuple[Region, ...] = ()
+    regions: tuple[DramRegion, ...] = ()
 
     @property
     def dram_bytes(self) -> int:
@@ -96,7 +96,7 @@ class Program:
         """The encoded instruction stream."""
         return encode(self.spec, self.instructions)
 
-    def region(self, name: str) -> Region:
+    def region(self, name: str) -> DramRegion:
         """Return the region called `name`."""
         for region in self.regions:
             if region.name == name:
@@ -117,10 +117,10 @@ class Program:
         return image[region.address:region.end].view(region.dtype).reshape(region.shape)
 
 
-def from_words(spec: Spec, words: Words, uops: UopWords, uop_address: int = PAGE,
-               regions: Iterable[Region] = ()) -> Program:
+def from_words(spec: AccelSpec, words: Words, uops: UopWords, uop_address: int = PAGE,
+               regions: Iterable[DramRegion] = ()) -> AccelProgram:
     """Return the program of an encoded stream."""
-    return Program(spec, decode(spec, words), np.asarray(uops, np.uint32), uop_address, tuple(regions))
+    return AccelProgram(spec, decode(spec, words), np.asarray(uops, np.uint32), uop_address, tuple(regions))
 
 
 TOKEN_COLUMN = 88  # the text column of tokens
@@ -130,7 +130,7 @@ _OTHER_END = {  # of a queue, seen from the unit that pops, and from the one tha
 }
 
 
-def disassemble(program: Program) -> str:
+def disassemble(program: AccelProgram) -> str:
     """Return micro-ops and instructions of `program` as text."""
     spec = program.spec
     head = [f"; {spec.name} {spec.tag}: {len(program.instructions)} instructions, "
@@ -142,7 +142,7 @@ def disassemble(program: Program) -> str:
     return "\n".join([*head, *regions, *uops, *lines]) + "\n"
 
 
-def show(spec: Spec, instruction: Instruction) -> str:
+def show(spec: AccelSpec, instruction: Instruction) -> str:
     """Return one instruction as text: its unit, operation and tokens."""
     line = f"{unit_of(instruction).name.lower():7} {_body(spec, instruction)}"
     tokens = " ".join(_tokens(instruction))
@@ -158,7 +158,7 @@ def _tokens(instruction: Instruction) -> Iterator[str]:
         yield f"{name} of no queue"
 
 
-def _body(spec: Spec, instruction: Instruction) -> str:
+def _body(spec: AccelSpec, instruction: Instruction) -> str:
     match instruction:
         case Load() | Store() if instruction.is_noop:
             return f"nop {instruction.memory.name.lower()}"
@@ -182,7 +182,7 @@ def _chip(transfer: Load | Store) -> str:
     return f"{memory.name.lower()}[{transfer.sram_base}:{transfer.sram_base + transfer.count}]"
 
 
-def _dram(spec: Spec, transfer: Load | Store) -> str:
+def _dram(spec: AccelSpec, transfer: Load | Store) -> str:
     size = spec.element(transfer.memory).nbytes
     bytes_of = "bytes " if transfer.memory is Memory.ACC8 else ""
     return f"{bytes_of}{transfer.dram_base * size:#x}"
@@ -250,7 +250,7 @@ class Stream:
     The micro-op table is placed after the arrays of `layout` in DRAM.
     """
 
-    def __init__(self, spec: Spec, layout: Layout) -> None:
+    def __init__(self, spec: AccelSpec, layout: DramAllocator) -> None:
         self.spec = spec
         self.layout = layout
         self._entries: list[_Entry] = []
@@ -345,7 +345,7 @@ class Stream:
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self) -> Program:
+    def finish(self) -> AccelProgram:
         """Return the program with tokens; all stores are done before its end.
 
         If all micro-ops fit they are loaded once at the beginning.
@@ -357,8 +357,9 @@ class Stream:
         for entry in self._entries:
             planner.take(entry, preloaded)
         instructions = planner.done()
-        return Program(self.spec, tuple(instructions), encode_uops(self.spec, self._table), self.layout.end,
-                       tuple(self.layout.regions))
+        return AccelProgram(self.spec, tuple(instructions), encode_uops(self.spec, self._table),
+                            self.layout.end,
+                            tuple(self.layout.regions))
 
     @property
     def uop_statistics(self) -> UopStatistics:

@@ -76,7 +76,7 @@ class Element:
 
 
 @dataclass(frozen=True)
-class Spec:
+class AccelSpec:
     """An accelerator configuration: base-two logarithms of widths, blocks and buffer sizes."""
 
     name: str
@@ -185,15 +185,15 @@ class Spec:
         return json.dumps(self.record(), indent=2)
 
 
-def from_record(record: Mapping[str, Any], name: str = "custom") -> Spec:
+def from_record(record: Mapping[str, Any], name: str = "custom") -> AccelSpec:
     """Return the specification of a configuration; derived keys are allowed if consistent."""
     derived = {"LOG_BLOCK_IN": "LOG_BLOCK", "LOG_BLOCK_OUT": "LOG_BLOCK", "LOG_OUT_WIDTH": "LOG_INP_WIDTH"}
-    known = {field.name.upper() for field in fields(Spec)} - {"NAME"}
+    known = {field.name.upper() for field in fields(AccelSpec)} - {"NAME"}
     unknown = set(record) - known - set(derived) - {"LOG_OUT_BUFF_SIZE"}
     if unknown or set(STANDARD_KEYS) - set(record):
         missing = sorted(set(STANDARD_KEYS) - set(record))
         raise ConfigError(f"accelerator {name!r}: unknown keys {sorted(unknown)}, missing keys {missing}")
-    spec = Spec(name, **{key.lower(): value for key, value in record.items() if key in known})
+    spec = AccelSpec(name, **{key.lower(): value for key, value in record.items() if key in known})
     for key, source in derived.items():
         if record.get(key, record[source]) != record[source]:
             raise ConfigError(f"accelerator {name!r}: {key} follows from {source}")
@@ -202,7 +202,7 @@ def from_record(record: Mapping[str, Any], name: str = "custom") -> Spec:
     return spec
 
 
-def loads(text: str, name: str = "custom") -> Spec:
+def loads(text: str, name: str = "custom") -> AccelSpec:
     """Return the specification of a configuration in JSON."""
     try:
         record = json.loads(text)
@@ -213,16 +213,16 @@ def loads(text: str, name: str = "custom") -> Spec:
     return from_record(record, name)
 
 
-PRESETS: Mapping[str, Spec] = {spec.name: spec for spec in (
-    Spec("vta-pynq", "pynq"),
-    Spec("vta-ultra96", "ultra96"),
+PRESETS: Mapping[str, AccelSpec] = {spec.name: spec for spec in (
+    AccelSpec("vta-pynq", "pynq"),
+    AccelSpec("vta-ultra96", "ultra96"),
     # not a VTA machine: floats with the same control structure and memory bytes
-    Spec("vta-f32", "sim", log_inp_width=5, log_wgt_width=5, dialect="float"),
-    Spec("vta-extended", "pynq", dialect="extended"),
+    AccelSpec("vta-f32", "sim", log_inp_width=5, log_wgt_width=5, dialect="float"),
+    AccelSpec("vta-extended", "pynq", dialect="extended"),
 )}
 
 
-def preset(name: str) -> Spec:
+def preset(name: str) -> AccelSpec:
     """Return the preset specification called `name`."""
     try:
         return PRESETS[name]

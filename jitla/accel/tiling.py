@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from jitla.accel.isa import Uop
 from jitla.accel.layer import Layer
-from jitla.accel.spec import Memory, Spec
+from jitla.accel.spec import AccelSpec, Memory
 from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
@@ -19,7 +19,7 @@ MIN_ACCUMULATOR_DISTANCE = 3  # steps between two writes of one accumulator: the
 MAX_UOPS = 512  # of one instruction, so that several sets fit into their memory
 
 
-class Loop(NamedTuple):
+class StridedLoop(NamedTuple):
     """A loop: its trip count, and the strides of destination, source and weight."""
 
     extent: int
@@ -28,14 +28,14 @@ class Loop(NamedTuple):
     wgt: int = 0
 
 
-ONCE = Loop(1, 0)
+ONCE = StridedLoop(1, 0)
 
 
 class FoldedLoops(NamedTuple):
     """A loop nest as an instruction: its two hardware loops and the offsets of its micro-ops."""
 
-    outer: Loop
-    inner: Loop
+    outer: StridedLoop
+    inner: StridedLoop
     uops: tuple[Uop, ...]
 
     def factors(self) -> dict[str, Any]:
@@ -55,28 +55,28 @@ class FoldedLoops(NamedTuple):
         return [Uop(dst + u.dst, src + u.src, wgt + u.wgt) for u in self.uops]
 
 
-def merge_loops(loops: Iterable[Loop]) -> list[Loop]:
+def merge_loops(loops: Iterable[StridedLoop]) -> list[StridedLoop]:
     """Merge adjacent loops that are contiguous in all operands; drop those of one iteration."""
-    merged: list[Loop] = []
+    merged: list[StridedLoop] = []
     for loop in loops:
         if loop.extent == 1:
             continue
         outer = merged[-1] if merged else None
         if outer is not None and outer[1:] == tuple(loop.extent * s for s in loop[1:]):
-            merged[-1] = Loop(outer.extent * loop.extent, *loop[1:])
+            merged[-1] = StridedLoop(outer.extent * loop.extent, *loop[1:])
         else:
             merged.append(loop)
     return merged
 
 
 @lru_cache(maxsize=1024)
-def fold_loops(across: tuple[Loop, ...], along: tuple[Loop, ...] = ()) -> FoldedLoops:
+def fold_loops(across: tuple[StridedLoop, ...], along: tuple[StridedLoop, ...] = ()) -> FoldedLoops:
     """Choose the two hardware loops of a loop nest that need the fewest micro-ops; unroll the others.
 
     Loops `across` write different accumulators, loops `along` accumulate into the same ones.
     """
     loops = [*merge_loops(along), *merge_loops(across)]
-    best: tuple[int, Loop, Loop, tuple[Loop, ...]] | None = None
+    best: tuple[int, StridedLoop, StridedLoop, tuple[StridedLoop, ...]] | None = None
     for outer, inner in permutations([*loops, ONCE, ONCE], 2):
         unrolled = [x for x in loops if x is not outer and x is not inner]
         order = (outer, inner, *unrolled)
@@ -89,7 +89,7 @@ def fold_loops(across: tuple[Loop, ...], along: tuple[Loop, ...] = ()) -> Folded
     return FoldedLoops(best[1], best[2], tuple(_uops_of(best[3])))
 
 
-def accumulator_distance(order: Sequence[Loop]) -> int:
+def accumulator_distance(order: Sequence[StridedLoop]) -> int:
     """Return the minimum distance, in steps, of two writes of one accumulator."""
     inside = 1
     for loop in reversed(order):
@@ -99,7 +99,7 @@ def accumulator_distance(order: Sequence[Loop]) -> int:
     return max(inside, MIN_ACCUMULATOR_DISTANCE)
 
 
-def _uops_of(loops: Sequence[Loop]) -> Iterable[Uop]:
+def _uops_of(loops: Sequence[StridedLoop]) -> Iterable[Uop]:
     for indices in product(*(range(x.extent) for x in loops)):
         yield Uop(*(sum(i * x[k] for i, x in zip(indices, loops, strict=True)) for k in (1, 2, 3)))
 
@@ -135,7 +135,7 @@ class Tiling:
     stay: str = "weights"
 
 
-def block_counts(layer: Layer, spec: Spec) -> BlockCounts:
+def block_counts(layer: Layer, spec: AccelSpec) -> BlockCounts:
     """Return the block counts of a layer."""
     block = spec.block
     filters = -(-layer.filters // block)
@@ -167,7 +167,7 @@ def piece_elements(tiling: Tiling, layer: Layer) -> tuple[int, int]:
     return pixels * tiling.channels, tiling.filters * tiling.channels * taps
 
 
-def fits(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> bool:
+def fits(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: AccelSpec) -> bool:
     """Return whether a tile fits into all memories."""
     depth = {m: spec.element(m).depth // tiling.threads for m in (Memory.INP, Memory.WGT, Memory.ACC)}
     positions = tiling.images * tiling.rows * tiling.columns
@@ -184,7 +184,7 @@ def smallest_tile(tiling: Tiling, layer: Layer, counts: BlockCounts) -> int:
     return prod(min(b - a for a, b in even_parts(total, limit)) for total, limit in axes)
 
 
-def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
+def tilings(layer: Layer, spec: AccelSpec, threads: int = 2) -> list[Tiling]:
     """Return legal tilings by estimated cycles, alternating between long and short pieces."""
     counts = block_counts(layer, spec)
     ranked = sorted((estimated_cycles(t, layer, counts, spec), i, t, deepest)
@@ -196,7 +196,7 @@ def tilings(layer: Layer, spec: Spec, threads: int = 2) -> list[Tiling]:
 
 
 def _legal_tilings(
-    layer: Layer, counts: BlockCounts, spec: Spec, threads: int
+    layer: Layer, counts: BlockCounts, spec: AccelSpec, threads: int
 ) -> Iterator[tuple[Tiling, bool]]:
     """Yield legal tilings, and whether their pieces have the maximum number of channels."""
     rows, columns = layer.rows.outputs, layer.columns.outputs
@@ -214,7 +214,7 @@ def _legal_tilings(
                             yield replace(tiling, channels=channels), False
 
 
-def _deepest(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> Tiling:
+def _deepest(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: AccelSpec) -> Tiling:
     """Return the tiling with the maximum number of channels per piece."""
     if layer.mode != "product":
         return tiling
@@ -244,7 +244,7 @@ def _part_sizes(total: int) -> list[int]:
     return list(dict.fromkeys(-(-total // p) for p in parts))
 
 
-def utilisation_bounds(layer: Layer, spec: Spec) -> tuple[float, float]:
+def utilisation_bounds(layer: Layer, spec: AccelSpec) -> tuple[float, float]:
     """Return upper bounds of the array's utilisation: by the compute unit, and by the bus.
 
     The unit also resets accumulators and runs the epilogue; the bus transfers every byte once.
@@ -257,7 +257,7 @@ def utilisation_bounds(layer: Layer, spec: Spec) -> tuple[float, float]:
     return products / (products + epilogue_steps), min(1.0, cycles / beats)
 
 
-def estimated_cycles(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: Spec) -> float:
+def estimated_cycles(tiling: Tiling, layer: Layer, counts: BlockCounts, spec: AccelSpec) -> float:
     """Return the estimated cycles of a tiled layer."""
     beat = spec.board.bus_bits // 8
     images, rows, columns = (-(-a // b) for a, b in (

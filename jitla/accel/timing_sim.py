@@ -25,15 +25,15 @@ from jitla.accel.isa import (
     pushes,
     unit_of,
 )
-from jitla.accel.program import Program
-from jitla.accel.spec import PAGE, Memory, Spec
+from jitla.accel.program import AccelProgram
+from jitla.accel.spec import PAGE, AccelSpec, Memory
 from jitla.accel.verifier import CONSUMER
 from jitla.classes import dataclass
 from jitla.errors import DeviceError
 
 
 @dataclass(frozen=True)
-class Costs:
+class CycleCosts:
     """The cost model, in cycles unless stated otherwise; sources are in parentheses."""
 
     name: str
@@ -52,20 +52,20 @@ class Costs:
     commands: int = 512  # capacity of the instruction queue of a unit (RTL, HLS)
 
 
-RTL = Costs("rtl")
+RTL = CycleCosts("rtl")
 BOARD = replace(RTL, name="board", first_beat=50)  # an estimate for real memory behind an interconnect
 HLS = replace(RTL, name="hls", alu_immediate=2)
 # Only computation takes time: a lower bound.
-IDEAL = Costs("ideal", 0, 0, 0, gemm_fill=0, alu_fill=0, store_read=0, store_burst=0, noop=0)
+IDEAL = CycleCosts("ideal", 0, 0, 0, gemm_fill=0, alu_fill=0, store_read=0, store_burst=0, noop=0)
 COSTS = {costs.name: costs for costs in (RTL, BOARD, HLS, IDEAL)}
 
 
-def bus_bytes(spec: Spec) -> int:
+def bus_bytes(spec: AccelSpec) -> int:
     """Return the bytes of a bus beat."""
     return spec.board.bus_bits // 8
 
 
-def bursts(spec: Spec, transfer: Load | Store) -> list[int]:
+def bursts(spec: AccelSpec, transfer: Load | Store) -> list[int]:
     """Return the beats of each burst of a transfer; bursts cross neither rows nor burst boundaries."""
     size = spec.element(transfer.memory).nbytes
     beats: list[int] = []
@@ -75,7 +75,7 @@ def bursts(spec: Spec, transfer: Load | Store) -> list[int]:
     return beats
 
 
-def split(spec: Spec, begin: int, end: int) -> list[int]:
+def split(spec: AccelSpec, begin: int, end: int) -> list[int]:
     """Return the beats of the bursts for the bytes from `begin` to `end`."""
     bus = bus_bytes(spec)
     boundary = spec.board.burst_beats * bus
@@ -87,7 +87,7 @@ def split(spec: Spec, begin: int, end: int) -> list[int]:
     return beats
 
 
-def loop_cycles(costs: Costs, loop: Gemm | Alu) -> int:
+def loop_cycles(costs: CycleCosts, loop: Gemm | Alu) -> int:
     """Return the cycles of `loop`: its steps and the pipeline fill."""
     if isinstance(loop, Gemm):
         return loop.steps * costs.gemm_step + costs.gemm_fill
@@ -95,7 +95,7 @@ def loop_cycles(costs: Costs, loop: Gemm | Alu) -> int:
     return loop.steps * step + costs.alu_fill
 
 
-def store_cycles(spec: Spec, costs: Costs, store: Store) -> int:
+def store_cycles(spec: AccelSpec, costs: CycleCosts, store: Store) -> int:
     """Return the cycles of `store`: reads and bursts are not overlapped."""
     beats = bursts(spec, store)
     elements = store.x_size * store.y_size
@@ -138,10 +138,10 @@ class Roofline(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Timing:
+class ProgramTiming:
     """The timing of a program: per instruction the cycles of fetch, last token, begin and end."""
 
-    program: Program
+    program: AccelProgram
     serial: bool
     fetches: tuple[tuple[int, int], ...]  # request and arrival of each fetch
     fetched: Cycles
@@ -246,7 +246,7 @@ class Timing:
         return "\n".join(lines)
 
 
-def _nbytes(program: Program, transfer: Load | Store) -> int:
+def _nbytes(program: AccelProgram, transfer: Load | Store) -> int:
     return transfer.x_size * transfer.y_size * program.spec.element(transfer.memory).nbytes
 
 
@@ -313,7 +313,7 @@ class _ReadChannel:
     Units have one instruction in flight each, so the hardware's limit of 16 requests is never reached.
     """
 
-    def __init__(self, clock: _EventQueue, costs: Costs) -> None:
+    def __init__(self, clock: _EventQueue, costs: CycleCosts) -> None:
         self.clock, self.costs = clock, costs
         self.waiting: dict[_Priority, tuple[deque[int], Event]] = {}
         self.is_busy = False
@@ -354,9 +354,9 @@ class _UnitState:
 
 
 class _TimingModel:
-    """The simulation state; its columns become those of the `Timing`."""
+    """The simulation state; its columns become those of the `ProgramTiming`."""
 
-    def __init__(self, program: Program, costs: Costs, serial: bool) -> None:
+    def __init__(self, program: AccelProgram, costs: CycleCosts, serial: bool) -> None:
         self.program, self.costs, self.serial = program, costs, serial
         self.instructions, self.spec = program.instructions, program.spec
         count = len(self.instructions)
@@ -372,15 +372,15 @@ class _TimingModel:
         self.fetches: list[tuple[int, int]] = []
         self.resume: Event | None = None  # continues dispatch after a full queue
 
-    def run(self) -> Timing:
+    def run(self) -> ProgramTiming:
         """Simulate the whole program."""
         self.clock.at(0, self._fetch)
         self.clock.run()
         if self.completed < len(self.instructions):
             raise DeviceError(f"deadlock: {len(self.instructions) - self.completed} instructions never run")
-        return Timing(self.program, self.serial, tuple(self.fetches), self.fetched, self.token_time,
-                      self.last,
-                      self.begin, self.end, self.moving)
+        return ProgramTiming(self.program, self.serial, tuple(self.fetches), self.fetched, self.token_time,
+                             self.last,
+                             self.begin, self.end, self.moving)
 
     def _fetch(self, now: int) -> None:
         """Fetch the next burst of instructions."""
@@ -484,16 +484,16 @@ class _TimingModel:
             self._try_start(other, now)
 
 
-def measure(program: Program, costs: Costs = RTL, serial: bool = False) -> Timing:
+def measure(program: AccelProgram, costs: CycleCosts = RTL, serial: bool = False) -> ProgramTiming:
     """Simulate the timing of `program`; with `serial`, one instruction at a time in stream order."""
     return _TimingModel(program, costs, serial).run()
 
 
-def peak_seconds(spec: Spec, macs: int) -> float:
+def peak_seconds(spec: AccelSpec, macs: int) -> float:
     """Return the seconds of `macs` multiply-accumulates at full utilisation."""
     return macs / spec.macs_per_step / (spec.board.clock_mhz * 1e6)
 
 
-def transfer_seconds(spec: Spec, nbytes: int) -> float:
+def transfer_seconds(spec: AccelSpec, nbytes: int) -> float:
     """Return the seconds to transfer `nbytes` at full bus bandwidth."""
     return -(-nbytes // bus_bytes(spec)) / (spec.board.clock_mhz * 1e6)

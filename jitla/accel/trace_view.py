@@ -18,7 +18,7 @@ from jitla.accel.isa import (
 )
 from jitla.accel.program import show
 from jitla.accel.timing_sim import (
-    Timing,
+    ProgramTiming,
     activity_of,
 )
 
@@ -42,7 +42,7 @@ class Span(NamedTuple):
     kind: str
 
 
-def _spans(timing: Timing, first: int, last: int) -> Iterator[Span]:
+def _spans(timing: ProgramTiming, first: int, last: int) -> Iterator[Span]:
     """Yield the spans between two cycles, clipped, unit by unit."""
     spans = [Span(FETCH_ROW, begin, end, "fetch") for begin, end in timing.fetches]
     for unit in Unit:
@@ -68,7 +68,7 @@ def _merge_spans(spans: Iterator[Span], gap: float) -> Iterator[Span]:
         yield current
 
 
-def svg(timing: Timing, first: int = 0, last: int | None = None) -> str:
+def svg(timing: ProgramTiming, first: int = 0, last: int | None = None) -> str:
     """Return an SVG picture of the cycles from `first` to `last`: a row for fetch and each unit."""
     stop = max(timing.cycles if last is None else min(last, timing.cycles), first + 1)
     scale = WIDTH / (stop - first)
@@ -89,7 +89,7 @@ def svg(timing: Timing, first: int = 0, last: int | None = None) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _title(timing: Timing, first: int, last: int) -> str:
+def _title(timing: ProgramTiming, first: int, last: int) -> str:
     return (f"{timing.program.spec.name}: cycles {first} to {last} of {timing.cycles} simulated, "
             f"array {timing.utilisation:.1%} used")
 
@@ -119,7 +119,7 @@ def _legend(kinds: list[str]) -> Iterator[str]:
         yield f'<text x="{x + 16}" y="{y + 10}">{kind}</text>'
 
 
-def perfetto(timing: Timing) -> str:
+def perfetto(timing: ProgramTiming) -> str:
     """Return a JSON trace: a thread per unit, an arrow per token; a cycle is a microsecond."""
     events: list[dict[str, Any]] = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": timing.program.spec.name}}]
@@ -134,14 +134,14 @@ def perfetto(timing: Timing) -> str:
                        "otherData": {"unit": "a microsecond here is a simulated cycle"}})
 
 
-def _slice(timing: Timing, unit: Unit, at: int) -> dict[str, Any]:
+def _slice(timing: ProgramTiming, unit: Unit, at: int) -> dict[str, Any]:
     instruction, begin = timing.program.instructions[at], int(timing.begin[at])
     return {"ph": "X", "name": activity_of(instruction), "pid": 1, "tid": FETCH_ROW + 1 + unit, "ts": begin,
             "dur": int(timing.end[at]) - begin,
             "args": {"at": at, "text": " ".join(show(timing.program.spec, instruction).split())}}
 
 
-def _arrows(timing: Timing) -> Iterator[dict[str, Any]]:
+def _arrows(timing: ProgramTiming) -> Iterator[dict[str, Any]]:
     """Yield arrows from the n-th push of a token queue to its n-th pop."""
     if timing.serial:
         return
@@ -156,7 +156,7 @@ def _arrows(timing: Timing) -> Iterator[dict[str, Any]]:
             yield {**common, "ph": "f", "bp": "e", "tid": rows[consumer], "ts": int(timing.begin[consumer])}
 
 
-def text_timeline(timing: Timing, width: int = 64) -> list[str]:
+def text_timeline(timing: ProgramTiming, width: int = 64) -> list[str]:
     """Return a text timeline, a line per unit: busy most of a cell (#), some of it (+), or idle."""
     lines = []
     step = max(timing.cycles, 1) / width

@@ -35,15 +35,15 @@ from jitla.accel.isa import (
     unconnected_flags,
     unit_of,
 )
-from jitla.accel.program import Program, Region
-from jitla.accel.spec import ADDRESS_BITS, MAX_TRANSFER_BYTES, Memory, Spec
+from jitla.accel.program import AccelProgram, DramRegion
+from jitla.accel.spec import ADDRESS_BITS, MAX_TRANSFER_BYTES, AccelSpec, Memory
 
 QUEUE_COMMANDS = 512  # capacity of a unit's instruction queue; fetch stalls on a full one
 CONSUMER = {Queue.LOAD_TO_COMPUTE: Unit.COMPUTE, Queue.COMPUTE_TO_LOAD: Unit.LOAD,
             Queue.COMPUTE_TO_STORE: Unit.STORE, Queue.STORE_TO_COMPUTE: Unit.COMPUTE}
 
 
-class ExecutionOrder(NamedTuple):
+class HappensBefore(NamedTuple):
     """The happens-before order: each instruction's position in its unit, and its vector clock `done`.
 
     `sequence` is one legal execution, ended by a deadlock if any, which `deadlocks` describes. `peaks` has
@@ -138,13 +138,13 @@ class _Execution:
         return tuple(blocked)
 
 
-def order_of(instructions: Sequence[Instruction]) -> ExecutionOrder:
+def order_of(instructions: Sequence[Instruction]) -> HappensBefore:
     """Return the happens-before order of `instructions`."""
     run = _Execution(instructions)
     run.go()
     peaks = tuple(run.peaks[q] for q in Queue)
-    return ExecutionOrder(tuple(run.sequence), run.positions, run.done, run.deadlocks(), peaks,
-                          tuple(len(run.tokens[q]) for q in Queue))
+    return HappensBefore(tuple(run.sequence), run.positions, run.done, run.deadlocks(), peaks,
+                         tuple(len(run.tokens[q]) for q in Queue))
 
 
 MAX_RESIDENT_UOPS = 2048  # micro-ops: the smallest UOP memory of any implementation
@@ -191,7 +191,7 @@ class Fault(NamedTuple):
 FaultTexts = Iterator[tuple[str, str]]
 
 
-def instruction_faults(spec: Spec, instruction: Instruction) -> FaultTexts:
+def instruction_faults(spec: AccelSpec, instruction: Instruction) -> FaultTexts:
     """Yield the rules that `instruction` violates independently of micro-ops."""
     for field in fields(spec, OPCODES[type(instruction)])[1:]:
         value = int(getattr(instruction, field.name))
@@ -207,7 +207,7 @@ def instruction_faults(spec: Spec, instruction: Instruction) -> FaultTexts:
             yield "shift" if instruction.op is AluOp.SHR else "dialect", reason
 
 
-def _transfer(spec: Spec, transfer: Load | Store) -> FaultTexts:
+def _transfer(spec: AccelSpec, transfer: Load | Store) -> FaultTexts:
     memory, element = transfer.memory, spec.element(transfer.memory)
     if isinstance(transfer, Store) != (memory is Memory.OUT):
         yield "dialect", f"{memory.name} cannot be accessed by a {type(transfer).__name__.lower()}"
@@ -233,12 +233,12 @@ def _transfer(spec: Spec, transfer: Load | Store) -> FaultTexts:
 
 
 @lru_cache(maxsize=512)
-def loop_faults(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[str, str], ...]:
+def loop_faults(spec: AccelSpec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[str, str], ...]:
     """Return the rules that the steps of `loop`, an `index_key`, violate over micro-ops `words`."""
     return tuple(_loop_faults(spec, loop, cached_steps(spec, loop, words)))
 
 
-def _loop_faults(spec: Spec, instruction: Gemm | Alu, steps: StepIndices) -> FaultTexts:
+def _loop_faults(spec: AccelSpec, instruction: Gemm | Alu, steps: StepIndices) -> FaultTexts:
     for memory, indices in operands(instruction, steps):
         depth = spec.element(memory).depth
         if len(indices) and int(indices.max()) >= depth:
@@ -301,7 +301,7 @@ class _AccessTable:
 class _Dram:
     """The written range of DRAM as cells: the largest size that divides all addresses."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: AccelProgram) -> None:
         spec, stores = program.spec, [i for i in program.instructions
                                       if isinstance(i, Store) and not i.is_noop]
         size = spec.element(Memory.OUT).nbytes
@@ -328,7 +328,7 @@ def _dram_end(transfer: Load | Store) -> int:
 class _HazardChecker:
     """Checks memory accesses along one legal execution."""
 
-    def __init__(self, program: Program, order: ExecutionOrder) -> None:
+    def __init__(self, program: AccelProgram, order: HappensBefore) -> None:
         self.program, self.spec, self.order = program, program.spec, order
         self.faults: list[Fault] = []
         depth = {memory: self.spec.element(memory).depth for memory in Memory}
@@ -407,7 +407,7 @@ class _HazardChecker:
         if len(self.dram.cells(load, max(size, self.dram.cell))):
             self.fault("region", at, "the micro-op table overlaps stored results")
 
-    def _check_region(self, at: int, transfer: Load | Store, region: Region | None, size: int) -> None:
+    def _check_region(self, at: int, transfer: Load | Store, region: DramRegion | None, size: int) -> None:
         if region is None:
             self.fault("region", at, f"rows at {transfer.dram_base * size:#x} leave their buffer")
             return
@@ -440,13 +440,13 @@ class _HazardChecker:
 
 
 @lru_cache(maxsize=256)
-def _accessed_elements(spec: Spec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[Memory, Indices], ...]:
+def _accessed_elements(spec: AccelSpec, loop: Gemm | Alu, words: bytes) -> tuple[tuple[Memory, Indices], ...]:
     """Return the distinct accessed elements by memory; the destinations come first."""
     return tuple((memory, np.unique(indices))
                  for memory, indices in operands(loop, cached_steps(spec, loop, words)))
 
 
-def _region_of(program: Program, transfer: Load | Store, size: int) -> Region | None:
+def _region_of(program: AccelProgram, transfer: Load | Store, size: int) -> DramRegion | None:
     """Return the region that contains all bytes of `transfer`."""
     begin, end = transfer.dram_base * size, _dram_end(transfer) * size
     for region in program.regions:
@@ -455,7 +455,7 @@ def _region_of(program: Program, transfer: Load | Store, size: int) -> Region | 
     return None
 
 
-def _finish_faults(program: Program, order: ExecutionOrder) -> list[Fault]:
+def _finish_faults(program: AccelProgram, order: HappensBefore) -> list[Fault]:
     """Check that FINISH is last, pops no token, and runs after all other units are done."""
     finishes = [at for at, i in enumerate(program.instructions) if isinstance(i, Finish)]
     last = len(program.instructions) - 1
@@ -471,7 +471,7 @@ def _finish_faults(program: Program, order: ExecutionOrder) -> list[Fault]:
     return faults
 
 
-def _token_faults(order: ExecutionOrder) -> list[Fault]:
+def _token_faults(order: HappensBefore) -> list[Fault]:
     """Check for deadlocks, leftover tokens and token queue overflow."""
     faults = [Fault("deadlock", at, text) for at, text in order.deadlocks]
     for queue in Queue:
@@ -483,7 +483,7 @@ def _token_faults(order: ExecutionOrder) -> list[Fault]:
     return faults
 
 
-def _size_faults(program: Program) -> list[Fault]:
+def _size_faults(program: AccelProgram) -> list[Fault]:
     """Check the sizes of stream and micro-op table, and the table's address."""
     faults = []
     for name, nbytes in (("stream", len(program.instructions) * INSTRUCTION_BYTES),
@@ -497,12 +497,12 @@ def _size_faults(program: Program) -> list[Fault]:
     return faults
 
 
-def _encoding_faults(spec: Spec, instructions: tuple[Instruction, ...]) -> list[Fault]:
+def _encoding_faults(spec: AccelSpec, instructions: tuple[Instruction, ...]) -> list[Fault]:
     return [Fault(rule, at, text) for at, instruction in enumerate(instructions)
             for rule, text in instruction_faults(spec, instruction)]
 
 
-def verify(program: Program) -> tuple[Fault, ...]:
+def verify(program: AccelProgram) -> tuple[Fault, ...]:
     """Return the rules that `program` violates, in stream order."""
     order = order_of(program.instructions)
     alone = _encoding_faults(program.spec, program.instructions)

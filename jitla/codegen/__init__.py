@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jitla.codegen.jit import (
         Jit,
         Library,
-        Shelf,
+        ObjectCache,
         host_target,
         lacking,
         level_target,
@@ -30,13 +30,13 @@ else:
     __getattr__ = lazy_exports(
         __name__,
         backend="LlvmBackend LlvmExecutable",
-        jit="Jit Library Shelf host_target lacking level_target modules",
+        jit="Jit Library ObjectCache host_target lacking level_target modules",
         kernel_abi="Target",
         loopir="CompiledNest",
         **{"native.loader": "load_native"},
     )
 
 __all__ = [
-    "CompiledNest", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "Shelf", "Target", "host_target",
+    "CompiledNest", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache", "Target", "host_target",
     "lacking", "level_target", "load_native", "modules",
 ]

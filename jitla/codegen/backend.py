@@ -13,11 +13,11 @@ import numpy as np
 from jitla.codegen.jit import (
     Jit,
     Library,
-    Shelf,
+    ObjectCache,
 )
 from jitla.codegen.kernel_abi import (
     BLOCK,
-    Loop,
+    KernelLoop,
     Target,
     column_step,
     geometry_words,
@@ -39,6 +39,7 @@ from jitla.codegen.matmul.packing import pack_product
 from jitla.codegen.native.loader import load_native
 from jitla.fusion import (
     Blocking,
+    BlockStage,
     Combine,
     Form,
     Geometry,
@@ -46,7 +47,6 @@ from jitla.fusion import (
     Pairs,
     Schedule,
     SparseProduct,
-    Stage,
     Tile,
     structure_key,
 )
@@ -117,8 +117,8 @@ class LlvmExecutable:
     """
 
     def __init__(
-        self, loop: Loop, library: Library, threads: int, serial_ns: float,
-        in_turn: Callable[[Loop, Geometry, int, int, float], bytes],
+        self, loop: KernelLoop, library: Library, threads: int, serial_ns: float,
+        in_turn: Callable[[KernelLoop, Geometry, int, int, float], bytes],
     ) -> None:
         self.object = library.objects[0]
         self._loop = loop
@@ -160,7 +160,7 @@ class LlvmExecutable:
 
 
 def _units(
-    loop: Loop, geometry: Geometry, workers: int
+    loop: KernelLoop, geometry: Geometry, workers: int
 ) -> tuple[int, tuple[int, ...], int]:
     """Return the number of units, the first geometry words and the bytes of scratch.
 
@@ -193,7 +193,7 @@ def _units(
     return prod(dims[:-1]) * blocks, (inner, step, blocks, 0, 0), 0
 
 
-def _itemsize(loop: Loop) -> int:
+def _itemsize(loop: KernelLoop) -> int:
     """Return the bytes of an element of the widest array that is read."""
     return max((o.dtype.itemsize for o in loop.operands if o.role == "in" and o.letter != "v"), default=1)
 
@@ -214,7 +214,7 @@ class LlvmBackend:
     def __init__(
         self, launch: Callable[..., int] | None = None, threads: int | None = None,
         objects: dict[str, bytes] | None = None, target: Target | None = None,
-        shelf: Callable[[], Shelf | None] = lambda: None, writers: Callable[[], str] | None = None,
+        shelf: Callable[[], ObjectCache | None] = lambda: None, writers: Callable[[], str] | None = None,
     ) -> None:
         self._launch = launch
         self._threads = threads
@@ -273,7 +273,7 @@ class LlvmBackend:
         return self.jit.assembly(text)
 
     def _turned(
-        self, loop: Loop, geometry: Geometry, entry: int, threads: int, nanoseconds: float
+        self, loop: KernelLoop, geometry: Geometry, entry: int, threads: int, nanoseconds: float
     ) -> bytes:
         """Return the argument block of the kernel at `entry` whose threads take turns."""
         if self._touch is None:
@@ -328,7 +328,7 @@ class LlvmBackend:
         return _Blocks(library, partial(pack_entries, index=index), "stage")
 
     def rows(
-        self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
+        self, scalars: Sequence[np.dtype | None], stages: Sequence[BlockStage],
         combines: Sequence[Combine], cut: Blocking, threads: int, nanoseconds: float,
     ) -> bytes:
         """Return the argument block that runs `stages` on blocks of rows; `scalars`: their dtypes among

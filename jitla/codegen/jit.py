@@ -101,7 +101,7 @@ class Objects(dict[str, bytes]):
             self.held -= len(self.pop(next(iter(self))))
 
 
-class Shelf(Protocol):
+class ObjectCache(Protocol):
     """Keeps object bytes from process to process; never fails. `maker` says what they came from and for."""
 
     def get(self, key: str, maker: str) -> bytes | None:
@@ -142,7 +142,7 @@ class Jit:
 
     def __init__(
         self, objects: dict[str, bytes] | None = None, level: int = 2, target: Target | None = None,
-        shelf: Callable[[], Shelf | None] = lambda: None, writers: Callable[[], str] | None = None,
+        shelf: Callable[[], ObjectCache | None] = lambda: None, writers: Callable[[], str] | None = None,
     ) -> None:
         self._writers = writers
         self._level = level
@@ -264,7 +264,7 @@ class Jit:
         COMPILING.current.count_kernel(None)
         return library
 
-    def _known(self, key: str, shelf: Shelf) -> bytes | None:
+    def _known(self, key: str, shelf: ObjectCache) -> bytes | None:
         data = self.objects.get(key)
         if data is None:
             data = shelf.get(key, self.maker)

@@ -119,7 +119,7 @@ AGAIN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class KernelLoop:
     """A kernel in one layout, ready to be written: `lanes` elements per vector.
 
     Transcendentals are written once, as functions, if it `calls`.
@@ -182,7 +182,7 @@ class Loop:
 
 
 def geometry_words(
-    loop: Loop, geometry: Geometry, head: Sequence[int], more: int = 0
+    loop: KernelLoop, geometry: Geometry, head: Sequence[int], more: int = 0
 ) -> list[int]:
     """Return the geometry words; `head` are the first of them, in the order above, `more` the last."""
     strides = iter(geometry.strides)
@@ -200,7 +200,7 @@ def geometry_words(
 
 
 def pack_block(
-    loop: Loop, entry: int, finish: int, cut: tuple[int, int, int], flags: int, words: Sequence[int]
+    loop: KernelLoop, entry: int, finish: int, cut: tuple[int, int, int], flags: int, words: Sequence[int]
 ) -> bytes:
     """Return the argument block with empty operands; `cut` is units, grain, bytes of scratch."""
     n = len(loop.operands)
@@ -228,7 +228,7 @@ def word(lines: list[str], name: str, base: str, index: int, kind: str = "i64") 
     return f"%{name}"
 
 
-def copy_operands(lines: list[str], loop: Loop) -> None:
+def copy_operands(lines: list[str], loop: KernelLoop) -> None:
     """Write the copy of the block's operands to %ops, whose pointers `seek` then moves."""
     for op in loop.operands:
         value = word(lines, f"base{op.word}", "%words", op.word)
@@ -241,7 +241,7 @@ def copy_operands(lines: list[str], loop: Loop) -> None:
             word(lines, f"step{op.word}.{d}", "%geo", at + loop.rank * (k + 1) + d)
 
 
-def seek(lines: list[str], loop: Loop, row: str) -> None:
+def seek(lines: list[str], loop: KernelLoop, row: str) -> None:
     """Write the move of %ops to outer index number `row`."""
     if not loop.rank:
         return
@@ -288,7 +288,7 @@ def accumulators(kernel: Kernel) -> int:
     return 4 if any(h.meta.dtype.kind == "c" for h in sums) else 8
 
 
-def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> Loop:
+def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> KernelLoop:
     """Choose the vector length of `kernel`."""
     hops = (*kernel.inputs, *kernel.body)
     widest = max(_width(h) for h in hops)
@@ -312,7 +312,7 @@ def lay_out(kernel: Kernel, form: Form, schedule: Schedule, target: Target) -> L
         usual = accumulators(kernel) if has_float_sum(kernel) else many * target.lanes(widest)
         lanes = usual * schedule.unroll  # more partial sums are added up in another order
     ops = operands(kernel, form)
-    return Loop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES))
+    return KernelLoop(kernel, form, schedule, target, ops, min(lanes, MAX_LANES))
 
 
 def _width(hop: Hop) -> int:
@@ -329,14 +329,14 @@ def column_step(inner: int, workers: int, itemsize: int) -> int:
     return max(1, min(step + -step % line, inner))
 
 
-def is_tiled(loop: Loop) -> bool:
+def is_tiled(loop: KernelLoop) -> bool:
     """Tell whether cells may read an operand across its rows."""
     crossed = any(o.role == "in" and o.letter == "s" for o in loop.operands)
     return loop.form.mode == "cell" and loop.rank > 0 and crossed and not loop.polynomials \
         and not loop.schedule.delayed
 
 
-def tile_sizes(loop: Loop, geometry: Geometry) -> tuple[int, int, int]:
+def tile_sizes(loop: KernelLoop, geometry: Geometry) -> tuple[int, int, int]:
     """Return columns and rows of a tile, and columns of the smaller ones.
 
     If no operand's neighbours lie in different rows of the walk, or if the lines that a row reads stay near
@@ -382,7 +382,7 @@ ready:
 """
 
 
-def entry(loop: Loop, how: str = "") -> list[str]:
+def entry(loop: KernelLoop, how: str = "") -> list[str]:
     """Return the first lines of a kernel: %words, %geo, %steps, %ops with the operands."""
     n = len(loop.operands)
     how = how or (PLAIN if loop.rank else COLD)
@@ -400,7 +400,7 @@ def entry(loop: Loop, how: str = "") -> list[str]:
     return lines
 
 
-def block_of_unit(lines: list[str], loop: Loop) -> None:
+def block_of_unit(lines: list[str], loop: KernelLoop) -> None:
     """Write the loop head over units: moves %ops, sets %from and %len in the last dimension."""
     lines += [
         "  %some = icmp ult i64 %begin, %end", "  br i1 %some, label %unit, label %exit", "unit:",

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.codegen.ir import Value, named, refuse
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall, division, quiet, result_dtype
-from jitla.codegen.kernel_abi import PART, Loop
+from jitla.codegen.kernel_abi import PART, KernelLoop
 from jitla.codegen.kernels.body import emit_hop
 from jitla.codegen.kernels.cell import cell_kernel
 from jitla.codegen.kernels.reduce_all import full_kernel
@@ -127,7 +127,7 @@ def math_lines(kernel: Kernel) -> int:
     return sum(longest.values())
 
 
-def kernel_text(loop: Loop) -> str:
+def kernel_text(loop: KernelLoop) -> str:
     """Return the module of a kernel that is laid out."""
     loop = replace(loop, calls=_calls(loop.kernel, loop.form))
     return module_text(loop, MathFunctions(loop.lanes, "fma" in loop.target.features))
@@ -212,7 +212,7 @@ def refuse_math(name: str, dtype: np.dtype) -> None:
         raise BackendError(f"no vector code for {name} of {dtype}")
 
 
-def module_text(loop: Loop, math: MathFunctions) -> str:
+def module_text(loop: KernelLoop, math: MathFunctions) -> str:
     """Return the modules of `loop`, one behind the other."""
     code = _skeleton(loop, math)
     nontemporal = "!0 = !{i32 1}\n" if "!nontemporal" in code else ""
@@ -222,7 +222,7 @@ def module_text(loop: Loop, math: MathFunctions) -> str:
     return parted(text, f'target triple = "{loop.target.triple}"\n')
 
 
-def _skeleton(loop: Loop, math: MathCall) -> str:
+def _skeleton(loop: KernelLoop, math: MathCall) -> str:
     if loop.form.mode == "cell":
         return cell_kernel(loop, math)
     if loop.form.mode == "tally":

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         SHARED,
         Backend,
         Blocking,
+        BlockStage,
         Call,
         Combine,
         EntryShares,
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
         RowKernel,
         Schedule,
         SparseProduct,
-        Stage,
         StageOperand,
         Step,
         Tile,
@@ -143,7 +143,7 @@ else:
             "ARG_REDUCTIONS BEFORE_BLOCKS Backend Blocking COLUMNWISE_PREFIX COMPRESSED_FORMS Call "
             "Combine EVERY_BLOCK EntryShares Executable FIRST_BLOCK FROM_PANELS Form Geometry "
             "Kernel MAX_NARROW_COLUMNS MIN_STREAMED_BYTES OPERAND PACK_ONLY PAIRS PARTIAL Pairs "
-            "Plan Product ROWWISE_FORMS RowKernel SCRATCH SHARED Schedule SparseProduct Stage "
+            "Plan Product ROWWISE_FORMS RowKernel SCRATCH SHARED Schedule SparseProduct BlockStage "
             "StageOperand Step Tile WindowKernel block_height blocks_per_unit crosswise_limit "
             "data_inputs format_plan gather_tables panel_bytes prepacks_panels reduces_rows "
             "structure structure_key window_height"
@@ -168,7 +168,7 @@ __all__ = [
     "MIN_STREAMED_BYTES", "OPERAND", "Operands", "PACK_ONLY", "PACK_OPERATIONS", "PAIRS", "PARTIAL",
     "Pairs", "PartitionCache", "PlacementTask", "Plan", "PlanExplanation", "Point", "Product",
     "ROWWISE_FORMS", "ReductionOrder", "RowKernel", "RunnerUp", "SCRATCH", "SHARED", "Schedule",
-    "Space", "SparseProduct", "Stage", "StageOperand", "Step", "TEMPLATES", "Template", "Tile", "Value",
+    "Space", "SparseProduct", "BlockStage", "StageOperand", "Step", "TEMPLATES", "Template", "Tile", "Value",
     "Values", "WindowKernel", "all_layouts", "assign_places", "assignment_seconds", "block_height",
     "blocks_per_unit", "contiguous", "crosswise_limit", "data_inputs", "expand_aggregates",
     "explain_choice", "format_plan", "gather_tables", "geometry", "has_exact_layout", "hop_layout",

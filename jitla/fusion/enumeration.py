@@ -39,7 +39,7 @@ class BudgetExhausted(Exception):
     """The search budget is exhausted."""
 
 
-class SearchBudget:
+class EnumerationBudget:
     """The budget of a search: kernels that may be evaluated, and steps of `GroupingSearch` for each of them.
 
     `was_exhausted`: the budget ran out, so a grouping may not be the cheapest. Once a plan exists,
@@ -115,7 +115,7 @@ class GroupingSearch:
     """
 
     def __init__(
-        self, bounds: LowerBounds, budget: SearchBudget, items: Sequence[Requirement], memory: int,
+        self, bounds: LowerBounds, budget: EnumerationBudget, items: Sequence[Requirement], memory: int,
     ) -> None:
         self.bounds = bounds
         self.kernels = kernels = bounds.kernels
@@ -286,7 +286,7 @@ class KernelGrouper:
     def __init__(self, kernels: Candidates, values: int = 0, budget: float = inf) -> None:
         self.kernels = kernels
         self.memo = kernels.memo
-        self.budget = SearchBudget(kernels, budget)
+        self.budget = EnumerationBudget(kernels, budget)
         self._groupings: dict[tuple[int, int], Grouping] = {}
         self._searches: dict[tuple[int, int], GroupingSearch] = {}
         self.bounds = LowerBounds(kernels, values)
@@ -446,7 +446,7 @@ FEW_POINTS = 3  # beyond, choices are given up when they cost more than the best
 
 
 @dataclass(slots=True)
-class SearchResult:
+class EnumerationResult:
     """The outcome of the search of a partition; counts are choices of stored points.
 
     `chosen` are the points stored in memory. `costed_partially`: choices given up while they were costed, as
@@ -480,12 +480,12 @@ class Search:
         self.bounds = self.groups.bounds
         self.budget = self.groups.budget
         self.prune = prune
-        self.result = SearchResult(partition)
+        self.result = EnumerationResult(partition)
         self.heuristic_costs: dict[int, float] = {}
         self.results = partition.values & ~memo.views
         self._minimum: float | None = None
 
-    def run(self) -> SearchResult:
+    def run(self) -> EnumerationResult:
         """Search; return the best result."""
         result = self.result
         try:

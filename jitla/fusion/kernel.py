@@ -116,7 +116,7 @@ class StageOperand(NamedTuple):
     other: int = 0
 
 
-class Stage(NamedTuple):
+class BlockStage(NamedTuple):
     """A kernel on one block of rows: argument blocks for full blocks and for the last one, and its operands.
 
     `when` is one of `EVERY_BLOCK`, `FIRST_BLOCK`, `BEFORE_BLOCKS`; stages of the last kind come first.
@@ -610,7 +610,7 @@ class Backend(Protocol):
         ...
 
     def rows(
-        self, scalars: Sequence[np.dtype | None], stages: Sequence[Stage],
+        self, scalars: Sequence[np.dtype | None], stages: Sequence[BlockStage],
         combines: Sequence[Combine], cut: Blocking, threads: int, nanoseconds: float,
     ) -> bytes:
         """Return the argument block for `launch` that runs stages on blocks of rows.

@@ -13,7 +13,7 @@ from jitla.classes import dataclass
 from jitla.fusion.bounds import has_cycle
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.cost_model import CostModel, peak_bytes
-from jitla.fusion.enumeration import BUDGET, STAGE_BUDGET, Search, SearchResult
+from jitla.fusion.enumeration import BUDGET, STAGE_BUDGET, EnumerationResult, Search
 from jitla.fusion.kernel import (
     PAIRS,
     ROWWISE_FORMS,
@@ -57,7 +57,7 @@ class PartitionCache:
 
     def lookup(
         self, key: Hashable, order: Sequence[int], partition: Partition, kernels: Candidates,
-    ) -> SearchResult | None:
+    ) -> EnumerationResult | None:
         """Return the plan cached for `key`, None on a miss, or if it is illegal for these sizes."""
         cached = self._plans.get(key)
         if cached is None:
@@ -71,11 +71,11 @@ class PartitionCache:
         if isinf(seconds):
             return None
         self.hits += 1
-        return SearchResult(
+        return EnumerationResult(
             partition, seconds, stored, candidates, budget_exhausted=cached.budget_exhausted,
             from_cache=True)
 
-    def store(self, key: Hashable, order: Sequence[int], result: SearchResult) -> None:
+    def store(self, key: Hashable, order: Sequence[int], result: EnumerationResult) -> None:
         """Cache a plan; evict the least recently used one beyond the limit."""
         position = {i: n for n, i in enumerate(order)}
 
@@ -139,9 +139,9 @@ def _layout_key(hop: Hop, memo: Memo, dims: dict[int, int]) -> Hashable:
 def search_all(
     parts: Sequence[Partition], memo: Memo, kernels: Candidates, budget: float = inf,
     partition_cache: PartitionCache | None = None,
-) -> list[SearchResult]:
+) -> list[EnumerationResult]:
     """Search every partition; those whose kernels depend on each other in a cycle are searched as one."""
-    def search(part: Partition) -> SearchResult:
+    def search(part: Partition) -> EnumerationResult:
         if partition_cache is None or not part.points:
             return Search(part, memo, kernels, budget).run()
         key, order = partition_key(part, memo, kernels)
@@ -434,7 +434,7 @@ class PlanChoice:
     """A plan, the results of the search of its partitions, and all kernels that were considered."""
 
     plan: Plan
-    results: list[SearchResult]
+    results: list[EnumerationResult]
     kernels: Candidates
 
 
@@ -483,7 +483,7 @@ def choose_plan(
 def _plan(
     memo: Memo, cost_model: CostModel, budget: float, in_cache: bool = False, fusion: str = "cost",
     limit: MemoryLimit | None = None, partition_cache: PartitionCache | None = None,
-) -> tuple[list[Step], list[SearchResult], Candidates]:
+) -> tuple[list[Step], list[EnumerationResult], Candidates]:
     """Return steps, in no particular order, for all values of `memo` that are not computed externally."""
     kernels = Candidates(memo, cost_model, in_cache=in_cache)
 
@@ -503,7 +503,7 @@ def _plan(
     for attempt in count():
         if attempt == MAX_REPLANS:
             kernels = Candidates(memo, cost_model, with_rows=False, in_cache=in_cache)
-        results: list[SearchResult] = []
+        results: list[EnumerationResult] = []
         if fusion == "cost":
             results = search_all(partitions(memo, kernels), memo, kernels, budget, partition_cache)
         candidates = best_kernels(results, kernels) if fusion == "cost" else kernels_by_rule(fusion, kernels)
@@ -516,7 +516,7 @@ def _plan(
     raise AssertionError("count ends")
 
 
-def best_kernels(results: Sequence[SearchResult], kernels: Candidates) -> list[Candidate]:
+def best_kernels(results: Sequence[EnumerationResult], kernels: Candidates) -> list[Candidate]:
     """Return the kernels found; where the budget ran out, those of a heuristic rule if they cost less."""
     best = [c for f in results for c in f.kernels]
     if any(f.budget_exhausted for f in results):

@@ -27,7 +27,7 @@ from jitla.instrument.scope import (
     MISSING,
     NO_DEPENDENCIES,
     Dependencies,
-    Scope,
+    NameScope,
     StaticNames,
     find_safe_names,
     mangle,
@@ -119,7 +119,7 @@ class OperandRewriter(ast.NodeTransformer):
     """Rewrites operands and loads of attributes; `private` is the class that mangles names."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
+        self, scopes: dict[ast.AST, NameScope], root: NameScope, statics: StaticNames, private: str | None
     ) -> None:
         self.scopes = scopes
         self.current_scope = root
@@ -127,7 +127,7 @@ class OperandRewriter(ast.NodeTransformer):
         self.private = private
         self.usage = ""  # the usage of the value of the expression being rewritten
         # Of the function being rewritten: its scope, its safe names, and the uses of its parameters.
-        self.body: Scope | None = None
+        self.body: NameScope | None = None
         self.safe_names: dict[str, frozenset[str]] = {}
         self.parameter_uses: dict[str, set[str]] = {}
         self.safety_flags: list[ast.Name] = []
@@ -178,7 +178,7 @@ class OperandRewriter(ast.NodeTransformer):
             return self.statics.may_be_array(node, self.current_scope)
         return kind in ("free", "cell")
 
-    def aliases(self, scope: Scope) -> frozenset[str]:
+    def aliases(self, scope: NameScope) -> frozenset[str]:
         """Return the local names of `scope` that are bound to a foreign object: `w = self.w`."""
         if scope.aliases is None:
             scope.aliases = frozenset()  # an alias of an alias is not followed

@@ -20,7 +20,8 @@ import numpy as np
 from jitla.classes import dataclass
 
 __all__ = [
-    "Assumptions", "Binding", "Dependencies", "FunctionNode", "MISSING", "NOT_ARRAY", "Scope", "StaticNames",
+    "Assumptions", "Binding", "Dependencies", "FunctionNode", "MISSING", "NOT_ARRAY", "NameScope",
+    "StaticNames",
     "analyse_scopes", "assumptions_hold", "find_safe_names", "loops_in_python", "mangle",
     "safety_dependencies", "scalar_names",
 ]
@@ -32,18 +33,18 @@ ESCAPING = frozenset({"function", "generator"})
 
 
 @dataclass(eq=False)
-class Scope:
+class NameScope:
     """Names of one scope; `captured` are those that a nested function may read later."""
 
     kind: str  # function, class, comprehension, generator (a generator expression that may escape)
-    parent: Scope | None
+    parent: NameScope | None
     outer_free: frozenset[str] = frozenset()
     bindings: dict[str, list[Binding]] = field(default_factory=dict)
     globals: set[str] = field(default_factory=set)
     nonlocals: set[str] = field(default_factory=set)
     loads: set[str] = field(default_factory=set)
     captured: set[str] = field(default_factory=set)
-    children: list[Scope] = field(default_factory=list)
+    children: list[NameScope] = field(default_factory=list)
     yields: bool = False
     scalar_names_memo: frozenset[str] | None = None  # memo of `scalar_names`
     aliases: frozenset[str] | None = None
@@ -62,7 +63,7 @@ class Scope:
             return "free" if name in self.outer_free else "global"
         if self.kind in ("comprehension", "generator"):
             return self.parent.resolve(name)
-        parent: Scope | None = self.parent
+        parent: NameScope | None = self.parent
         while parent is not None and parent.kind == "class":
             parent = parent.parent
         assert parent is not None, "the root is a function"
@@ -71,7 +72,7 @@ class Scope:
             return "class"  # a class body looks into its own namespace first
         return "free" if kind in ("local", "cell") else kind
 
-    def owner(self) -> Scope:
+    def owner(self) -> NameScope:
         """Return the nearest scope that is no comprehension: where `:=` binds."""
         scope = self
         while scope.kind in ("comprehension", "generator") and scope.parent is not None:
@@ -83,8 +84,8 @@ class _ScopeBuilder(ast.NodeVisitor):
     """Builds the scopes of a function and of the functions, classes and comprehensions inside it."""
 
     def __init__(self, outer_free: Collection[str]) -> None:
-        self.scopes: dict[ast.AST, Scope] = {}
-        self.current_scope = Scope("function", None, frozenset(outer_free))
+        self.scopes: dict[ast.AST, NameScope] = {}
+        self.current_scope = NameScope("function", None, frozenset(outer_free))
         self.consumed: set[ast.AST] = set()
 
     def record(self, name: str, value: Binding) -> None:
@@ -111,8 +112,8 @@ class _ScopeBuilder(ast.NodeVisitor):
             case _:
                 self.visit(target)
 
-    def child_scope(self, node: ast.AST, kind: str) -> Scope:
-        scope = Scope(kind, self.current_scope)
+    def child_scope(self, node: ast.AST, kind: str) -> NameScope:
+        scope = NameScope(kind, self.current_scope)
         self.current_scope.children.append(scope)
         self.scopes[node] = scope
         return scope
@@ -274,7 +275,7 @@ def _is_call_of(node: ast.AST | None, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
-def _resolve_captures(scope: Scope) -> tuple[set[str], set[str]]:
+def _resolve_captures(scope: NameScope) -> tuple[set[str], set[str]]:
     # set `captured`; return the names used but not bound here, and those of them that functions use, which
     # may run later
     uses, deferred = scope.loads | scope.nonlocals, set[str]()
@@ -289,7 +290,7 @@ def _resolve_captures(scope: Scope) -> tuple[set[str], set[str]]:
     return uses - own, deferred - own
 
 
-def analyse_scopes(node: FunctionNode, outer_free: Collection[str]) -> dict[ast.AST, Scope]:
+def analyse_scopes(node: FunctionNode, outer_free: Collection[str]) -> dict[ast.AST, NameScope]:
     """Return the scopes in the function `node`, by node; `outer_free` are the free variables of `node`."""
     builder = _ScopeBuilder(outer_free)
     builder.root(node)
@@ -338,7 +339,7 @@ class StaticNames:
         self.is_pure = is_pure
         self.assumed: Assumptions = {}
 
-    def is_builtin(self, name: str, scope: Scope) -> bool:
+    def is_builtin(self, name: str, scope: NameScope) -> bool:
         """Return whether `name` is Python's builtin of that name in `scope`."""
         if scope.resolve(name) != "global" or name in self.namespace:
             return False
@@ -348,7 +349,7 @@ class StaticNames:
         self.assumed[name,] = value
         return True
 
-    def path(self, node: ast.expr, scope: Scope) -> tuple[str, ...]:
+    def path(self, node: ast.expr, scope: NameScope) -> tuple[str, ...]:
         """Return the names of a dotted expression that starts at a global, else ()."""
         names: list[str] = []
         while isinstance(node, ast.Attribute):
@@ -358,12 +359,12 @@ class StaticNames:
             return ()
         return (node.id, *reversed(names))
 
-    def value(self, node: ast.expr, scope: Scope) -> Any:
+    def value(self, node: ast.expr, scope: NameScope) -> Any:
         """Return the object that a global or an attribute of a module is bound to, else MISSING."""
         path = self.path(node, scope)
         return look_up(path, self.namespace, self.builtin) if path else MISSING
 
-    def may_be_array(self, node: ast.expr, scope: Scope) -> bool:
+    def may_be_array(self, node: ast.expr, scope: NameScope) -> bool:
         """Return whether a global, or an attribute of a global, may hold an array when it is read."""
         path = self.path(node, scope)
         value = look_up(path, self.namespace, self.builtin) if path else MISSING
@@ -372,14 +373,14 @@ class StaticNames:
         self.assumed.setdefault(path, NOT_ARRAY)
         return False
 
-    def is_plain_class(self, node: ast.expr, scope: Scope) -> bool:
+    def is_plain_class(self, node: ast.expr, scope: NameScope) -> bool:
         """Return whether `node` is a class without a metaclass of users: instance checks run no code."""
         value = self.value(node, scope)
         if type(value) is type:
             self.assumed[self.path(node, scope)] = value
         return type(value) is type
 
-    def is_pure_call(self, node: ast.Call, scope: Scope) -> bool:
+    def is_pure_call(self, node: ast.Call, scope: NameScope) -> bool:
         """Return whether the callee only reads its arguments, and is called without an output array."""
         function = self.value(node.func, scope)
         if not (_is_compiled_ufunc(function) or self.is_pure(function)):
@@ -393,7 +394,7 @@ class StaticNames:
         self.assumed[self.path(node.func, scope)] = function
         return True
 
-    def is_numpy_call(self, node: ast.Call, scope: Scope) -> bool:
+    def is_numpy_call(self, node: ast.Call, scope: NameScope) -> bool:
         """Return whether the callee is a NumPy function whose result is as safe as its arguments."""
         function = self.value(node.func, scope)
         module = getattr(function, "__module__", None)
@@ -406,7 +407,7 @@ class StaticNames:
             self.assumed[self.path(node.func, scope)] = function
         return is_numpy
 
-    def is_safe_builtin(self, node: ast.expr, scope: Scope) -> bool:
+    def is_safe_builtin(self, node: ast.expr, scope: NameScope) -> bool:
         """Return whether `node` is a builtin that needs no hook when it is called."""
         return (
             isinstance(node, ast.Name)
@@ -471,7 +472,7 @@ def max_input_arguments(function: Any) -> int:
     return names.index("out") if "out" in names else len(names) + 255
 
 
-def scalar_names(scope: Scope, statics: StaticNames) -> frozenset[str]:
+def scalar_names(scope: NameScope, statics: StaticNames) -> frozenset[str]:
     """Return the local names that only hold Python numbers, strings, booleans or None.
 
     They are a greatest fixed point: names that are bound to others are removed until none is left.
@@ -494,7 +495,7 @@ def scalar_names(scope: Scope, statics: StaticNames) -> frozenset[str]:
     return scope.scalar_names_memo
 
 
-def _is_scalar(value: Binding, names: Collection[str], scope: Scope, statics: StaticNames) -> bool:
+def _is_scalar(value: Binding, names: Collection[str], scope: NameScope, statics: StaticNames) -> bool:
     match value:
         case ast.Constant() | ast.JoinedStr() | ast.UnaryOp(op=ast.Not()):
             return True
@@ -536,7 +537,7 @@ OBJECT_DTYPE_NAMES = frozenset({"object", "O", "object_"})
 
 
 def find_safe_names(
-    scope: Scope, parameters: Collection[str], statics: StaticNames
+    scope: NameScope, parameters: Collection[str], statics: StaticNames
 ) -> dict[str, frozenset[str]]:
     """Return the safe names of `scope`, each with the parameters it depends on: a fixed point."""
     others = scope.captured | scope.globals | scope.nonlocals
@@ -561,7 +562,7 @@ def find_safe_names(
 
 
 def safety_dependencies(
-    node: ast.AST | None, names: Mapping[str, frozenset[str]], scope: Scope, statics: StaticNames
+    node: ast.AST | None, names: Mapping[str, frozenset[str]], scope: NameScope, statics: StaticNames
 ) -> Dependencies:
     """Return the parameters that the safety of `node` depends on if the safe names are `names`."""
     parts: Iterable[ast.AST | None]
@@ -614,7 +615,7 @@ def _key_parts(key: ast.expr) -> list[ast.expr]:
 
 
 def _call_dependencies(
-    node: ast.Call, names: Mapping[str, frozenset[str]], scope: Scope, statics: StaticNames
+    node: ast.Call, names: Mapping[str, frozenset[str]], scope: NameScope, statics: StaticNames
 ) -> Dependencies:
     if any(keyword.arg is None for keyword in node.keywords):
         return None

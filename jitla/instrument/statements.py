@@ -26,7 +26,7 @@ from jitla.instrument.hook_nodes import (
     name_position,
     place,
 )
-from jitla.instrument.scope import FunctionNode, Scope, StaticNames, mangle, scalar_names
+from jitla.instrument.scope import FunctionNode, NameScope, StaticNames, mangle, scalar_names
 
 __all__ = ["StoreRewriter", "SplitPoints", "rewrite"]
 
@@ -66,7 +66,7 @@ class StoreRewriter(ExpressionRewriter):
     """Rewrites statements that store or delete."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
+        self, scopes: dict[ast.AST, NameScope], root: NameScope, statics: StaticNames, private: str | None
     ) -> None:
         super().__init__(scopes, root, statics, private)
         self._temporaries = 0
@@ -244,7 +244,7 @@ class _Rewriter(StoreRewriter):
     """Rewrites one function and all functions and classes inside it, in place."""
 
     def __init__(
-        self, scopes: dict[ast.AST, Scope], root: Scope, statics: StaticNames, private: str | None
+        self, scopes: dict[ast.AST, NameScope], root: NameScope, statics: StaticNames, private: str | None
     ) -> None:
         super().__init__(scopes, root, statics, private)
         self.loops: list[Loop] = []
@@ -463,7 +463,7 @@ def _captured_names(pattern: ast.AST) -> list[str]:
 
 
 def rewrite(
-    node: FunctionNode, scopes: dict[ast.AST, Scope], statics: StaticNames, private: str | None
+    node: FunctionNode, scopes: dict[ast.AST, NameScope], statics: StaticNames, private: str | None
 ) -> None:
     """Insert the hooks into `node`, in place."""
     rewriter = _Rewriter(scopes, scopes[node], statics, private)

@@ -110,7 +110,7 @@ def _axis_bounds(axis: int, accesses_: tuple[Access, ...], size: int,
     return bases.pop() + min(low), max(high) - min(low) + 1
 
 
-class Stage(NamedTuple):
+class ComputeStage(NamedTuple):
     """A statement that computes buffers: loops, of which `axes` iterate over the buffers' axes, and a store.
 
     `body` is the innermost body: the stores to `buffers`, and private registers.
@@ -123,10 +123,10 @@ class Stage(NamedTuple):
     buffers: tuple[str, ...]
 
 
-class Partition(NamedTuple):
+class StagedSequence(NamedTuple):
     """The sequence that allocates a buffer, partitioned into stages, statements between, and readers."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ComputeStage, ...]
     between: Body
     readers: Body
 
@@ -160,11 +160,11 @@ def _sibling_buffers(body: Body, buffer: Buffer, nest: Nest) -> tuple[Buffer, ..
     return tuple(siblings.values())
 
 
-def _partition(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> Partition:
+def _partition(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> StagedSequence:
     """Partition a sequence into the stages that compute buffers, and their readers; else raise."""
     intrinsics, buffer = intrinsics_of(nest), buffers[0]
     names = tuple(b.name for b in buffers)
-    stages: list[Stage] = []
+    stages: list[ComputeStage] = []
     between: list[Statement] = []
     readers: list[Statement] = []
     passed: list[Statement] = []  # statements that the stages are moved past
@@ -187,10 +187,10 @@ def _partition(body: Body, buffers: tuple[Buffer, ...], nest: Nest) -> Partition
     if conflict:
         raise schedule_error("overwritten",
                              f"{conflict} changes between where {buffer.name} is made and read")
-    return Partition(tuple(stages), tuple(between), tuple(readers))
+    return StagedSequence(tuple(stages), tuple(between), tuple(readers))
 
 
-def _parse_stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -> Stage:
+def _parse_stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -> ComputeStage:
     """Return the stage of a statement that computes all elements of a buffer: loops around one store."""
     loops: list[Loop] = []
     body: Body = (statement,)
@@ -213,10 +213,10 @@ def _parse_stage(statement: Statement, buffer: Buffer, names: tuple[str, ...]) -
         raise schedule_error("not-pure", f"elements of {buffer.name} and iterations do not correspond")
     if isinstance(store, Store) and len(loops) != len(axes):
         raise schedule_error("not-pure", f"elements of {buffer.name} are stored several times")
-    return Stage(tuple(loops), axes, store, body, names)
+    return ComputeStage(tuple(loops), axes, store, body, names)
 
 
-def _stage_statements(stage: Stage) -> Body:
+def _stage_statements(stage: ComputeStage) -> Body:
     body = stage.body
     for loop in reversed(stage.loops):
         body = (replace(loop, body=body),)
@@ -224,7 +224,8 @@ def _stage_statements(stage: Stage) -> Body:
 
 
 def _restricted_stage(
-    stage: Stage, base: Sequence[Index], extent: Sequence[int], exceeds: Sequence[bool], shape: Sequence[int],
+    stage: ComputeStage, base: Sequence[Index], extent: Sequence[int], exceeds: Sequence[bool],
+    shape: Sequence[int],
     storage: Callable[[int, Index], Index] = lambda axis, index: index,
 ) -> Statement:
     """Return the stage restricted to a region of its buffer; `storage` maps indices in it to storage."""
@@ -300,7 +301,8 @@ def compute_at(nest: Nest, buffer: str, loop: str, scope: str = "cache") -> Nest
     return _rewrite_sequence(nest, buffer, change)
 
 
-def _consumed_region(partition: Partition, siblings: tuple[Buffer, ...], loop: str, nest: Nest) -> tuple[Loop,
+def _consumed_region(partition: StagedSequence, siblings: tuple[Buffer, ...], loop: str,
+                     nest: Nest) -> tuple[Loop,
     Region]:
     """Return the loop at which buffers are to be computed, and the region that it reads."""
     path, inside, outside = _read_accesses(partition, siblings, loop, nest)
@@ -310,7 +312,7 @@ def _consumed_region(partition: Partition, siblings: tuple[Buffer, ...], loop: s
 
 
 def _read_accesses(
-    partition: Partition, siblings: tuple[Buffer, ...], loop: str, nest: Nest
+    partition: StagedSequence, siblings: tuple[Buffer, ...], loop: str, nest: Nest
 ) -> tuple[tuple[Loop, ...], list[Access], list[Access]]:
     """Return the loops down to `loop`, the reads of buffers inside it, and the other reads."""
     names = [b.name for b in siblings]

@@ -7,7 +7,7 @@
 from jitla.loopjit.function import (
     Looping,
     Loops,
-    Record,
+    NestRecord,
 )
 
-__all__ = ["Looping", "Loops", "Record"]
+__all__ = ["Looping", "Loops", "NestRecord"]

@@ -25,12 +25,12 @@ from jitla.loopjit.types import (
     WIDE,
     Refused,
     Span,
-    Value,
+    TypedNumber,
     endless,
     held_by,
     result,
 )
-from jitla.loopjit.writer import Writer
+from jitla.loopjit.writer import LoopWriter
 
 _SIGN = {"Add": "+", "Sub": "-", "Mult": "*", "Div": "/", "BitAnd": "&", "BitOr": "|", "BitXor": "^",
          "Lt": "<", "LtE": "<=", "Gt": ">", "GtE": ">=", "Eq": "==", "NotEq": "!="}
@@ -68,14 +68,14 @@ def spanned(name: str, left: Span, right: Span) -> Span:
     return made if len(made[0]) + len(made[1]) < LONGEST else None
 
 
-class Arithmetic(Writer):
+class Arithmetic(LoopWriter):
     """Writes operations."""
 
-    def pairs(self, name: str, left: Value, right: Value) -> Pairs:
+    def pairs(self, name: str, left: TypedNumber, right: TypedNumber) -> Pairs:
         """Return the kind of the result for each kind that the operands may have."""
         return {(a, b): result(name, a, b) for a, b in product(sorted(left.kinds), sorted(right.kinds))}
 
-    def _tag(self, made: Pairs, left: Value, right: Value) -> str:
+    def _tag(self, made: Pairs, left: TypedNumber, right: TypedNumber) -> str:
         """Return the text of the code of a result."""
         if len(set(made.values())) == 1:
             return ""
@@ -88,11 +88,11 @@ class Arithmetic(Writer):
                 self.put(f"if {' and '.join(asked)}: {name} = {CODES[kind]}")
         return name
 
-    def compare(self, name: str, left: Value, right: Value) -> Value:
+    def compare(self, name: str, left: TypedNumber, right: TypedNumber) -> TypedNumber:
         """Compare two values."""
         left, right = self.settled(left), self.settled(right)
         if not left.kinds or not right.kinds:
-            return Value("bool_(0)", frozenset(), "b", "", 1, True)
+            return TypedNumber("bool_(0)", frozenset(), "b", "", 1, True)
         made = self.pairs(name, left, right)
         holders = {self._common(a, b) for a, b in made}
         how = holders.pop() if len(holders) == 1 else "d"
@@ -100,7 +100,7 @@ class Arithmetic(Writer):
             raise Refused("a float32 at times, and another float")
         a, b = self.held(left, how), self.held(right, how)
         text = self.fresh(f"{a} {_SIGN[name]} {b}")
-        return Value(text, frozenset(made.values()), "b", self._tag(made, left, right), 1, True)
+        return TypedNumber(text, frozenset(made.values()), "b", self._tag(made, left, right), 1, True)
 
     def _common(self, a: str, b: str) -> str:
         """Return what two numbers are held in to be compared or computed with."""
@@ -108,10 +108,10 @@ class Arithmetic(Writer):
             return "i"
         return HELD[result("Add", a, b)]
 
-    def binary(self, name: str, left: Value, right: Value) -> Value:
+    def binary(self, name: str, left: TypedNumber, right: TypedNumber) -> TypedNumber:
         """Do an operation of two operands."""
         if not left.kinds or not right.kinds:
-            return Value("0", frozenset(), "i")
+            return TypedNumber("0", frozenset(), "i")
         made = self.pairs(name, left, right)
         holders = {HELD[kind] for kind in made.values()}
         if name in ("BitAnd", "BitOr", "BitXor", "LShift", "RShift"):
@@ -126,7 +126,7 @@ class Arithmetic(Writer):
             return self._mixed(name, left, right, made)
         raise Refused(f"{name} of values of several kinds")
 
-    def _mixed(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+    def _mixed(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs) -> TypedNumber:
         """Compute what is an integer at times as a float: exact, and without a sign of zero."""
         if set(made.values()) & INTEGERS != {"int"}:
             raise Refused(f"{name} of values of several kinds")
@@ -136,15 +136,15 @@ class Arithmetic(Writer):
             return value
         value = self.settled(value)
         text = self.fresh(f"{value.text} + 0.0 if {value.tag} == {CODES['int']} else {value.text}")
-        return Value(text, value.kinds, value.held, value.tag)
+        return TypedNumber(text, value.kinds, value.held, value.tag)
 
-    def _narrow(self, value: Value, other: Value) -> None:
+    def _narrow(self, value: TypedNumber, other: TypedNumber) -> None:
         """An integer of Python that NumPy's type has no room for is an error."""
         if "int" in value.kinds:
             for kind in sorted(other.kinds & RANGES.keys()):
                 self.in_range(value.text, kind, value)
 
-    def in_range(self, text: str, kind: str, value: Value, lapses: bool = False) -> str:
+    def in_range(self, text: str, kind: str, value: TypedNumber, lapses: bool = False) -> str:
         """A result that its type has no room for is a warning; return what NumPy makes if it `lapses`."""
         low, high = RANGES[kind]
         surely = value.bits < BITS[kind] and (low < 0 or value.positive)
@@ -154,7 +154,7 @@ class Arithmetic(Writer):
         held = f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}"
         return self.fresh(f"int64({held}({text}))") if lapses else text
 
-    def _integer(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+    def _integer(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs) -> TypedNumber:
         self._narrow(left, right)
         self._narrow(right, left)
         a, b = self.held(left, "i"), self.held(right, "i")
@@ -174,16 +174,16 @@ class Arithmetic(Writer):
         positive = value.positive or all(kind in RANGES and not RANGES[kind][0] for kind in kinds)
         near = endless(left.span) and right.bits <= STEP and right.text.startswith("int64(")
         span = spanned(name, left.span, right.span) if bits <= EXACT or near else None
-        return Value(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
+        return TypedNumber(value.text, kinds, "i", self._tag(made, left, right), bits, positive, (), span)
 
-    def _checked(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+    def _checked(self, name: str, a: str, b: str, left: TypedNumber, right: TypedNumber) -> TypedNumber:
         """Add, subtract or multiply; where 64 bits are too few the interpreter goes on."""
         both = left.positive and right.positive
         bits = left.bits + right.bits if name == "Mult" else max(left.bits, right.bits) + 1
         # of 2**62 and 2**61 there is a sum
         if bits < WIDE or name != "Mult" and bits == WIDE and min(left.bits, right.bits) < WIDE - 1:
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
-            return Value(text, frozenset(), "i", "", bits, both and name != "Sub")
+            return TypedNumber(text, frozenset(), "i", "", bits, both and name != "Sub")
         factor = next((abs(int(found[1])) for found in map(_FACTOR.fullmatch, (a, b)) if found), 0)
         if name == "Mult" and 0 < factor < 1 << 31:  # one comparison, and a sum of it needs none
             what, text = (right, b) if _FACTOR.fullmatch(a) else (left, a)
@@ -191,14 +191,14 @@ class Arithmetic(Writer):
             # compilers that know the number compute the next one in each turn
             self.bail(f"past({text}, hidden_i(int64({most})))" if what.positive
                       else f"beyond({text}, int64({most}))")
-            return Value(self.fresh(f"{a} * {b}"), frozenset(), "i", "", WIDE - 1, both)
+            return TypedNumber(self.fresh(f"{a} * {b}"), frozenset(), "i", "", WIDE - 1, both)
         self._count += 1
         made, lost = f"t{self._count}", f"o{self._count}"
         self.put(f"{made}, {lost} = {_CHECKED[name]}_checked({a}, {b})")
         self.bail(lost)
-        return Value(made, frozenset(), "i", "", WIDE, both and name != "Sub")
+        return TypedNumber(made, frozenset(), "i", "", WIDE, both and name != "Sub")
 
-    def _divided(self, name: str, a: str, b: str, left: Value, right: Value) -> Value:
+    def _divided(self, name: str, a: str, b: str, left: TypedNumber, right: TypedNumber) -> TypedNumber:
         if not (right.text.startswith("int64(") and right.text not in ("int64(0)", "int64(-1)")):
             self.bail(f"{b} == 0 or {b} == -1", hard=True)
         known = right.text.removeprefix("int64(").removesuffix(")")
@@ -211,15 +211,15 @@ class Arithmetic(Writer):
         if name == "Mod" and known.isdigit():
             bits = (int(known) - 1).bit_length()
         positive = right.positive and (name == "Mod" or left.positive)
-        return Value(text, frozenset(), "i", "", bits, positive)
+        return TypedNumber(text, frozenset(), "i", "", bits, positive)
 
-    def _bits(self, name: str, left: Value, right: Value, made: Pairs) -> Value:
+    def _bits(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs) -> TypedNumber:
         kinds = frozenset(made.values())
         how = held_by(kinds)
         if how == "b":
             a, b = self.held(left, "b"), self.held(right, "b")
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
-            return Value(text, kinds, "b", self._tag(made, left, right), 1, True)
+            return TypedNumber(text, kinds, "b", self._tag(made, left, right), 1, True)
         if how != "i":
             raise Refused(f"{name} of floats")
         self._narrow(left, right)
@@ -235,12 +235,13 @@ class Arithmetic(Writer):
         else:
             self.bail(f"{b} < 0 or {b} > 62", hard=True)
             text, bits, positive = self._shifted(name, a, b, left, right)
-        value = Value(text, kinds, how, self._tag(made, left, right), bits, positive)
+        value = TypedNumber(text, kinds, how, self._tag(made, left, right), bits, positive)
         for kind in kinds & RANGES.keys():
             self.in_range(text, kind, value)
         return value
 
-    def _shifted(self, name: str, a: str, b: str, left: Value, right: Value) -> tuple[str, int, bool]:
+    def _shifted(self, name: str, a: str, b: str, left: TypedNumber, right: TypedNumber) -> tuple[str, int,
+                                                                                                  bool]:
         if name == "RShift":
             return self.fresh(f"{a} >> {b}"), left.bits, left.positive
         text = self.fresh(f"shift({a}, {b})")
@@ -249,7 +250,7 @@ class Arithmetic(Writer):
         bits = left.bits + int(known) if known.isdigit() else WIDE
         return text, min(bits, WIDE), left.positive
 
-    def _float(self, name: str, left: Value, right: Value, made: Pairs, how: str) -> Value:
+    def _float(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs, how: str) -> TypedNumber:
         kinds = frozenset(made.values())
         if name in ("FloorDiv", "Mod") or name == "Pow" and how == "s":
             left, right = self.settled(left), self.settled(right)
@@ -268,11 +269,11 @@ class Arithmetic(Writer):
         else:
             return self.step(name, left, right, made, (a, b, how))
         steps = (*left.steps, *right.steps, (a, b, text))
-        value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
+        value = TypedNumber(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
         return self.judged(value)
 
-    def step(self, name: str, left: Value, right: Value, made: Pairs,
-             operands: tuple[str, str, str]) -> Value:
+    def step(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs,
+             operands: tuple[str, str, str]) -> TypedNumber:
         """Add, subtract, multiply or divide floats; what sets flags is looked at now or later."""
         (a, b, how), kinds = operands, frozenset(made.values())
         steps = (*left.steps, *right.steps)
@@ -286,10 +287,10 @@ class Arithmetic(Writer):
         else:
             text = self.fresh(f"ratio({a}, {b})" if name == "Div" else f"{a} {_SIGN[name]} {b}")
             steps = steps if silent else (*steps, (a, b, text))
-        value = Value(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
+        value = TypedNumber(text, kinds, how, self._tag(made, left, right), WIDE, False, steps)
         return value if len(steps) < 9 else self.settled(value)
 
-    def unary(self, name: str, operand: Value) -> Value:
+    def unary(self, name: str, operand: TypedNumber) -> TypedNumber:
         """Do an operation of one operand."""
         if not operand.kinds:
             return operand
@@ -304,7 +305,7 @@ class Arithmetic(Writer):
             if kinds & INTEGERS:
                 self.bail(f"{text} == 0")  # of integers zero has no sign
             sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})"}
-            return Value(self.fresh(sign[name]), kinds, how, tag, WIDE, False, operand.steps)
+            return TypedNumber(self.fresh(sign[name]), kinds, how, tag, WIDE, False, operand.steps)
         if name != "Invert" and operand.bits >= WIDE:
             self.bail(f"{text} == MIN")
         sign = {"USub": f"-{text}", "UAdd": text, "Abs": f"abs({text})", "Invert": f"~{text}"}
@@ -312,9 +313,9 @@ class Arithmetic(Writer):
         # what is at most 2**k away is 2**k at most if it was the least; others are less than that
         larger = name in ("USub", "Abs") and not operand.positive
         bits = min(operand.bits + larger, WIDE)
-        value = Value(self.fresh(sign[name]), kinds, how, tag, bits, positive)
+        value = TypedNumber(self.fresh(sign[name]), kinds, how, tag, bits, positive)
         for kind in kinds & RANGES.keys():
-            self.in_range(value.text, kind, Value(value.text, kinds, how, "", WIDE))
+            self.in_range(value.text, kind, TypedNumber(value.text, kinds, how, "", WIDE))
         return value
 
 
@@ -344,10 +345,10 @@ def callable_in_nests(function: Any, of_row: bool) -> bool:
         return False
 
 
-def called(writer: Arithmetic, function: Any, name: str, values: list[Value]) -> Value:
+def called(writer: Arithmetic, function: Any, name: str, values: list[TypedNumber]) -> TypedNumber:
     """Return what `function` makes of `values`."""
     if any(not value.kinds for value in values):
-        return Value("0", frozenset(), "i")
+        return TypedNumber("0", frozenset(), "i")
     if function in (min, max):
         return _extreme(writer, "Lt" if function is min else "Gt", values)
     if len(values) == 2 and function in _TWO:
@@ -370,51 +371,51 @@ def called(writer: Arithmetic, function: Any, name: str, values: list[Value]) ->
     if function in _ASKING:
         kind = "bool" if getattr(function, "__module__", "") == "math" else "b1"
         text = writer.fresh(f"{_ASKING[function]}({_double(writer, value)})")
-        return Value(text, frozenset({kind}), "b", "", 1, True)
+        return TypedNumber(text, frozenset({kind}), "b", "", 1, True)
     return _hidden(writer, value, _made(writer, _MAKING[function], value))
 
 
-def _double(writer: Arithmetic, value: Value) -> str:
+def _double(writer: Arithmetic, value: TypedNumber) -> str:
     """Return a number as the functions of the library take it."""
     text = writer.held(value, "d")
     return f"float64({text})" if value.held == "s" else text
 
 
-def _floating(writer: Arithmetic, kind: str, text: str, a: str, b: str) -> Value:
+def _floating(writer: Arithmetic, kind: str, text: str, a: str, b: str) -> TypedNumber:
     made = writer.fresh(text)
-    return writer.judged(Value(made, frozenset({kind}), "d", "", WIDE, False, ((a, b, made),)))
+    return writer.judged(TypedNumber(made, frozenset({kind}), "d", "", WIDE, False, ((a, b, made),)))
 
 
-def _root(writer: Arithmetic, kind: str, value: Value) -> Value:
+def _root(writer: Arithmetic, kind: str, value: TypedNumber) -> TypedNumber:
     if kind == "f8" and value.kinds - {"f8", "float", "int", "i8", "i4"}:
         raise Refused(f"np.sqrt of {' or '.join(sorted(value.kinds))}")
     a = _double(writer, value)
     writer.bail(f"{a} < 0")
     made = writer.fresh(f"sqrt({a})")
-    return _hidden(writer, value, Value(made, frozenset({kind}), "d"))
+    return _hidden(writer, value, TypedNumber(made, frozenset({kind}), "d"))
 
 
-def _absolute(writer: Arithmetic, function: Any, value: Value) -> Value:
+def _absolute(writer: Arithmetic, function: Any, value: TypedNumber) -> TypedNumber:
     if function is abs or (function in (np.abs, np.absolute) and value.kinds <= {"f8", "f4"}):
         return writer.unary("Abs", value)
     if function is not math.fabs and value.kinds != {"f8"}:
         raise Refused(f"an absolute value by NumPy of {' or '.join(sorted(value.kinds))}")
     kind = "float" if function is math.fabs else "f8"
-    return Value(writer.fresh(f"abs({_double(writer, value)})"), frozenset({kind}), "d")
+    return TypedNumber(writer.fresh(f"abs({_double(writer, value)})"), frozenset({kind}), "d")
 
 
-def _rounded(writer: Arithmetic, how: str, value: Value) -> Value:
+def _rounded(writer: Arithmetic, how: str, value: TypedNumber) -> TypedNumber:
     """Make an integer of Python."""
     if value.held in "ib":
         text = writer.held(value, "i")
-        return Value(text, frozenset({"int"}), "i", "", value.bits, value.positive)
+        return TypedNumber(text, frozenset({"int"}), "i", "", value.bits, value.positive)
     a = _double(writer, value)
     writer.bail(f"not (abs({a}) < 9007199254740992.0)", hard=True)
     whole = a if how == "trunc" else f"{how}({a})"
-    return Value(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
+    return TypedNumber(writer.fresh(f"int64({whole})"), frozenset({"int"}), "i", "", EXACT)
 
 
-def _hidden(writer: Arithmetic, given: Value, made: Value) -> Value:
+def _hidden(writer: Arithmetic, given: TypedNumber, made: TypedNumber) -> TypedNumber:
     """Return a number of NumPy that was made of one of Python so that compilers do not know it.
 
     What they compute themselves of constants does not set the processor's flags.
@@ -424,25 +425,25 @@ def _hidden(writer: Arithmetic, given: Value, made: Value) -> Value:
     return replace(made, text=writer.fresh(f"hidden_{made.held}({made.text})"))
 
 
-def _made(writer: Arithmetic, kind: str, value: Value) -> Value:
+def _made(writer: Arithmetic, kind: str, value: TypedNumber) -> TypedNumber:
     """Make a number of another type."""
     how = HELD[kind]
     if how == "b":
-        return Value(writer.fresh(writer.truth(value)), frozenset({kind}), "b", "", 1, True)
+        return TypedNumber(writer.fresh(writer.truth(value)), frozenset({kind}), "b", "", 1, True)
     if how == "d":
-        return Value(_double(writer, value), frozenset({kind}), "d")
+        return TypedNumber(_double(writer, value), frozenset({kind}), "d")
     if how == "s":
         if value.held == "i" and value.bits > EXACT:
             raise Refused("a float32 of a large integer")
-        return Value(writer.held(value, "s"), frozenset({kind}), "s")
+        return TypedNumber(writer.held(value, "s"), frozenset({kind}), "s")
     whole = value if value.held == "i" else _rounded(writer, "trunc", value)
     if value.kinds != {kind}:
         writer.in_range(whole.text, kind, whole)
     positive = whole.positive or RANGES[kind][0] == 0
-    return Value(whole.text, frozenset({kind}), "i", "", min(BITS[kind], whole.bits), positive)
+    return TypedNumber(whole.text, frozenset({kind}), "i", "", min(BITS[kind], whole.bits), positive)
 
 
-def _extreme(writer: Arithmetic, name: str, values: list[Value]) -> Value:
+def _extreme(writer: Arithmetic, name: str, values: list[TypedNumber]) -> TypedNumber:
     """Return the first of the smallest, or of the largest."""
     if len(values) < 2:
         raise Refused("an extreme of what is no number")
@@ -454,5 +455,6 @@ def _extreme(writer: Arithmetic, name: str, values: list[Value]) -> Value:
         (text, code), (other, its) = (writer.united(each, kinds, held) for each in (value, best))
         made = writer.fresh(f"{text} if {test} else {other}")
         tag = writer.fresh(f"int64({code}) if {test} else int64({its})") if len(kinds) > 1 else ""
-        best = Value(made, kinds, held, tag, max(value.bits, best.bits), value.positive and best.positive)
+        best = TypedNumber(made, kinds, held, tag, max(value.bits, best.bits),
+                           value.positive and best.positive)
     return best

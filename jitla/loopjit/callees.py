@@ -105,7 +105,7 @@ def is_users(given: FunctionType, caller: FunctionType) -> bool:
     return not is_installed(given.__code__.co_filename) or package_of(given) == package_of(caller)
 
 
-class Callee:
+class CalleeVersion:
     """What the version of a function asks for what it is to call."""
 
     __slots__ = ("loop_function",)

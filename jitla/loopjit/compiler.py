@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 from jitla.concurrency import short_switch_interval
 from jitla.events import log
 from jitla.loopjit.function import Kept, kept
-from jitla.loopjit.native_entry import CLOCK, NAME, Code, Door, Found, door
+from jitla.loopjit.native_entry import CLOCK, NAME, CompiledKernel, Door, ExpectedName, door
 from jitla.loopjit.policy import MISSING, Entry, Variant
 from jitla.loopjit.slice_loops import laned
 from jitla.loopjit.translator import kernel
 from jitla.loopjit.types import LARGE, Given, Refused
 from jitla.process.resources import start_thread
 
-__all__ = ["Foreman", "Tools", "foresee", "make"]
+__all__ = ["Foreman", "CompilerTools", "foresee", "make"]
 
 
 # Seconds without work after which thread and process end.
@@ -136,7 +136,7 @@ class Foreman:
                 process.stdout.close()
 
 
-class Tools(NamedTuple):
+class CompilerTools(NamedTuple):
     """Who compiles; what links an object, what loads a text; what keeps machine code, by the options.
 
     `calm` returns what says whether nobody watches: whoever knows is loaded by then.
@@ -149,7 +149,7 @@ class Tools(NamedTuple):
     calm: Callable[[], Callable[[], bool]]
 
 
-def make(entry: Entry, variant: Variant, tools: Tools) -> None:
+def make(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
     """Have a nest translated and compiled for values of a kind, or leave it to Python."""
     try:
         _translate(entry, variant, tools)
@@ -186,23 +186,24 @@ def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
     return given, made
 
 
-def _translate(entry: Entry, variant: Variant, tools: Tools) -> None:
+def _translate(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
     given, made = _read(entry, variant)
     name, data = kept(made.text, made.pointers, tools.foreman.ask, tools.foreman.program, tools.kept_by)
     library, address = tools.link(name, data)
-    variant.code = Code(made, entry.nest.writes, library, address)
+    variant.code = CompiledKernel(made, entry.nest.writes, library, address)
     _build(entry, variant, variant.code, given, tools)
     variant.state = "tried"
 
 
-def _build(entry: Entry, variant: Variant, code: Code, given: dict[str, Given], tools: Tools) -> None:
+def _build(entry: Entry, variant: Variant, code: CompiledKernel, given: dict[str, Given],
+           tools: CompilerTools) -> None:
     """Make the door of a nest, where machine code can tell its values from others."""
     examples = {name: int if type(each) in (bool, int) else each
                 for name, each in zip((*entry.names, *entry.outside), variant.key, strict=True)}
     large = any(what == LARGE for what in variant.given)
     if large or CLOCK is None or len(given) != len(examples) or sys.implementation.name != "cpython":
         return
-    found = [Found(space, name, None if value is MISSING else value)
+    found = [ExpectedName(space, name, None if value is MISSING else value)
              for space, name, value in variant.assumed]
     calm = tools.calm()
     undisturbed = (lambda: calm() and variant.unchanged()) if variant.helpers else calm

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from jitla.loopjit.detect import Nest
+from jitla.loopjit.detect import DetectedNest
 
 AT, FOUND = ".at", ".found"
 # Texts that become objects.
@@ -24,7 +24,7 @@ class Nothing:
 CONSTANTS: dict[str, Any] = {RANGE: range, TUPLE: tuple, NOTHING: Nothing}
 
 
-def replace(function: ast.AST, nests: Sequence[Nest], takes: Sequence[Sequence[str]]) -> None:
+def replace(function: ast.AST, nests: Sequence[DetectedNest], takes: Sequence[Sequence[str]]) -> None:
     """Put the choice between both ways before each nest, in place; `takes` is what each is asked with."""
     made = {nest.loop: _choice(number, nest, names)
             for number, (nest, names) in enumerate(zip(nests, takes, strict=True))}
@@ -40,7 +40,7 @@ def asked(number: int) -> str:
     return f"\0loops nest {number}"
 
 
-def _choice(number: int, nest: Nest, takes: Sequence[str]) -> list[ast.stmt]:
+def _choice(number: int, nest: DetectedNest, takes: Sequence[str]) -> list[ast.stmt]:
     """Return the statements that a nest becomes."""
     at = nest.loop
     ask = ast.Attribute(_constant(asked(number)), "ask", ast.Load())
@@ -99,7 +99,7 @@ def _place(node: ast.AST, at: ast.stmt) -> None:
 class Resumed:
     """Builds the statements that take up a nest at the statement whose number is `.at`."""
 
-    def __init__(self, nest: Nest) -> None:
+    def __init__(self, nest: DetectedNest) -> None:
         self.labels = nest.labels
         self.loop = nest.loop
         loops = sorted((n for n in nest.labels if isinstance(n, ast.For)), key=nest.labels.__getitem__)

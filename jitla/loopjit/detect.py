@@ -100,7 +100,7 @@ _SCOPES = ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.G
 
 
 @dataclass(frozen=True)
-class Place:
+class LaneSubscript:
     """What a subscript means in one lane: an array, how its axes of lanes are cut, an index behind them."""
 
     name: str
@@ -109,12 +109,12 @@ class Place:
 
 
 @dataclass
-class Lanes:
+class LaneLoop:
     """A loop that can be done lane by lane."""
 
     turn: ast.For
     axes: int = 0
-    places: dict[ast.Subscript, Place] = field(default_factory=dict)
+    places: dict[ast.Subscript, LaneSubscript] = field(default_factory=dict)
     # Names that hold values of lanes; of these, those that turns begin with; arrays that are stored.
     names: set[str] = field(default_factory=set)
     carried: set[str] = field(default_factory=set)
@@ -138,7 +138,7 @@ class _No(Exception):
     """A loop is none of these."""
 
 
-def lanes(loop: Loop) -> Lanes | None:
+def lanes(loop: Loop) -> LaneLoop | None:
     """Return a loop as lanes, if it is one of those."""
     try:
         return _Reader(loop).made if isinstance(loop, ast.For) else None
@@ -146,7 +146,7 @@ def lanes(loop: Loop) -> Lanes | None:
         return None
 
 
-def settled(function: ast.AST, made: Lanes) -> bool:
+def settled(function: ast.AST, made: LaneLoop) -> bool:
     """Say whether no value of a lane is read after the loop of a function, wherever that goes on."""
     body: list[ast.stmt] = function.body  # type: ignore[attr-defined]
     if made.turn not in body:
@@ -180,7 +180,7 @@ class _Reader:
     """Reads one loop; raises `_No` where its lanes may not be independent."""
 
     def __init__(self, loop: ast.For) -> None:
-        self.made = made = Lanes(loop)
+        self.made = made = LaneLoop(loop)
         if not isinstance(loop.target, ast.Name) or loop.orelse \
                 or sum(isinstance(node, ast.stmt) for node in ast.walk(loop)) > MOST_STATEMENTS:
             raise _No
@@ -263,7 +263,7 @@ class _Reader:
         self.place(target)
         return set()
 
-    def place(self, node: ast.expr) -> Place:
+    def place(self, node: ast.expr) -> LaneSubscript:
         """Read a subscript."""
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             raise _No
@@ -281,7 +281,7 @@ class _Reader:
             self.made.axes = len(slices)
         elif any(cut != (0, None) for cut in cuts):
             raise _No
-        found = Place(node.value.id, cuts if rest else (), rest[0] if rest else None)
+        found = LaneSubscript(node.value.id, cuts if rest else (), rest[0] if rest else None)
         return self.made.places.setdefault(node, found)
 
     def value(self, node: ast.expr, known: set[str]) -> None:
@@ -360,7 +360,7 @@ _ASKING = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "curr
 
 
 @dataclass(eq=False)
-class Nest:
+class DetectedNest:
     """One nest: its loop, the statements in it by number, the names it reads and assigns."""
 
     loop: Loop
@@ -372,7 +372,7 @@ class Nest:
     # Of those it assigns, the ones that are read outside of it, or when it runs again.
     live: tuple[str, ...] = ()
     # Its statements as those of lanes, if they are about slices.
-    lanes: Lanes | None = None
+    lanes: LaneLoop | None = None
 
     @property
     def line(self) -> int:
@@ -381,21 +381,21 @@ class Nest:
 
 
 @dataclass
-class Found:
+class DetectedNests:
     """The nests of a function, and why other loops over elements are none."""
 
-    nests: list[Nest]
+    nests: list[DetectedNest]
     refused: list[tuple[int, str]]
     local: frozenset[str] = frozenset()
     free: frozenset[str] = frozenset()
 
 
-def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Found:
+def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> DetectedNests:
     """Find the outermost nests over elements among the statements of a function.
 
     `local` are its variables, `free` those of functions around it.
     """
-    found = Found([], [], local, free)
+    found = DetectedNests([], [], local, free)
     body: list[ast.stmt] = function.body  # type: ignore[attr-defined]
     args = function.args  # type: ignore[attr-defined]
     given = (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg)
@@ -409,14 +409,14 @@ def find(function: ast.AST, local: frozenset[str], free: frozenset[str]) -> Foun
     return found
 
 
-def _search(body: list[ast.stmt], bound: set[str], found: Found) -> set[str]:
+def _search(body: list[ast.stmt], bound: set[str], found: DetectedNests) -> set[str]:
     """Look for nests in `body`; return the names that surely have a value after it."""
     for statement in body:
         bound = _step(statement, bound, found)
     return bound
 
 
-def _step(node: ast.stmt, bound: set[str], found: Found) -> set[str]:
+def _step(node: ast.stmt, bound: set[str], found: DetectedNests) -> set[str]:
     match node:
         case ast.For() | ast.While():
             _loop(node, bound, found)
@@ -454,7 +454,7 @@ def leaves(body: list[ast.stmt]) -> bool:
     return isinstance(last, (ast.Return, ast.Raise, ast.Break, ast.Continue))
 
 
-def _loop(loop: Loop, bound: set[str], found: Found) -> None:
+def _loop(loop: Loop, bound: set[str], found: DetectedNests) -> None:
     """Take a loop as a nest, or look for nests inside of it."""
     if not _elements(loop):
         if (made := lanes(loop)) is not None and (nest := _laned(loop, made, bound, found)) is not None:
@@ -473,14 +473,15 @@ def _loop(loop: Loop, bound: set[str], found: Found) -> None:
             found.refused.append((refused.line, refused.reason))
 
 
-def _laned(loop: Loop, made: Lanes, bound: set[str], found: Found) -> Nest | None:
+def _laned(loop: Loop, made: LaneLoop, bound: set[str], found: DetectedNests) -> DetectedNest | None:
     """Return a nest of lanes, if all that it begins with has a value."""
     read = [name for name in dict.fromkeys(reads(loop)) if name not in made.fresh]
     takes = tuple(name for name in read if name in found.local or name in found.free)
     if not made.names | {made.target} <= found.local or not {*takes} <= bound | found.free \
             or not made.carried <= {*takes} or any(name.startswith("__") for name in read):
         return None
-    return Nest(loop, {loop: 1}, takes, tuple(n for n in read if n not in takes), (made.target,), lanes=made)
+    return DetectedNest(loop, {loop: 1}, takes, tuple(n for n in read if n not in takes), (made.target,),
+                        lanes=made)
 
 
 def _elements(loop: Loop) -> bool:
@@ -499,8 +500,8 @@ def _parts(index: ast.expr) -> list[ast.expr]:
     return index.elts if isinstance(index, ast.Tuple) else [index]
 
 
-def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
-    nest = Nest(loop)
+def _nest(loop: Loop, bound: set[str], found: DetectedNests) -> DetectedNest:
+    nest = DetectedNest(loop)
     _number(loop, nest, 0)
     if len(nest.labels) > NESTS_MOST_STATEMENTS:
         raise Refused("it has too many statements", loop.lineno)
@@ -528,7 +529,7 @@ def _nest(loop: Loop, bound: set[str], found: Found) -> Nest:
     return nest
 
 
-def _number(node: ast.stmt, nest: Nest, depth: int) -> None:
+def _number(node: ast.stmt, nest: DetectedNest, depth: int) -> None:
     """Give the statements numbers, outside in and in order; refuse what has no place in a nest."""
     nest.labels[node] = len(nest.labels) + 1
     match node:
@@ -567,7 +568,7 @@ def _moves(loop: ast.While) -> bool:
                and isinstance(node.ctx, ast.Store) for part in ast.walk(node))
 
 
-def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: Nest, depth: int) -> None:
+def _body(body: list[ast.stmt], orelse: list[ast.stmt], nest: DetectedNest, depth: int) -> None:
     if orelse:
         raise Refused("a loop with else", orelse[0].lineno)
     for each in body:

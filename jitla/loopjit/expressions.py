@@ -14,7 +14,7 @@ from jitla.classes import dataclass
 from jitla.loopjit.arithmetic import CALLS, COMPARED, Arithmetic, called
 from jitla.loopjit.callees import DEEPEST, LONGEST_WAY, Helper
 from jitla.loopjit.dataflow import needs
-from jitla.loopjit.detect import Nest, chain
+from jitla.loopjit.detect import DetectedNest, chain
 from jitla.loopjit.types import (
     BITS,
     HELD,
@@ -28,7 +28,7 @@ from jitla.loopjit.types import (
     Refused,
     Scalar,
     Span,
-    Value,
+    TypedNumber,
     Variable,
     endless,
     number,
@@ -48,7 +48,7 @@ class Turns:
     number: int
     # Its variable, what that holds in it; nothing if the loop assigns it elsewhere, too.
     name: str
-    value: Value
+    value: TypedNumber
     # What it assigns.
     stored: frozenset[str]
     # The line of its head, how far in it is, how many loops are around it.
@@ -136,7 +136,7 @@ ZERO = {"i": "int64(0)", "d": "float64(0.0)", "s": "float32(0.0)", "b": "bool_(0
 class Elements(Ahead):
     """Reads and writes elements."""
 
-    def __init__(self, nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> None:
+    def __init__(self, nest: DetectedNest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> None:
         super().__init__()
         self.nest = nest
         self.given = given
@@ -149,7 +149,7 @@ class Elements(Ahead):
         self.needs = needs(nest.loop)
         # Inside of a function that is written out: which one, what its names are, how long its ways are.
         self.within: FunctionType | None = None
-        self.scope: dict[str, Value] = {}
+        self.scope: dict[str, TypedNumber] = {}
         self.way: list[int] = []
         self.counters = 0
         # The loops around, and the bits of how many turns each has at most; none where that is not known.
@@ -175,15 +175,15 @@ class Elements(Ahead):
         for name in nest.writes:
             self.variables.setdefault(name, Variable(frozenset()))
 
-    def expression(self, node: ast.expr) -> Value:
+    def expression(self, node: ast.expr) -> TypedNumber:
         """Translate an expression."""
         raise NotImplementedError
 
-    def length(self, name: str, axis: int) -> Value:
+    def length(self, name: str, axis: int) -> TypedNumber:
         """Return how long an array is along an axis."""
         text = f"d_{name}_{axis}"
         bound = f"float64({text})"
-        return Value(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
+        return TypedNumber(text, frozenset({"int"}), "i", "", SIZE, True, (), (bound, bound))
 
     def place_of(self, node: ast.Subscript) -> tuple[str, list[ast.expr]]:
         """Return array and indices of an element."""
@@ -213,14 +213,14 @@ class Elements(Ahead):
             parts.append(place if stride == "1" else f"{place} * {stride}")
         return name, self.fresh(" + ".join(parts))
 
-    def bounds(self, value: Value, length: str) -> tuple[str, str]:
+    def bounds(self, value: TypedNumber, length: str) -> tuple[str, str]:
         """Return the bounds of an index; if they are not known, those of the array."""
         if value.span is not None and _proven(value) and not self.local(value.span):
             return value.span
         self.loose = True
         return "0.0", f"(float64({length}) - 1.0)"
 
-    def index(self, value: Value, length: str, read: bool = False) -> str:
+    def index(self, value: TypedNumber, length: str, read: bool = False) -> str:
         """Return the position that an index means along an axis; one that is read is hardly ever negative."""
         if not value.kinds:
             return "int64(0)"
@@ -253,7 +253,7 @@ class Elements(Ahead):
         return span is not None and endless(span) and "INF" not in span[1] and not self.local(span) \
             and (START in span[1] or STOP in span[1])
 
-    def steady(self, node: ast.Subscript) -> Value | None:
+    def steady(self, node: ast.Subscript) -> TypedNumber | None:
         """Return an element that an index is made of, if it stays the same in the innermost loop."""
         if not self.quick or not self.indexing or not self.turns or not self.certain(self.turns[-1]):
             return None
@@ -271,35 +271,35 @@ class Elements(Ahead):
             parts.append(f"{value.text} * {self.stride(name, axis)}")
         read = self.read_ahead(f"int64(p_{name}[{' + '.join(parts)}])")
         bound = f"float64({read})"
-        return Value(read, frozenset({kind}), "i", "", min(BITS[kind], SIZE + 1),
-                     RANGES[kind][0] == 0, (), (bound, bound))
+        return TypedNumber(read, frozenset({kind}), "i", "", min(BITS[kind], SIZE + 1),
+                           RANGES[kind][0] == 0, (), (bound, bound))
 
     def stride(self, name: str, axis: int) -> str:
         """Return the text of the elements from one position to the next."""
         array = self.arrays[name]
         return "1" if array.contiguous and axis == array.ndim - 1 else f"s_{name}_{axis}"
 
-    def integer(self, node: ast.expr, where: str = "") -> Value:
+    def integer(self, node: ast.expr, where: str = "") -> TypedNumber:
         """Return a value that counts."""
         value = self.settled(self.expression(node))
         if not value.kinds <= INTEGERS:
             raise Refused(f"a {min(value.kinds - INTEGERS)}{where} where an integer is needed", element=False)
         return value
 
-    def load(self, name: str, place: str) -> Value:
+    def load(self, name: str, place: str) -> TypedNumber:
         """Read an element."""
         kind = self.arrays[name].kind
         bits = BITS.get(kind, WIDE)
-        return self.fetched(Value(f"p_{name}[{place}]", frozenset({kind}), HELD[kind], "", bits))
+        return self.fetched(TypedNumber(f"p_{name}[{place}]", frozenset({kind}), HELD[kind], "", bits))
 
-    def fetched(self, value: Value) -> Value:
+    def fetched(self, value: TypedNumber) -> TypedNumber:
         """Return an element as what holds its kind."""
         kind = value.kind
         text = {"i": f"int64({value.text})", "b": f"({value.text} != 0)"}.get(value.held, value.text)
         positive = kind in RANGES and RANGES[kind][0] == 0
         return replace(value, text=self.fresh(text), positive=positive)
 
-    def element(self, name: str, value: Value) -> str:
+    def element(self, name: str, value: TypedNumber) -> str:
         """Return the text of `value` as an element; where NumPy would complain the interpreter goes on."""
         array = self.arrays[name]
         self.written.add(name)
@@ -321,14 +321,14 @@ class Elements(Ahead):
         if value.held in "ds":
             self.bail(f"not (abs({text}) < 9007199254740992.0)", hard=True)
             text = self.fresh(f"int64({text})")
-            value = Value(text, value.kinds, "i", "", 53)
+            value = TypedNumber(text, value.kinds, "i", "", 53)
         elif value.held == "b":
             text = f"int64({text})"
         if value.kinds != {kind} or value.held != how:
             self.in_range(text, kind, value)
         return f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}({text})"
 
-    def store(self, name: str, place: str, value: Value) -> None:
+    def store(self, name: str, place: str, value: TypedNumber) -> None:
         """Write an element."""
         text = self.element(name, value)
         self.flush()
@@ -336,7 +336,7 @@ class Elements(Ahead):
         self.forget("p_")
 
 
-def _proven(value: Value) -> bool:
+def _proven(value: TypedNumber) -> bool:
     """Say whether the bounds of an index are known before the nest."""
     return value.span is not None and not value.span[0].startswith("-") and not endless(value.span)
 
@@ -372,7 +372,7 @@ class Expressions(Elements):
         self.depth -= 1
         self.leave(before)
 
-    def expression(self, node: ast.expr) -> Value:
+    def expression(self, node: ast.expr) -> TypedNumber:
         """Translate an expression."""
         match node:
             case ast.Constant(value=bool() | int() | float() as value):
@@ -385,7 +385,8 @@ class Expressions(Elements):
             case ast.BinOp(left=left, op=op, right=right):
                 return self.folded(node) or self.operation(op, self.expression(left), right)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
-                return Value(self.fresh(f"not {self.test(operand)}"), frozenset({"bool"}), "b", "", 1, True)
+                return TypedNumber(self.fresh(f"not {self.test(operand)}"), frozenset({"bool"}), "b", "", 1,
+                                   True)
             case ast.UnaryOp(op=op, operand=operand):
                 return self.unary(type(op).__name__, self.expression(operand))
             case ast.Compare():
@@ -403,7 +404,7 @@ class Expressions(Elements):
                 return self.attribute(node)
         raise Refused(f"{type(node).__name__} is no arithmetic of numbers")
 
-    def folded(self, node: ast.BinOp) -> Value | None:
+    def folded(self, node: ast.BinOp) -> TypedNumber | None:
         """Return the value of an operation of two small constants."""
         match node:
             case ast.BinOp(left=ast.Constant(value=a), op=ast.Pow(), right=ast.Constant(value=b)) \
@@ -419,7 +420,7 @@ class Expressions(Elements):
                     return number(int(made.text[6:-1]) - b)
         return None
 
-    def operation(self, op: ast.operator, left: Value, node: ast.expr) -> Value:
+    def operation(self, op: ast.operator, left: TypedNumber, node: ast.expr) -> TypedNumber:
         """Do an operation of two operands."""
         name = type(op).__name__
         if name == "Pow" and left.kinds and left.kinds <= INTEGERS:
@@ -432,7 +433,7 @@ class Expressions(Elements):
             return value
         return self.binary(name, left, self.expression(node))
 
-    def comparison(self, node: ast.Compare) -> Value:
+    def comparison(self, node: ast.Compare) -> TypedNumber:
         """Compare, once or in a chain."""
         left = self.expression(node.left)
         names = [type(op).__name__ for op in node.ops]
@@ -445,14 +446,14 @@ class Expressions(Elements):
             return self.compare(names[0], left, right)
         return self.chain(left, list(zip(names, node.comparators, strict=True)))
 
-    def chain(self, left: Value, rest: list[tuple[str, ast.expr]]) -> Value:
+    def chain(self, left: TypedNumber, rest: list[tuple[str, ast.expr]]) -> TypedNumber:
         """Compare in a chain: what comes after the first that does not hold is not computed."""
         (name, node), *others = rest
         right = self.settled(self.copied(node))
         first = self.compare(name, left, right)
         return self.choose(first.text, lambda: self.chain(right, others), lambda: first) if others else first
 
-    def logic(self, node: ast.BoolOp) -> Value:
+    def logic(self, node: ast.BoolOp) -> TypedNumber:
         """Return the operand that decides."""
         first = self.settled(self.copied(node.values[0]))
         rest = node.values[1:]
@@ -461,13 +462,13 @@ class Expressions(Elements):
         test = takes if isinstance(node.op, ast.Or) else f"not {takes}"
         return self.choose(test, lambda: first, lambda: self.expression(other))
 
-    def copied(self, node: ast.expr) -> Value:
+    def copied(self, node: ast.expr) -> TypedNumber:
         """Return the value of an expression that outlives what it was read from."""
         value = self.expression(node)
         tag = self.fresh(value.tag) if value.tag else ""
         return replace(value, text=self.fresh(value.text), tag=tag)
 
-    def read(self, name: str) -> Value:
+    def read(self, name: str) -> TypedNumber:
         """Return the value of a variable."""
         if self.within is not None:
             return self.scope[name] if name in self.scope else self.outside(name)
@@ -486,25 +487,25 @@ class Expressions(Elements):
         held = variable.held
         if not variable.kinds:
             self.unknown.add(name)
-            return Value(ZERO[held], frozenset(), held)
-        return Value(
+            return TypedNumber(ZERO[held], frozenset(), held)
+        return TypedNumber(
             f"v_{name}", variable.kinds, held, tag, variable.bits, variable.positive, (), variable.span)
 
-    def outside(self, name: str) -> Value:
+    def outside(self, name: str) -> TypedNumber:
         """Return what a name is that the nest was not given: a constant of the module."""
         found = self.resolve(name, self.within)
         if type(found) in (int, float, bool):
             return number(found)
         raise Refused(f"{name} is {type(found).__name__}", element=False)
 
-    def attribute(self, node: ast.Attribute) -> Value:
+    def attribute(self, node: ast.Attribute) -> TypedNumber:
         """Return a length of an array, or a number of a module."""
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attr) \
                     if name in self.arrays and self.within is None:
                 if attr == "size":
                     text = " * ".join(f"d_{name}_{k}" for k in range(self.arrays[name].ndim))
-                    return Value(f"({text})", frozenset({"int"}), "i", "", SIZE, True)
+                    return TypedNumber(f"({text})", frozenset({"int"}), "i", "", SIZE, True)
                 if attr == "ndim":
                     return number(self.arrays[name].ndim)
             case ast.Attribute(value=ast.Name(id=name), attr=attr) \
@@ -514,7 +515,7 @@ class Expressions(Elements):
                     return number(found)
         raise Refused(f"{ast.unparse(node)} is no number", element=False)
 
-    def call(self, func: ast.expr, args: list[ast.expr]) -> Value:
+    def call(self, func: ast.expr, args: list[ast.expr]) -> TypedNumber:
         """Call one of the functions whose results are known."""
         name = ast.unparse(func)
         if self.is_held(name.partition(".")[0]):
@@ -541,7 +542,7 @@ class Expressions(Elements):
         """Say whether a name is that of a variable, or of what a nest is given."""
         return name in self.scope if self.within is not None else name in self.variables or name in self.given
 
-    def done_here(self, helper: Helper, name: str, args: list[ast.expr]) -> Value:
+    def done_here(self, helper: Helper, name: str, args: list[ast.expr]) -> TypedNumber:
         """Do what a function does with numbers, in the statement that calls it."""
         if len(args) != len(helper.names) or any(isinstance(arg, ast.Starred) for arg in args):
             raise Refused(f"a call of {name} with {len(args)} arguments", element=False)
@@ -556,7 +557,7 @@ class Expressions(Elements):
         finally:
             self.scope, self.within, self.indexing, self.way = outer
 
-    def returned(self, name: str, body: Sequence[ast.stmt]) -> Value:
+    def returned(self, name: str, body: Sequence[ast.stmt]) -> TypedNumber:
         """Return what statements of a function return; what is behind an ``if`` is done on both ways."""
         for at, node in enumerate(body):
             self.way[-1] += 1
@@ -575,7 +576,7 @@ class Expressions(Elements):
                     self.scope[to] = self.settled(self.operation(op, self.read(to), value))
         raise Refused(f"a call of {name}: it may return nothing", element=False)
 
-    def on_way(self, name: str, body: Sequence[ast.stmt]) -> Value:
+    def on_way(self, name: str, body: Sequence[ast.stmt]) -> TypedNumber:
         """Return what statements return that may not be reached."""
         outer, self.scope = self.scope, dict(self.scope)
         try:
@@ -583,7 +584,7 @@ class Expressions(Elements):
         finally:
             self.scope = outer
 
-    def subscript(self, node: ast.Subscript) -> Value:
+    def subscript(self, node: ast.Subscript) -> TypedNumber:
         """Read an element, or a length."""
         match node:
             case ast.Subscript(value=ast.Attribute(value=ast.Name(id=name), attr="shape"),

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, Protocol
 from jitla.instrument import compile_changed, syntax_tree_of
 from jitla.introspection.frames import hide_module
 from jitla.loopjit.arithmetic import callable_in_nests
-from jitla.loopjit.callees import Callee, Helpers, called, defined, handed
+from jitla.loopjit.callees import CalleeVersion, Helpers, called, defined, handed
 from jitla.loopjit.deopt import CONSTANTS, asked, replace
-from jitla.loopjit.detect import Found, Nest, alone, computed, find, reduction
+from jitla.loopjit.detect import DetectedNest, DetectedNests, alone, computed, find, reduction
 from jitla.loopjit.policy import Entry, Variant
 from jitla.profiling.loop_detector import (
     MAX_CALL_DEPTH,
@@ -30,7 +30,7 @@ from jitla.profiling.loop_detector import (
 )
 
 
-class Shelf(Protocol):
+class MachineCodeCache(Protocol):
     """Keeps machine code under a key; `maker` says what made it, and for which processor."""
 
     def get(self, key: str, maker: str) -> bytes | None:
@@ -43,7 +43,7 @@ class Shelf(Protocol):
 
 
 # What keeps machine code here, and what makes it; None where nothing is kept.
-Kept = Callable[[], tuple[Shelf, str]] | None
+Kept = Callable[[], tuple[MachineCodeCache, str]] | None
 Ask = Callable[[str, tuple[str, ...]], tuple[str, bytes]]
 
 
@@ -92,7 +92,7 @@ ENOUGH = 1e-3
 CALLS = 64
 
 
-class Record(NamedTuple):
+class NestRecord(NamedTuple):
     """What became of one nest, or of a loop that is none."""
 
     file: str
@@ -192,14 +192,14 @@ class Looping:
         elif all(v.state == "refused" for v in variants):
             self.traced = self.sliced or any(not v.element for v in variants)
 
-    def records(self) -> list[Record]:
+    def records(self) -> list[NestRecord]:
         """Return what became of its loops."""
-        made = [Record(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
+        made = [NestRecord(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
                 for line, reason in self.refused if self.kept]
         for entry in self.entries:
             for v in list(entry.variants.values()) or [Variant()]:
-                made.append(Record(entry.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
-                                   v.plain, v.all_runs, v.left, v.seconds, v.all_compiled))
+                made.append(NestRecord(entry.file, v.line or entry.nest.line, v.state, v.reason, v.kinds,
+                                       v.plain, v.all_runs, v.left, v.seconds, v.all_compiled))
         return made
 
 
@@ -223,7 +223,7 @@ class Loops:
 
         def submit(making: Any) -> None:
             self._foreman = self._foreman or making.Foreman(f"{dirname(__file__)}/worker.py")
-            tools = making.Tools(self._foreman, self._link, self._load, kept_by, self._calm)
+            tools = making.CompilerTools(self._foreman, self._link, self._load, kept_by, self._calm)
             self._foreman.submit(lambda: making.make(entry, variant, tools))
 
         self._loads(submit)
@@ -269,8 +269,8 @@ class Loops:
         return Looping(function, _bound(function, changed), made, refused)
 
     def _callees(
-        self, function: FunctionType, tree: ast.AST, nests: list[Nest], known: frozenset[CodeType],
-    ) -> list[tuple[ast.Call, Callee]]:
+        self, function: FunctionType, tree: ast.AST, nests: list[DetectedNest], known: frozenset[CodeType],
+    ) -> list[tuple[ast.Call, CalleeVersion]]:
         """Return the calls of functions that have nests of their own."""
         met: dict[int, Looping | None] = {}
         made = []
@@ -283,7 +283,7 @@ class Loops:
                 met[id(given)] = self.version(given, known)
             loop_function = met[id(given)]
             if loop_function is not None and loop_function.entries:
-                made.append((call, Callee(loop_function)))
+                made.append((call, CalleeVersion(loop_function)))
         return made
 
     def _entries(self, function: FunctionType, nests: list[Any], helpers: Helpers) -> list[Entry]:
@@ -296,7 +296,7 @@ class Loops:
         return made
 
 
-def _found(node: ast.AST, code: CodeType, function: FunctionType, helpers: Helpers) -> Found:
+def _found(node: ast.AST, code: CodeType, function: FunctionType, helpers: Helpers) -> DetectedNests:
     """Find the nests of a function, whose names are those that `function` sees."""
     local = frozenset((*code.co_varnames, *code.co_cellvars))
     found = find(node, local, frozenset(code.co_freevars))
@@ -305,7 +305,7 @@ def _found(node: ast.AST, code: CodeType, function: FunctionType, helpers: Helpe
 
 
 def _calls_unknown(
-    nest: Nest, function: FunctionType, helpers: Helpers, refused: list[tuple[int, str]],
+    nest: DetectedNest, function: FunctionType, helpers: Helpers, refused: list[tuple[int, str]],
 ) -> bool:
     """Say whether a nest calls what no nest can, as names are now; note it."""
     known: Any = function

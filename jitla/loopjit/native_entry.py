@@ -14,7 +14,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.loopjit.deopt import Nothing
-from jitla.loopjit.translator import Kernel
+from jitla.loopjit.translator import LoopKernel
 from jitla.loopjit.types import (
     BY_CODE,
     CODES,
@@ -48,7 +48,7 @@ _LOADED = {"i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64", "u1": "i8", "u2": 
 
 
 @dataclass(frozen=True)
-class Found:
+class ExpectedName:
     """What one name of a dictionary has to be; None if it must not be there."""
 
     space: Any
@@ -56,7 +56,7 @@ class Found:
     value: Any
 
 
-class Text:
+class EntryWriter:
     """Writes instructions; remembers what slots hold."""
 
     def __init__(self) -> None:
@@ -122,15 +122,15 @@ class Text:
 
 
 def door(
-    kernel: Kernel, names: Sequence[str], outside: Sequence[str], given: dict[str, Given],
-    examples: dict[str, Any], found: Sequence[Found], live: Sequence[str], calm: Any, space: Any,
+    kernel: LoopKernel, names: Sequence[str], outside: Sequence[str], given: dict[str, Given],
+    examples: dict[str, Any], found: Sequence[ExpectedName], live: Sequence[str], calm: Any, space: Any,
 ) -> tuple[str, list[Any]]:
     """Return the text of the function that is called instead of Python's way, and the objects it reads.
 
     It is called with what `names` are; `outside` are looked up in `space`. `examples` are the types of all
     values, for arrays the types of their elements. Of the variables, those in `live` are returned.
     """
-    text = Text()
+    text = EntryWriter()
     _peace(text, calm, found)
     values = {name: text.field("%args", 8 * k) for k, name in enumerate(names)}
     for name in outside:
@@ -215,7 +215,7 @@ def _ndim(what: Given) -> int:
     return what.ndim
 
 
-def _peace(text: Text, calm: Any, found: Sequence[Found]) -> None:
+def _peace(text: EntryWriter, calm: Any, found: Sequence[ExpectedName]) -> None:
     """Go on only if nobody watches, and names are what they were."""
     for asked, wanted in ((calm, True), (sys.gettrace, None)):
         answer = text.call("PyObject_CallNoArgs", "ptr", f"ptr {text.object(asked)}")
@@ -228,7 +228,7 @@ def _peace(text: Text, calm: Any, found: Sequence[Found]) -> None:
         text.same(there, "null" if each.value is None else text.object(each.value))
 
 
-def _array(text: Text, value: str, dtype: Any, ndim: int, flags: int) -> None:
+def _array(text: EntryWriter, value: str, dtype: Any, ndim: int, flags: int) -> None:
     """Go on only for an array of that type, with as many axes and such flags."""
     text.same(text.field(value, HEADER - 8), text.object(np.ndarray))
     text.same(text.field(value, _DESCR), text.object(dtype))
@@ -236,7 +236,7 @@ def _array(text: Text, value: str, dtype: Any, ndim: int, flags: int) -> None:
     text.same(text.get(f"and i32 {text.field(value, _FLAGS, 'i32')}, {FLAGS}"), str(flags), "i32")
 
 
-def _shape(text: Text, value: str, what: Array, place: int) -> int:
+def _shape(text: EntryWriter, value: str, what: Array, place: int) -> int:
     """Write lengths and steps where the kernel reads them; return the place behind them."""
     shift = ITEM[what.kind].bit_length() - 1
     dims, strides = text.field(value, _DIMS), text.field(value, _STRIDES)
@@ -252,7 +252,7 @@ def _shape(text: Text, value: str, what: Array, place: int) -> int:
     return place
 
 
-def _scalar(text: Text, value: str, what: Scalar, kernel: Kernel, name: str) -> None:
+def _scalar(text: EntryWriter, value: str, what: Scalar, kernel: LoopKernel, name: str) -> None:
     """Write a number where the kernel reads it."""
     held = kernel.variables[name].held
     kind = what.kind
@@ -272,7 +272,7 @@ def _scalar(text: Text, value: str, what: Scalar, kernel: Kernel, name: str) -> 
     text.put(f"store {stored} {number}, ptr {text.at('%memory', kernel.places[name])}")
 
 
-def _integer(text: Text, value: str, bits: int) -> str:
+def _integer(text: EntryWriter, value: str, bits: int) -> str:
     """Go on only with an integer of as many bits as the nest was compiled for."""
     number = text.call("PyLong_AsLongLongAndOverflow", "i64", f"ptr {value}, ptr %over")
     text.same(text.get("load i32, ptr %over"), "0", "i32")
@@ -284,7 +284,7 @@ def _integer(text: Text, value: str, bits: int) -> str:
     return number
 
 
-def _run(text: Text, pointers: list[str]) -> None:
+def _run(text: EntryWriter, pointers: list[str]) -> None:
     """Run the kernel, timed, while other threads may run."""
     text.call("clock", "i32", f"i32 {CLOCK}, ptr %start")
     thread = text.call("PyEval_SaveThread", "ptr", "")
@@ -302,13 +302,13 @@ def _run(text: Text, pointers: list[str]) -> None:
     text.same(text.get("load i64, ptr %label"), "0", "i64", "finish")
 
 
-def _add(text: Text, place: int, more: str) -> None:
+def _add(text: EntryWriter, place: int, more: str) -> None:
     where = text.at("%slots", place)
     before = text.get(f"load i64, ptr {where}")
     text.put(f"store i64 {text.get(f'add i64 {before}, {more}')}, ptr {where}")
 
 
-def _results(text: Text, kernel: Kernel, live: Sequence[str]) -> None:
+def _results(text: EntryWriter, kernel: LoopKernel, live: Sequence[str]) -> None:
     """Return a tuple of zero and the variables that are read later."""
     made = text.call("PyTuple_New", "ptr", f"i64 {1 + len(live)}")
     text.need(text.get(f"icmp ne ptr {made}, null"), "failed")
@@ -322,7 +322,7 @@ def _results(text: Text, kernel: Kernel, live: Sequence[str]) -> None:
     text.put(f"ret ptr {made}")
 
 
-def _boxed(text: Text, kernel: Kernel, name: str) -> str:
+def _boxed(text: EntryWriter, kernel: LoopKernel, name: str) -> str:
     """Return a variable as Python has it, or what says that it was not assigned."""
     nothing = text.object(Nothing)
     text.call("Py_IncRef", "void", f"ptr {nothing}")
@@ -340,7 +340,7 @@ def _boxed(text: Text, kernel: Kernel, name: str) -> str:
     return text.get("load ptr, ptr %item")
 
 
-def _number(text: Text, place: int, kind: str, held: str) -> str:
+def _number(text: EntryWriter, place: int, kind: str, held: str) -> str:
     """Make a number of that kind of what is at a place."""
     where = text.at("%memory", place)
     stored = "i64" if held in "ib" else "double"
@@ -364,12 +364,12 @@ def _number(text: Text, place: int, kind: str, held: str) -> str:
     return found
 
 
-class Code:
+class CompiledKernel:
     """A compiled kernel, ready to be called."""
 
     __slots__ = ("address", "kernel", "seconds", "writes", "_call", "_items", "_free", "_library", "_names")
 
-    def __init__(self, kernel: Kernel, writes: tuple[str, ...], library: Any, address: int) -> None:
+    def __init__(self, kernel: LoopKernel, writes: tuple[str, ...], library: Any, address: int) -> None:
         self.kernel = kernel
         self.writes = writes
         self.address = address
@@ -442,7 +442,7 @@ class Slots(np.ndarray):
 class Door:
     """A builtin that runs compiled code for values of one kind, and asks another for those of others."""
 
-    def __init__(self, code: Code, objects: Sequence[Any], loaded: tuple[Any, int],
+    def __init__(self, code: CompiledKernel, objects: Sequence[Any], loaded: tuple[Any, int],
                  finish: Callable[[tuple[Any, ...]], Any]) -> None:
         library, address = loaded
         self._code = code

@@ -13,12 +13,12 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.loopjit.deopt import Nothing
-from jitla.loopjit.detect import EXITS, Nest
+from jitla.loopjit.detect import EXITS, DetectedNest
 from jitla.loopjit.types import described, signature
 
 if TYPE_CHECKING:
     from jitla.loopjit.callees import Helpers
-    from jitla.loopjit.native_entry import Code, Door
+    from jitla.loopjit.native_entry import CompiledKernel, Door
 
 
 @dataclass(eq=False)
@@ -30,7 +30,7 @@ class Variant:
     line: int = 0
     element: bool = True
     given: tuple[Any, ...] = ()
-    code: Code | None = None
+    code: CompiledKernel | None = None
     # Names outside of the function, and what they were.
     assumed: list[tuple[Mapping[str, Any], str, Any]] = field(default_factory=list)
     # Functions that are written out in its code, and what they were.
@@ -108,7 +108,8 @@ class Entry:
     """What is asked before one nest of one function; the text of the version calls it."""
 
     def __init__(
-        self, nest: Nest, names: tuple[str, ...], space: Mapping[str, Any], builtin: Mapping[str, Any],
+        self, nest: DetectedNest, names: tuple[str, ...], space: Mapping[str, Any],
+        builtin: Mapping[str, Any],
         make: Callable[[Entry, Variant], None], calm: Callable[[], bool],
         ready: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -235,7 +236,7 @@ class Entry:
 
     # -- by compiled code ----------------------------------------------------------------------
 
-    def _run(self, variant: Variant, code: Code, given: dict[str, Any]) -> Any:
+    def _run(self, variant: Variant, code: CompiledKernel, given: dict[str, Any]) -> Any:
         start = perf_counter()
         found = code(given)
         variant.compiled += perf_counter() - start
@@ -255,7 +256,7 @@ class Entry:
         values = dict(zip(self.nest.writes, found[1:], strict=False))
         return [values[name] for name in self.nest.live]
 
-    def _try(self, variant: Variant, code: Code, given: dict[str, Any]) -> Run | None:
+    def _try(self, variant: Variant, code: CompiledKernel, given: dict[str, Any]) -> Run | None:
         """Run the compiled code on copies; Python will run it on what was given."""
         copies = _copies(given, code.kernel.written)
         if copies is None:

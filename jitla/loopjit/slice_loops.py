@@ -9,8 +9,8 @@ from math import isfinite
 from struct import Struct
 from typing import Any
 
-from jitla.loopjit.detect import COMPARISONS, Lanes, Nest, Place, whole
-from jitla.loopjit.translator import Kernel, lengths
+from jitla.loopjit.detect import COMPARISONS, DetectedNest, LaneLoop, LaneSubscript, whole
+from jitla.loopjit.translator import LoopKernel, lengths
 from jitla.loopjit.types import CODES, EXACT, Array, Given, Refused, Scalar, Variable, variable
 
 # Parts that lanes are cut into: some more than threads, as these are not equally fast. Of lanes that lie side
@@ -21,7 +21,7 @@ PARTS, BESIDE = 16, 16
 STATEMENTS, WORTH, MOST = 1000, 50, (1 << 21) - 1
 
 
-def shares(lanes: Lanes, box: Sequence[str], parameters: str) -> list[str]:
+def shares(lanes: LaneLoop, box: Sequence[str], parameters: str) -> list[str]:
     """Return the lines that have `quick` done by all threads, and ask whether processors noted anything."""
     count = sum(isinstance(node, (ast.Assign, ast.AugAssign)) for node in ast.walk(lanes.turn))
     least = 1 if lanes.axes > 1 else BESIDE
@@ -51,7 +51,7 @@ _COUNTED = 40  # bits of lengths
 class LaneTurns:
     """Writes turns; arrays and numbers are as they were given."""
 
-    def __init__(self, lanes: Lanes, line: int, integers: dict[str, int], boxes: dict[str, int]) -> None:
+    def __init__(self, lanes: LaneLoop, line: int, integers: dict[str, int], boxes: dict[str, int]) -> None:
         self.lanes = lanes
         self.line = line
         # Of names that are given as integers, the bits; of arrays, the axes.
@@ -223,7 +223,8 @@ class LaneTurns:
         """Return what a name holds before the first turn."""
         if name not in self.lanes.carried:
             return "float64(0.0)"
-        return self.element(Place(name, (), None), lane) if name in self.boxes else f"float64(v_{name})"
+        return self.element(LaneSubscript(name, (), None),
+                            lane) if name in self.boxes else f"float64(v_{name})"
 
     def block(self, body: list[ast.stmt], count: int) -> None:
         """Write statements, each for some lanes."""
@@ -251,7 +252,7 @@ class LaneTurns:
         if noted:
             self.put(f"seen = seen | bits_d(y{lane})")
 
-    def element(self, place: Place, lane: int) -> str:
+    def element(self, place: LaneSubscript, lane: int) -> str:
         """Return the text of an element."""
         start = f"o{self.ways[place.name, place.cuts]}_{lane}"
         if place.index is None:
@@ -280,7 +281,8 @@ class LaneTurns:
             case ast.Name(id=name) if name in self.lanes.names:
                 return f"x{lane}_{name}"
             case ast.Name(id=name):
-                return self.element(Place(name, (), None), lane) if name in self.boxes else f"v_{name}"
+                return self.element(LaneSubscript(name, (), None),
+                                    lane) if name in self.boxes else f"v_{name}"
         raise Refused(f"{ast.unparse(node)} in a loop over slices", self.line, element=False)
 
     def operation(self, op: ast.operator, left: ast.expr, right: ast.expr, lane: int) -> str:
@@ -315,7 +317,7 @@ MOST_ROOM = 1 << 25  # elements of an array that are kept at most
 _STOP = "return int64(1)"
 
 
-def laned(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> Kernel:
+def laned(nest: DetectedNest, given: Mapping[str, Given], resolve: Callable[[str], Any]) -> LoopKernel:
     """Translate a nest of lanes for what it is given."""
     assert nest.lanes is not None
     if resolve("range") is not range or "range" in given:
@@ -326,7 +328,7 @@ def laned(nest: Nest, given: Mapping[str, Given], resolve: Callable[[str], Any])
 class Laned(LaneTurns):
     """Writes the text of one nest."""
 
-    def __init__(self, nest: Nest, lanes: Lanes, given: Mapping[str, Given]) -> None:
+    def __init__(self, nest: DetectedNest, lanes: LaneLoop, given: Mapping[str, Given]) -> None:
         self.arrays = {name: what for name, what in given.items() if isinstance(what, Array)}
         self.scalars = {name: what for name, what in given.items() if isinstance(what, Scalar)}
         super().__init__(
@@ -354,7 +356,7 @@ class Laned(LaneTurns):
 
     # -- the kernel ------------------------------------------------------------------------------
 
-    def kernel(self) -> Kernel:
+    def kernel(self) -> LoopKernel:
         """Return it."""
         self.settle()
         quick = self.quick()
@@ -372,7 +374,7 @@ class Laned(LaneTurns):
         variables = {name: variable(what) for name, what in self.scalars.items()}
         variables[self.target] = Variable(frozenset({"int"}))
         stored = tuple(sorted(self.lanes.stored))
-        return Kernel(
+        return LoopKernel(
             text, ("float64",) * len(self.arrays), tuple(self.arrays), stored, takes, (self.target,), 0,
             (), Struct("=qq" + only + sizes), Struct("=qq"), variables, places)
 
@@ -449,7 +451,7 @@ class Laned(LaneTurns):
                     self.dry_read(target)
                     self.dry_store(target, self.number(ast.BinOp(target, op, value)))
 
-    def dry_index(self, place: Place) -> None:
+    def dry_index(self, place: LaneSubscript) -> None:
         """Write the index of a place, which stops where it counts from the end, or is beyond it."""
         if place.index is None:
             self.put("x = int64(0)")

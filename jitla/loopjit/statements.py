@@ -11,7 +11,7 @@ from jitla.loopjit.arithmetic import COMPARED
 from jitla.loopjit.dataflow import stored_names, turns_since
 from jitla.loopjit.detect import chain, leaves, reduction
 from jitla.loopjit.expressions import ZERO, Expressions
-from jitla.loopjit.types import INTEGERS, WIDE, Refused, Value, Variable, whole
+from jitla.loopjit.types import INTEGERS, WIDE, Refused, TypedNumber, Variable, whole
 
 # Bits that integers have at most that are only counted up or down by so much, and begin with fewer.
 COUNTED, MOST_STEP = WIDE - 1, 16
@@ -107,11 +107,11 @@ class Statements(Expressions):
         else:
             self.store(*store, value)
 
-    def rooted(self, node: ast.stmt, value: Value) -> Value:
+    def rooted(self, node: ast.stmt, value: TypedNumber) -> TypedNumber:
         """Return what a statement assigns; of what is needed for sure the flags are asked for later."""
         return self.calm(value) if self.quick and node in self.needs.needed else self.settled(value)
 
-    def stepped(self, node: ast.AugAssign, left: Value) -> Value | None:
+    def stepped(self, node: ast.AugAssign, left: TypedNumber) -> TypedNumber | None:
         """Return what a count becomes: one that begins small does not overflow in years."""
         match node:
             case ast.AugAssign(target=ast.Name(id=name), op=ast.Add() | ast.Sub() as op,
@@ -121,11 +121,11 @@ class Statements(Expressions):
                     up = isinstance(op, ast.Add)
                     text = self.fresh(f"{left.text} {'+' if up else '-'} int64({step})")
                     beyond = "INF" if up else "(-INF)"  # the other bound is what it is assigned elsewhere
-                    return Value(text, left.kinds, "i", "", COUNTED, left.positive and up, (),
-                                 (beyond, beyond), counted=True)
+                    return TypedNumber(text, left.kinds, "i", "", COUNTED, left.positive and up, (),
+                                       (beyond, beyond), counted=True)
         return None
 
-    def summed(self, node: ast.AugAssign, left: Value) -> Value | None:
+    def summed(self, node: ast.AugAssign, left: TypedNumber) -> TypedNumber | None:
         """Return what a sum of small integers becomes that has too few turns to overflow."""
         if not isinstance(node.target, ast.Name) or not isinstance(node.op, (ast.Add, ast.Sub)) \
                 or self.variables[node.target.id].base >= COUNTED or left.kinds not in ({"int"}, {"i8"}):
@@ -138,10 +138,10 @@ class Statements(Expressions):
             return self.binary(name, left, right)
         up = isinstance(node.op, ast.Add)
         text = self.fresh(f"{left.text} {'+' if up else '-'} {right.text}")
-        return Value(text, left.kinds, "i", "", COUNTED,
-                     left.positive and right.positive and up, counted=True)
+        return TypedNumber(text, left.kinds, "i", "", COUNTED,
+                           left.positive and right.positive and up, counted=True)
 
-    def assign_all(self, targets: list[ast.expr], values: list[Value]) -> None:
+    def assign_all(self, targets: list[ast.expr], values: list[TypedNumber]) -> None:
         """Assign to several targets, once nothing can fail any more."""
         names = {target.id for target in targets if isinstance(target, ast.Name)}
         places: list[tuple[str, str] | None] = []
@@ -166,7 +166,7 @@ class Statements(Expressions):
                 self.put(f"g_{target.id} = int64({code})")
                 self.forget(f"_{target.id}")
 
-    def united_with(self, target: ast.expr, value: Value) -> tuple[str, str]:
+    def united_with(self, target: ast.expr, value: TypedNumber) -> tuple[str, str]:
         """Return text and code of a value as the variable `target` holds it."""
         if not isinstance(target, ast.Name):
             raise Refused("an attribute or a part of a tuple is assigned")
@@ -185,11 +185,11 @@ class Statements(Expressions):
         return isinstance(loop, ast.For) and isinstance(loop.target, ast.Name) and name == loop.target.id \
             and list(stored_names(loop)).count(name) == 1
 
-    def assign(self, target: ast.expr, value: Value) -> None:
+    def assign(self, target: ast.expr, value: TypedNumber) -> None:
         """Assign to a name."""
         self.assign_all([target], [value])
 
-    def grow(self, variable: Variable, value: Value) -> None:
+    def grow(self, variable: Variable, value: TypedNumber) -> None:
         """Note that a variable may hold `value`, too."""
         before = variable.kinds, variable.bits, variable.positive, variable.base
         if not value.counted:
@@ -268,7 +268,7 @@ class Row(NamedTuple):
 
 
 # Returns an element of a row, given the text of the number of it.
-Each = Callable[[str], Value]
+Each = Callable[[str], TypedNumber]
 
 
 def _places(node: ast.AST) -> Iterator[tuple[ast.expr, list[ast.expr]]]:
@@ -437,12 +437,12 @@ class Rows(Statements):
         if self.quick and value.held in "ds":
             self.see(value)  # there may be no element that needs it
         text = self.held(value, "d") if value.held == "i" else value.text
-        found = Value(self.own(f"float64({text})"), _FLOAT, "d")
+        found = TypedNumber(self.own(f"float64({text})"), _FLOAT, "d")
         return lambda y: found
 
     def paired(self, name: str, left: Each, right: Each) -> Each:
         """Return what makes an element of an operation of two."""
-        def made(y: str) -> Value:
+        def made(y: str) -> TypedNumber:
             a, b = left(y), right(y)
             if name == "Div":  # of what became infinite a ratio does not tell
                 b = self.settled(b)

@@ -24,7 +24,7 @@ from jitla.loopjit.dataflow import (
     stored_names,
     unread,
 )
-from jitla.loopjit.detect import Nest, reduction
+from jitla.loopjit.detect import DetectedNest, reduction
 from jitla.loopjit.expressions import SIZE, Turns
 from jitla.loopjit.statements import PATIENCE, Row, Rows
 from jitla.loopjit.types import (
@@ -45,7 +45,7 @@ from jitla.loopjit.types import (
     Refused,
     Scalar,
     Span,
-    Value,
+    TypedNumber,
     Variable,
     endless,
     number,
@@ -59,7 +59,7 @@ _BEGIN = repr(float(np.add.reduce(np.array([-0.0]))))
 class Reductions(Rows):
     """Translates what makes a number of a row."""
 
-    def call(self, func: ast.expr, args: list[ast.expr]) -> Value:
+    def call(self, func: ast.expr, args: list[ast.expr]) -> TypedNumber:
         """Call a function of numbers, or of a row."""
         found = reduction(ast.Call(func, args, []))
         if found is None:
@@ -77,7 +77,7 @@ class Reductions(Rows):
         places = ", ".join(f"p_{row.name}, {row.start}, {row.step}" for row in (rows[0], rows[-1]))
         return self.reduced("product" if len(rows) == 2 else how, f"{places}, {rows[0].length}")
 
-    def reduced(self, how: str, given: str) -> Value:
+    def reduced(self, how: str, given: str) -> TypedNumber:
         """Return what becomes of a row; where NumPy would complain, or its answer is open, Python goes on."""
         if how in ("sum", "product"):
             text = self.fresh(f"float64({_BEGIN}) + row_{how}({given})")
@@ -85,7 +85,7 @@ class Reductions(Rows):
         else:
             text = self.fresh(f"row_{how}({given})")
             self.bail(f"{text} != {text}")
-        return Value(text, frozenset({"f8"}), "d")
+        return TypedNumber(text, frozenset({"f8"}), "d")
 
     def side(self, node: ast.expr) -> Row:
         """Return a row, or an array of one axis that is one."""
@@ -110,7 +110,7 @@ class Range(NamedTuple):
     start: str
     stop: str
     step: str
-    value: Value
+    value: TypedNumber
 
 
 class Counting(Reductions):
@@ -220,8 +220,8 @@ class Counting(Reductions):
                 return self.counted(k, args, self.quick and node is not self.nest.loop)
             case ast.Name(id=name) if name in self.arrays and self.arrays[name].ndim == 1:
                 array = self.arrays[name]
-                value = Value(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
-                              HELD[array.kind], "", BITS.get(array.kind, WIDE))
+                value = TypedNumber(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
+                                    HELD[array.kind], "", BITS.get(array.kind, WIDE))
                 return Range("int64(0)", f"d_{name}_0", "int64(1)", value)
         raise Refused(f"a loop over {ast.unparse(node.iter)}", element=False)
 
@@ -271,7 +271,8 @@ class Counting(Reductions):
         most = [min(value.bits, WIDE - 1) if value.bits <= MOST or not inner else SIZE + 1
                 for value in (start, stop)]
         bits = max(most)
-        value = Value(f"c{k}", frozenset({"int"}), "i", "", bits, low, (), span if bits <= EXACT else None)
+        value = TypedNumber(f"c{k}", frozenset({"int"}), "i", "", bits, low, (),
+                            span if bits <= EXACT else None)
         return Range(start.text, stop.text, step.text, value)
 
 
@@ -443,7 +444,7 @@ _POINTER = {"b1": "uint8", "i1": "int8", "i2": "int16", "i4": "int32", "i8": "in
 
 
 @dataclass(frozen=True)
-class Kernel:
+class LoopKernel:
     """One nest for one set of kinds."""
 
     text: str
@@ -465,7 +466,7 @@ class Kernel:
     places: Mapping[str, int]
 
 
-def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> Kernel:
+def kernel(nest: DetectedNest, given: Mapping[str, Given], resolve: Callable[..., Any]) -> LoopKernel:
     """Translate a nest for what it is given."""
     made = Translator(nest, given, resolve)
     lines = made.run()
@@ -487,7 +488,7 @@ def kernel(nest: Nest, given: Mapping[str, Given], resolve: Callable[..., Any]) 
     truths = tuple((places[name], name) for name in takes if given[name] == Scalar("b1"))
     text = _text(made, lines, known, given, gives, names, len(back), len(back) + len(only))
     pointers = tuple(_POINTER[what.kind] for what in known.values())
-    return Kernel(
+    return LoopKernel(
         text, pointers, arrays, tuple(sorted(made.written)), takes, gives, made.counters, truths,
         Struct("=" + back + only + sizes), Struct("=" + back), made.variables, places)
 

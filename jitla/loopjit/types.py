@@ -81,7 +81,7 @@ STEP = 16  # bits of a constant beside what is counted up or down without an end
 
 
 @dataclass(frozen=True)
-class Value:
+class TypedNumber:
     """A number: its text, its possible kinds, how it is held, and the text of its kind's code."""
 
     text: str
@@ -124,18 +124,19 @@ def endless(span: Span) -> bool:
     return span is not None and any("INF" in each for each in span)
 
 
-def number(value: int | float | bool) -> Value:
+def number(value: int | float | bool) -> TypedNumber:
     """Return the value of a constant."""
     kind = type(value).__name__
     if kind == "int":
         if abs(value) >= 1 << WIDE:
             raise Refused(f"the constant {value} has more than 64 bits")
-        return Value(f"int64({value})", frozenset({kind}), "i", "", int(value).bit_length(), value >= 0, (),
-                     (f"{value}.0", f"{value}.0"))
+        return TypedNumber(f"int64({value})", frozenset({kind}), "i", "", int(value).bit_length(), value >= 0,
+                           (),
+                           (f"{value}.0", f"{value}.0"))
     if kind == "bool":
-        return Value(f"bool_({int(value)})", frozenset({kind}), "b", "", 1, True)
+        return TypedNumber(f"bool_({int(value)})", frozenset({kind}), "b", "", 1, True)
     text = {"inf": "INF", "-inf": "(-INF)", "nan": "NAN"}.get(repr(value), repr(value))
-    return Value(f"float64({text})", frozenset({kind}), "d")
+    return TypedNumber(f"float64({text})", frozenset({kind}), "d")
 
 
 def held_by(kinds: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from jitla.classes import dataclass
-from jitla.loopjit.types import EXACT, FROM, START, STOP, TO, Value, held_by
+from jitla.loopjit.types import EXACT, FROM, START, STOP, TO, TypedNumber, held_by
 
 _CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
 # Floats are these, or beyond what is finite.
@@ -24,7 +24,7 @@ class Hard(Exception):
     """Something must not be done where a check fails, so that noting it is not enough."""
 
 
-class Writer:
+class LoopWriter:
     """Writes the lines of a loop, and knows under which label the interpreter would go on."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class Writer:
 
     # -- conversions ---------------------------------------------------------------------------
 
-    def held(self, value: Value, how: str) -> str:
+    def held(self, value: TypedNumber, how: str) -> str:
         """Return the text of `value` held as `how`; integers that floats cannot hold are left."""
         if value.held == how:
             return value.text
@@ -138,7 +138,7 @@ class Writer:
             return self._single(value)
         return f"{_CAST[how]}({value.text})"
 
-    def _single(self, value: Value) -> str:
+    def _single(self, value: TypedNumber) -> str:
         """Return a value as float32: Python's numbers are rounded, and must not become infinite."""
         wide = value.text if value.held == "d" else f"float64({value.text})"
         name = self.fresh(f"float32({wide})")
@@ -146,7 +146,7 @@ class Writer:
             self.bail(f"lost({wide}, {name})")
         return name
 
-    def settled(self, value: Value) -> Value:
+    def settled(self, value: TypedNumber) -> TypedNumber:
         """Look at the flags of the steps that made `value`: a warning is the interpreter's."""
         if not value.steps:
             return value
@@ -155,12 +155,12 @@ class Writer:
             return self.calm(value)
         return self.judged(value)
 
-    def see(self, value: Value) -> None:
+    def see(self, value: TypedNumber) -> None:
         """Let what is asked of the flags later need `value`: compilers leave out what nobody needs."""
         if not self._again(f"seen {value.text}"):
             self.put(f"seen = seen | bits_{value.held}({value.text})")
 
-    def judged(self, value: Value) -> Value:
+    def judged(self, value: TypedNumber) -> TypedNumber:
         """Look at what the steps of a value have made."""
         if self.watched:  # of functions of the library the flags are not relied on
             self.bail(f"not (abs({value.text}) <= {LARGEST[value.held]})")
@@ -170,11 +170,11 @@ class Writer:
             self.pending.append((f"not (abs({value.text}) <= {LARGEST[value.held]})", detail))
         return self.calm(value)
 
-    def calm(self, value: Value) -> Value:
+    def calm(self, value: TypedNumber) -> TypedNumber:
         """Return a value whose flags are looked at elsewhere."""
-        return Value(value.text, value.kinds, value.held, value.tag, value.bits, value.positive)
+        return TypedNumber(value.text, value.kinds, value.held, value.tag, value.bits, value.positive)
 
-    def united(self, value: Value, kinds: frozenset[str], how: str) -> tuple[str, str]:
+    def united(self, value: TypedNumber, kinds: frozenset[str], how: str) -> tuple[str, str]:
         """Return text and code of `value` as a variable of `kinds` holds it."""
         text = value.text
         if value.held != how:
@@ -183,14 +183,14 @@ class Writer:
             text = f"{_CAST[how]}({text})"
         return text, value.code
 
-    def truth(self, value: Value) -> str:
+    def truth(self, value: TypedNumber) -> str:
         """Return the text of what `bool` makes of a value."""
         value = self.settled(value)
         return value.text if value.held == "b" else f"({value.text} != 0)"
 
     def choose(
-        self, test: str, first: Callable[[], Value], second: Callable[[], Value]
-    ) -> Value:
+        self, test: str, first: Callable[[], TypedNumber], second: Callable[[], TypedNumber]
+    ) -> TypedNumber:
         """Return what one of two expressions makes; the other is not computed, or for nothing."""
         self._count += 1
         name, tag = f"t{self._count}", f"g{self._count}"
@@ -202,7 +202,7 @@ class Writer:
         bits = max(part[0].bits for part in parts)
         positive = all(part[0].positive for part in parts)
         if len(kinds) == 1 and all(value.kinds and _cheap(lines) for value, lines, _ in parts):
-            return Value(self._picked(name, test, parts), kinds, how, "", bits, positive)
+            return TypedNumber(self._picked(name, test, parts), kinds, how, "", bits, positive)
         for word, (value, lines, pending) in zip((f"if {test}:", "else:"), parts, strict=True):
             self.put(word)
             self.depth += 1
@@ -214,7 +214,7 @@ class Writer:
             self.put(f"{name} = {text}")
             self.put(f"{tag} = int64({code})")
             self.depth -= 1
-        return Value(name, kinds, how, tag if len(kinds) > 1 else "", bits, positive)
+        return TypedNumber(name, kinds, how, tag if len(kinds) > 1 else "", bits, positive)
 
     def _picked(self, name: str, test: str, parts: list[Part]) -> str:
         """Compute both of two values that cost little, and take one: without a jump that is guessed."""
@@ -227,7 +227,7 @@ class Writer:
         self.put(f"{name} = {parts[0][0].text} if {asked} else {parts[1][0].text}")
         return name
 
-    def _aside(self, make: Callable[[], Value]) -> Part:
+    def _aside(self, make: Callable[[], TypedNumber]) -> Part:
         """Return what `make` returns, the lines that it writes, one step further in, and its checks."""
         kept, self.lines = self.lines, []
         before, since = dict(self.known), len(self.pending)
@@ -246,7 +246,7 @@ class Writer:
 
 
 # A value, the lines that compute it, and the checks that are left.
-Part = tuple[Value, list[str], list[tuple[str, str]]]
+Part = tuple[TypedNumber, list[str], list[tuple[str, str]]]
 
 
 def _cheap(lines: list[str]) -> bool:

@@ -26,6 +26,7 @@ from jitla.events import Event, log
 from jitla.fusion import (
     Backend,
     Blocking,
+    BlockStage,
     Combine,
     Executable,
     Form,
@@ -38,7 +39,6 @@ from jitla.fusion import (
     Plan,
     Schedule,
     SparseProduct,
-    Stage,
     Tile,
     all_layouts,
 )
@@ -64,13 +64,13 @@ from jitla.recompile.plan_store import (
     serialise_plan,
 )
 from jitla.recompile.program import MAX_VARIANTS, BoundProgram, Program, compose_sizes, rebuild
-from jitla.recompile.schedule_choices import CompiledNest, Launch, Launchable, ScheduleTuner
+from jitla.recompile.schedule_choices import ExecutableNest, Launch, Launchable, ScheduleTuner
 from jitla.rewrites import SearchBudget
 from jitla.runtime import allocator
 
 if TYPE_CHECKING:
     from jitla.loopir import Nest
-    from jitla.recompile.offload import Device
+    from jitla.recompile.offload import OffloadTarget
 
 __all__ = ["numpy_difference"]
 
@@ -388,7 +388,7 @@ class Compiler:
         numerics: str = "numpy", machine: Machine = REFERENCE_MACHINE,
         threads: int = 0, fusion: str = "cost", memory_limit: int = 0, effort: SearchBudget | None = None,
         observe: Callable[[Event], None] = _ignore_event, check: bool = False,
-        max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[Device, ...] = (),
+        max_programs: int = 1024, max_kernels: int = 4096, devices: tuple[OffloadTarget, ...] = (),
         placement: str = "cost", tuning: ScheduleTuner | None = None,
         max_program_bytes: int = MAX_PROGRAM_BYTES,
         plan_store: PlanStore | None = None, environment: str = "",
@@ -580,11 +580,11 @@ class Compiler:
         self._observe(Event("kernel", self.backend.name, perf_counter() - start, data))
         return compiled
 
-    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> CompiledNest:
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> ExecutableNest:
         """Return the machine code of a loop nest."""
         COMPILING.current.require_allowed()
         with self._build_lock:
-            compiled: CompiledNest = self.backend.nest(nest, self.threads, steps=steps)
+            compiled: ExecutableNest = self.backend.nest(nest, self.threads, steps=steps)
             return compiled
 
     def assembly(self, text: str) -> str:
@@ -625,7 +625,7 @@ class Compiler:
         return self.backend.compressed(form, dtype, index, columns)
 
     def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
+        self, scalars: tuple[np.dtype | None, ...], stages: list[BlockStage], combines: list[Combine],
         cut: Blocking, nanoseconds: float,
     ) -> Launchable:
         """Return the argument block of a row kernel and its launcher."""

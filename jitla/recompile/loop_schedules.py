@@ -53,7 +53,7 @@ from jitla.recompile.schedule_choices import (
     TILE,
     UNTUNED,
     ChosenSchedule,
-    CompiledNest,
+    ExecutableNest,
     KernelBuilder,
     Launchable,
     is_nest,
@@ -326,7 +326,7 @@ def stage_placements(kernel: WindowKernel, shapes: Mapping[Shape, Shape]) -> tup
 
 
 def _run_nest(
-    nest: CompiledNest, names: Iterable[str], dtypes: Mapping[str, np.dtype], block: bytes, *operands: Any
+    nest: ExecutableNest, names: Iterable[str], dtypes: Mapping[str, np.dtype], block: bytes, *operands: Any
 ) -> int:
     """Run a compiled nest by the protocol of kernels; scalars become arrays of one element."""
     arrays = dict(zip(names, operands, strict=True))

@@ -65,7 +65,7 @@ class OffloadUnit(Protocol):
     name: str
 
 
-class Device(Protocol):
+class OffloadTarget(Protocol):
     """A machine beside the host."""
 
     name: str
@@ -138,7 +138,8 @@ class _Candidate:
         return next(iter(self.units.values()))
 
 
-def place_operators(roots: Roots, devices: Sequence[Device], mode: str, context: HostContext) -> Placement:
+def place_operators(roots: Roots, devices: Sequence[OffloadTarget], mode: str,
+                    context: HostContext) -> Placement:
     """Choose places of operators, and insert offloaded parts into the DAG.
 
     `mode` is "cost"; "forced" for all that a device supports; or "split" for a number of rows such that
@@ -165,13 +166,13 @@ def place_operators(roots: Roots, devices: Sequence[Device], mode: str, context:
     return _split(roots, devices, groups, parts_of, shares, Placement(roots, names, choices, (), True))
 
 
-def _transfer_seconds(unit: OffloadUnit, devices: Sequence[Device]) -> tuple[float, ...]:
+def _transfer_seconds(unit: OffloadUnit, devices: Sequence[OffloadTarget]) -> tuple[float, ...]:
     """Return for each place the seconds to transfer all operands and the result."""
     arrays = [h for h in (*unit.inputs, unit.out) if h.meta.shape]
     return (0.0, *(sum(d.moving(h.meta.nbytes) for h in arrays) for d in devices))
 
 
-def _candidates(roots: Roots, devices: Sequence[Device]) -> list[_Candidate]:
+def _candidates(roots: Roots, devices: Sequence[OffloadTarget]) -> list[_Candidate]:
     """Return the units some device supports, in topological order; the first device wins overlaps."""
     candidates: dict[Hop, _Candidate] = {}
     owner: dict[Hop, Hop] = {}
@@ -187,7 +188,7 @@ def _candidates(roots: Roots, devices: Sequence[Device]) -> list[_Candidate]:
     return [candidates[h] for h in sorted(candidates, key=order.__getitem__)]
 
 
-def _links(candidates: Sequence[_Candidate], devices: Sequence[Device]) -> dict[tuple[int, int], bool]:
+def _links(candidates: Sequence[_Candidate], devices: Sequence[OffloadTarget]) -> dict[tuple[int, int], bool]:
     """Return for pairs of units whether the second can read the first's result in device memory."""
     producer = {c.first.out: i for i, c in enumerate(candidates)}
     links = {}
@@ -208,7 +209,7 @@ class _Parts:
     bytes: dict[int, int]
 
 
-def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[Device],
+def _parts(candidates: Sequence[_Candidate], roots: Roots, devices: Sequence[OffloadTarget],
            links: Mapping[tuple[int, int], bool], context: HostContext, mode: str) -> _Parts:
     """Return the units as tasks of the placement search, with values numbered."""
     number: dict[Any, int] = {}
@@ -265,7 +266,7 @@ def _host_seconds(units: Sequence[OffloadUnit], roots: Roots, context: HostConte
 class _TransferCosts:
     """Seconds to transfer values between places, by way of the host."""
 
-    def __init__(self, devices: Sequence[Device], nbytes: Mapping[int, int]) -> None:
+    def __init__(self, devices: Sequence[OffloadTarget], nbytes: Mapping[int, int]) -> None:
         self._devices, self._bytes = devices, nbytes
 
     def __call__(self, value: int, source: int, target: int) -> float:
@@ -298,7 +299,7 @@ def _groups(candidates: Sequence[_Candidate], places: Sequence[int], links: Mapp
     return groups
 
 
-def _split(roots: Roots, devices: Sequence[Device], groups: Sequence[tuple[int, list[Any]]],
+def _split(roots: Roots, devices: Sequence[OffloadTarget], groups: Sequence[tuple[int, list[Any]]],
            parts_of: Mapping[Hop, Any], shares: Mapping[Hop, float], placement: Placement) -> Placement:
     """Return roots in which the first rows of groups are computed by a device, the rest by the host."""
     parts: list[Any] = []
@@ -306,7 +307,7 @@ def _split(roots: Roots, devices: Sequence[Device], groups: Sequence[tuple[int, 
         device, whole = devices[place_number - 1], parts_of[group[-1].out]
         out = whole.out
 
-        def make_part(head: Hop, device: Device = device, count: int = len(group)) -> Any:
+        def make_part(head: Hop, device: OffloadTarget = device, count: int = len(group)) -> Any:
             units = device.units((head,))
             return device.part(units) if len(units) == count and units[-1].out is head else None
 

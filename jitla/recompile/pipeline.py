@@ -42,7 +42,7 @@ from jitla.rewrites import Rule, RuleSet, SearchBudget, axis_lengths, minimise_c
 
 if TYPE_CHECKING:
     from jitla.fusion import Expansion
-    from jitla.recompile.offload import Device, Placement
+    from jitla.recompile.offload import OffloadTarget, Placement
     from jitla.rewrites import SearchResult
 
 
@@ -209,7 +209,7 @@ class Tools:
     recall: Callable[[], PartitionCache] | None = None
     substitutions: Callable[[], RuleSet] | None = None
     effort: SearchBudget = SearchBudget()
-    devices: tuple[Device, ...] = ()
+    devices: tuple[OffloadTarget, ...] = ()
     placement: str = "cost"
 
 

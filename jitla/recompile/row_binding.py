@@ -24,6 +24,7 @@ from jitla.fusion import (
     SCRATCH,
     SHARED,
     Blocking,
+    BlockStage,
     Combine,
     EntryShares,
     Form,
@@ -35,7 +36,6 @@ from jitla.fusion import (
     Schedule,
     Space,
     SparseProduct,
-    Stage,
     StageOperand,
     Tile,
     Values,
@@ -417,7 +417,7 @@ class RowBinding:
                 blocks_of_stage = self._sequential_stage(stage, last_rows, whole_layouts)
                 if blocks_of_stage is None:
                     return None
-                stages.append(Stage(*blocks_of_stage[:2], operands_of_stage, first=blocks_of_stage[2]))
+                stages.append(BlockStage(*blocks_of_stage[:2], operands_of_stage, first=blocks_of_stage[2]))
                 continue
             if isinstance(stage, Product) and stage.form == "join":
                 parts = [self._join_stage(stage, i, last_rows, whole_layouts, last_layouts)
@@ -430,7 +430,7 @@ class RowBinding:
                 (self.height, whole_layouts), (last_rows, last_layouts))]
             if pair[0] is None or pair[1] is None:
                 return None
-            stages.append(Stage(pair[0], pair[1], operands_of_stage))
+            stages.append(BlockStage(pair[0], pair[1], operands_of_stage))
             stages += [self._add_stage(h) for h in stage.outputs if h in self.totals]
         combines = [self._combine(h) for h in self.partial_offset]
         # The last block of rows may use another form: a single row is added up as a whole.
@@ -566,7 +566,7 @@ class RowBinding:
     def _join_stage(
         self, stage: Product, position: int, last_rows: int, full_layouts: Mapping[Hop, Layout],
         last_layouts: Mapping[Hop, Layout],
-    ) -> Stage | None:
+    ) -> BlockStage | None:
         """Return the stage that copies operand number `position` into its columns of a concatenation."""
         hop, operand = stage.hop, stage.hop.inputs[position]
         meta = Meta((2,) * operand.meta.ndim, hop.meta.dtype)
@@ -589,7 +589,7 @@ class RowBinding:
         before = sum(full_layouts[i].shape[-1] if joined else 1 for i in hop.inputs[:position])
         target_place = _shifted(self._operand_place(hop, stage), before * hop.meta.dtype.itemsize)
         places = self._operand_place(operand, stage), target_place
-        return Stage(blocks[0], blocks[1], places)
+        return BlockStage(blocks[0], blocks[1], places)
 
     def _in_panels(self, stage: object) -> bool:
         """Return whether `stage` is a product with its matrix in panels."""
@@ -601,7 +601,7 @@ class RowBinding:
         length = self.shapes[stage.matrix.meta.shape][-1]
         return stage.matrix in self.number and columns <= MAX_FETCH_RATIO * length
 
-    def _panel_stage(self, hop: Hop) -> Stage:
+    def _panel_stage(self, hop: Hop) -> BlockStage:
         """Return the stage that packs the columns of a wide matrix into panels."""
         (depth, columns), (down, across) = self.places[hop]
         fetches = any(self._should_prefetch(s) for s in self.kernel.stages
@@ -609,9 +609,10 @@ class RowBinding:
         self.executables.append(factory := self.tools.wide(hop.meta.dtype, fetches))
         block = factory(Tile(0, depth, columns, 0, 0, down, across, 0, panels=PACK_ONLY))
         operand = StageOperand(OPERAND, self.number[hop])
-        return Stage(block, block, (operand, operand, StageOperand(SHARED, self.panels[hop])), BEFORE_BLOCKS)
+        return BlockStage(block, block, (operand, operand, StageOperand(SHARED, self.panels[hop])),
+                          BEFORE_BLOCKS)
 
-    def _pack_stage(self, hop: Hop) -> Stage:
+    def _pack_stage(self, hop: Hop) -> BlockStage:
         """Return the stage that packs vectors into a thread's scratch memory."""
         layout = self.places[hop]
         columns = columns_of(layout.shape)
@@ -619,7 +620,7 @@ class RowBinding:
             layout.shape[0], columns, layout.strides[0], layout.strides[-1])
         operand = StageOperand(OPERAND, self.number[hop])
         packed = StageOperand(SCRATCH, self.scratch_offset[hop])
-        return Stage(block, block, (operand, operand, packed), FIRST_BLOCK)
+        return BlockStage(block, block, (operand, operand, packed), FIRST_BLOCK)
 
     def _operands(self, stage: Kernel | Product) -> tuple[Hop, ...]:
         if isinstance(stage, Product):  # a loop has a place for a vector, needed or not
@@ -651,10 +652,10 @@ class RowBinding:
         offset = self.partial_offset[hop]
         return Combine(self._adder(hop), self.number[hop], offset, self._bytes(hop), *square)
 
-    def _add_stage(self, hop: Hop) -> Stage:
+    def _add_stage(self, hop: Hop) -> BlockStage:
         """Return the stage that adds a block's total to the running sum."""
         block, so_far = self._adder(hop), StageOperand(PARTIAL, self.number[hop], 0, self.partial_offset[hop])
-        return Stage(block, block, (so_far, StageOperand(SCRATCH, self.scratch_offset[hop]), so_far))
+        return BlockStage(block, block, (so_far, StageOperand(SCRATCH, self.scratch_offset[hop]), so_far))
 
     def _adder(self, hop: Hop) -> bytes:
         """Return the argument block of ``a = a + b`` for values like `hop`."""
@@ -715,19 +716,19 @@ class WindowBinding:
             return None
         blocks = -(-self.rows // self.height)
         last_rows = self.rows - (blocks - 1) * self.height
-        stages: list[Stage] = []
+        stages: list[BlockStage] = []
         stage_scratch = 0
         for stage, rate in zip(self.kernel.stages, self.kernel.rates, strict=True):
             ahead = self.ahead[stage.outputs[0]]
             if ahead:
                 ahead_block, scratch = self._template(stage, ahead)
                 operand_places = self._operand_places(stage, 0, rate)
-                stages.append(Stage(ahead_block, ahead_block, operand_places, FIRST_BLOCK))
+                stages.append(BlockStage(ahead_block, ahead_block, operand_places, FIRST_BLOCK))
                 stage_scratch = max(stage_scratch, scratch)
             full_block, scratch = self._template(stage, rate * self.height)
             last_block, last_scratch = self._template(stage, rate * last_rows)
             operand_places = self._operand_places(stage, ahead, rate)
-            stages.append(Stage(full_block, last_block, operand_places, EVERY_BLOCK))
+            stages.append(BlockStage(full_block, last_block, operand_places, EVERY_BLOCK))
             stage_scratch = max(stage_scratch, scratch, last_scratch)
         if blocks > 1:
             stages += [self._carry_stage(h) for h in self.kernel.intermediates if self.ahead[h]]
@@ -813,7 +814,7 @@ class WindowBinding:
         step = self.places[hop].strides[0]
         return StageOperand(OPERAND, self.number[hop], step * rate * self.height, ahead * step)
 
-    def _carry_stage(self, hop: Hop) -> Stage:
+    def _carry_stage(self, hop: Hop) -> BlockStage:
         """Return the stage that moves the last rows of a value to the front of its scratch memory."""
         dtype = hop.meta.dtype
         x = leaf(0, Meta((2,), dtype))
@@ -827,6 +828,6 @@ class WindowBinding:
         self.executables.append(executable)
         block = executable.template(Geometry((size,), ((dtype.itemsize,),) * 2))
         offset = self.scratch_offset[hop]
-        return Stage(block, block, (
+        return BlockStage(block, block, (
             StageOperand(SCRATCH, offset + self.rate[hop] * self.height * self._row(hop)),
             StageOperand(SCRATCH, offset)), EVERY_BLOCK)

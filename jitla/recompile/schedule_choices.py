@@ -13,6 +13,7 @@ import numpy as np
 
 from jitla.fusion import (
     Blocking,
+    BlockStage,
     Combine,
     Executable,
     Form,
@@ -25,7 +26,6 @@ from jitla.fusion import (
     Schedule,
     Space,
     SparseProduct,
-    Stage,
     Tile,
     Value,
     Values,
@@ -355,7 +355,7 @@ def _cell_features(cells: CellPass, values: Values) -> tuple[float, ...]:
     return (*map(_log, numbers), 0.0, *_loop_features(values, cells.tiles))
 
 
-class CompiledNest(Protocol):
+class ExecutableNest(Protocol):
     """An executable loop nest."""
 
     @property
@@ -384,7 +384,7 @@ class KernelBuilder(Protocol):
         """Return the machine code of one variant of a kernel, and its launcher."""
         ...
 
-    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> CompiledNest:
+    def nest(self, nest: Nest, steps: Mapping[str, tuple[int, ...]]) -> ExecutableNest:
         """Return the machine code of a loop nest whose inputs and outputs have the strides `steps`."""
         ...
 
@@ -413,7 +413,7 @@ class KernelBuilder(Protocol):
         ...
 
     def rows_block(
-        self, scalars: tuple[np.dtype | None, ...], stages: list[Stage], combines: list[Combine],
+        self, scalars: tuple[np.dtype | None, ...], stages: list[BlockStage], combines: list[Combine],
         row_pass: Blocking, nanoseconds: float,
     ) -> Launchable:
         """Return the argument block of a row kernel, and its launcher."""

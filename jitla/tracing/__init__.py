@@ -23,7 +23,7 @@ from jitla.tracing.frames import call_here, user_traceback
 from jitla.tracing.guards import (
     LITERAL_VALUES,
     NEW,
-    Guard,
+    PlanGuard,
     Recompilation,
     RecompilationLog,
 )
@@ -40,14 +40,14 @@ from jitla.tracing.session import (
     run_loops,
     run_traced,
 )
-from jitla.tracing.site import FallbackRecord, Site
+from jitla.tracing.site import FallbackCounter, Site
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.sparse.zero_skipping import skipping_pays
 from jitla.tracing.tape import LAYOUT_CACHE
 from jitla.tracing.thread_state import LOCAL
 
 __all__ = [
-    "FallbackRecord", "Guard", "HIDDEN_MODULES", "HOOKS", "INSTRUMENTED", "InterimReplay",
+    "FallbackCounter", "PlanGuard", "HIDDEN_MODULES", "HOOKS", "INSTRUMENTED", "InterimReplay",
     "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
     "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
     "WarmUp", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",

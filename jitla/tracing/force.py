@@ -28,7 +28,7 @@ from jitla.tracing.fp_warnings import (
     find_dead_casts,
     replay_last_entry,
 )
-from jitla.tracing.frames import Place, Places, user_place
+from jitla.tracing.frames import Places, UserLine, user_place
 from jitla.tracing.guards import is_same
 from jitla.tracing.hoisting import HoistingState, new_hoisting_state, numpy_seconds_of
 from jitla.tracing.interpreter import interpret
@@ -155,7 +155,7 @@ NO_LIKELY_BLOCK: tuple[tuple, Any] = ((), None)
 _CAST = OP_ID["cast"]
 
 
-class Store(NamedTuple):
+class LeafWrite(NamedTuple):
     """A write of entry `index` into the memory of leaf `slot`; the leaves `aliases` overlap it.
 
     The aliases have the layout of the target and begin at most `reach` steps of its longest stride away
@@ -246,7 +246,7 @@ class BlockCloser:
     hole: object
     hits: int
     running: TapeParts | None
-    running_store: Store | None
+    running_store: LeafWrite | None
     raised_flags: FlagsRaised | None
     slots: dict[tuple, Any]
 
@@ -414,7 +414,7 @@ class BlockCloser:
         self.nodes[n] = proxy
         return n
 
-    def _origins(self, key: tuple) -> tuple[Mapping[int, Place], set[int]]:
+    def _origins(self, key: tuple) -> tuple[Mapping[int, UserLine], set[int]]:
         """Return the places of a closed block's entries, if recorded, and the entries that were computed."""
         closed = self.site.exact.get(key)
         if closed is None or closed.bound is None:
@@ -423,7 +423,7 @@ class BlockCloser:
         return closed.bound.effects.places, computed
 
     def close(
-        self, wanted: int = -1, store: Store | None = None, path: tuple | None = None,
+        self, wanted: int = -1, store: LeafWrite | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING_CONSUMED,
     ) -> TapeParts | None:
         """Close the block: compute entry `wanted` and live values, perform `store`; return the detached tape.
@@ -530,7 +530,7 @@ class BlockCloser:
         # Nothing is called from here on, so that nothing interrupts it.
         del self.ops[count:], self.nodes[count:], self.leaves[leaves:], self.scalars[scalars:]
 
-    def _settle_interrupted(self, store: Store | None) -> None:
+    def _settle_interrupted(self, store: LeafWrite | None) -> None:
         """Compute referenced values and perform `store` in interrupting code; the block stays open."""
         counts = list(map(_getrefcount, self.nodes))
         for node, count in zip(list(self.nodes), counts, strict=False):
@@ -561,7 +561,7 @@ class BlockCloser:
         return outs
 
     def run_by_numpy(
-        self, tape: Tape, closed: ClosedBlock, store: Store | None, error: Exception,
+        self, tape: Tape, closed: ClosedBlock, store: LeafWrite | None, error: Exception,
     ) -> tuple[Any, ...]:
         """Run a block by NumPy because its program failed with `error`; may raise `FlagsRaised`."""
         replay = self.site.replay(tape.block(), closed.roots, store, error)
@@ -598,7 +598,7 @@ class BlockCloser:
                 self.rematerialisable.append(proxy)
 
     def _give_warnings(
-        self, closed: ClosedBlock, tape: Tape, store: Store | None, raised_flags: FlagsRaised,
+        self, closed: ClosedBlock, tape: Tape, store: LeafWrite | None, raised_flags: FlagsRaised,
     ) -> None:
         """Give the floating-point warnings of a block whose values have been delivered.
 
@@ -684,7 +684,8 @@ class BlockCloser:
         return [] if self.lines is None else AnnotatedTape(self.lines)
 
     def _close_new(
-        self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int], drops_literals: bool,
+        self, tape: Tape, key: tuple, store: LeafWrite | None, consumed: tuple[int, int],
+        drops_literals: bool,
     ) -> ClosedBlock:
         """Build a new block; charge the time to the allowance unless its program is in the disk cache.
 
@@ -704,7 +705,8 @@ class BlockCloser:
         """Continue the call without tracing."""
         raise NotImplementedError
 
-    def _build(self, tape: Tape, key: tuple, store: Store | None, consumed: tuple[int, int]) -> ClosedBlock:
+    def _build(self, tape: Tape, key: tuple, store: LeafWrite | None,
+               consumed: tuple[int, int]) -> ClosedBlock:
         """Classify the values of the block, and bind a program of its class to sizes and layouts."""
         codes = tape.ops.codes if type(tape.ops) is AnnotatedTape else {}
         block = self.site.with_origins(tape.block(), key[2], codes)
@@ -719,7 +721,7 @@ class BlockCloser:
         return closed
 
     def _classify_values(
-        self, tape: Tape, key: tuple, block: Block, store: Store | None, consumed: tuple[int, int],
+        self, tape: Tape, key: tuple, block: Block, store: LeafWrite | None, consumed: tuple[int, int],
     ) -> tuple[list[int], list[int], list[int]]:
         """Split the referenced values of a block into roots, views of others, and rematerialisable ones.
 

@@ -31,7 +31,7 @@ from jitla.hops import (
     stop_recording,
     take_flags,
 )
-from jitla.tracing.frames import Place, Places, call_at, user_place
+from jitla.tracing.frames import Places, UserLine, call_at, user_place
 from jitla.tracing.tape import (
     LEAF,
     OP_ID,
@@ -134,7 +134,7 @@ class _Unhashable(str):
     __hash__ = None  # type: ignore[assignment]
 
 
-def is_shown(text: str, place: Place) -> bool:
+def is_shown(text: str, place: UserLine) -> bool:
     """Return whether a RuntimeWarning of `text` at `place` would be shown or recorded now."""
     action = _filter_action(text, place)
     if action not in ("default", "module", "once"):
@@ -153,7 +153,7 @@ def is_shown(text: str, place: Place) -> bool:
     return not registry.get((*key, place.line)) and (action == "default" or not registry.get(key))
 
 
-def _filter_action(text: str, place: Place) -> str:
+def _filter_action(text: str, place: UserLine) -> str:
     module = str(place.names.get("__name__") or "<string>")
     for action, message, category, pattern, line in warnings.filters:
         if (issubclass(RuntimeWarning, category) and line in (0, place.line)
@@ -163,7 +163,7 @@ def _filter_action(text: str, place: Place) -> str:
     return str(warnings.defaultaction)  # type: ignore[attr-defined]
 
 
-def warn(text: str, place: Place) -> None:
+def warn(text: str, place: UserLine) -> None:
     """Issue a RuntimeWarning as NumPy does from code at `place`."""
     registry = place.names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(text, RuntimeWarning, place.file, place.line,
@@ -271,7 +271,7 @@ MAX_FLAG_TESTS = 64
 class EntryHistory(NamedTuple):
     """History of an entry from an earlier tape: its source position, and whether its warnings were issued."""
 
-    place: Place | None
+    place: UserLine | None
     has_warned: bool
 
 
@@ -318,7 +318,7 @@ class WarningReporter:
             has_warned = self._report_by_tests(test_values, flags, past, prepare)
             if has_warned is not None:
                 return has_warned
-        places: dict[int, Place] = {}
+        places: dict[int, UserLine] = {}
         for i, mask in self._flag_masks.items():
             if mask & flags and not (i in past and past[i].has_warned):
                 place = self._place(i, past)
@@ -378,7 +378,7 @@ class WarningReporter:
                 warn(text, self._place(i, past))
         return bool(raised_tests)
 
-    def _place(self, i: int, past: dict[int, EntryHistory]) -> Place:
+    def _place(self, i: int, past: dict[int, EntryHistory]) -> UserLine:
         return (past[i].place if i in past else self.places.get(i)) or user_place()
 
     def _analyse(self, block: Block, roots: tuple[int, ...]) -> dict[int, int]:
@@ -398,7 +398,7 @@ class WarningReporter:
         operands = () if entry[0] in (LEAF, SCALAR) else split_entry(entry)[0]
         return all(self._hops[r] is not self._hops[i] for r in operands if r >= 0)
 
-    def _would_show(self, i: int, flags: int, place: Place) -> bool:
+    def _would_show(self, i: int, flags: int, place: UserLine) -> bool:
         """Return whether a warning of entry `i` would be shown or recorded."""
         name = self._name(i)
         return name is None or any(is_shown(text, place) for text in warning_texts(flags, name))
@@ -436,7 +436,7 @@ class _Replay:
     """Replay of a block with NumPy: entries with a position may warn there, the others are silent."""
 
     def __init__(
-        self, places: dict[int, Place], flag_masks: dict[int, int], hops: list[Hop],
+        self, places: dict[int, UserLine], flag_masks: dict[int, int], hops: list[Hop],
         cast_owners: dict[int, CastOwner],
         flags: int,
     ) -> None:
@@ -485,7 +485,7 @@ class _Replay:
 
 
 def replay_last_entry(
-    entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], place: Place
+    entries: list[Any], leaves: list[np.ndarray], scalars: list[Any], place: UserLine
 ) -> Any:
     """Return the value of the last entry, computed by NumPy at `place`, with its warnings and errors."""
     last = len(entries) - 1

@@ -246,7 +246,7 @@ _CALL = compile("lambda f, a, k: f(*a, **k)", "<place>", "eval").co_consts[0]
 _codes: dict[tuple[str, int], CodeType] = {}
 
 
-class Place(NamedTuple):
+class UserLine(NamedTuple):
     """A line of user code, with the globals of its module, where `warnings` keeps its registry.
 
     `called` is the NumPy callable that the line calls; None: an operator or a method.
@@ -258,7 +258,7 @@ class Place(NamedTuple):
     called: Any = None
 
 
-class Places(dict[int, Place]):
+class Places(dict[int, UserLine]):
     """The places of the entries of a tape; `straight`: from straight-line code, which has one per tape."""
 
     __slots__ = ("straight",)
@@ -268,18 +268,18 @@ class Places(dict[int, Place]):
         self.straight = straight
 
 
-def user_place() -> Place:
+def user_place() -> UserLine:
     """Return the place of the innermost user frame, including the NumPy callable that it called."""
     return place_of(*origin())
 
 
-def place_of(frame: FrameType, called: Any = None) -> Place:
+def place_of(frame: FrameType, called: Any = None) -> UserLine:
     """Return the place of `frame`."""
     fields = frame.f_code.co_filename, line_of(frame), frame.f_globals, called
-    return tuple.__new__(Place, fields)  # faster than Place(...), once for every operation of a first call
+    return tuple.__new__(UserLine, fields)  # faster than Place(...), once for every operation of a first call
 
 
-def call_at(place: Place, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+def call_at(place: UserLine, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Call `function` from a frame with the file, line and globals of `place`."""
     file, line, names, _ = place
     code = _codes.get((file, line))

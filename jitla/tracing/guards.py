@@ -21,7 +21,7 @@ from jitla.instrument import CodeCache
 from jitla.tracing.tape import CODE_KIND, KIND_CODE, LAYOUTS, LEAF, OPS, SCALAR, Block, split_entry
 
 
-class Guard(NamedTuple):
+class PlanGuard(NamedTuple):
     """A condition on which a plan depends: its subject, the expected and the actual value.
 
     `name` is "dtype", "rank", "layout", "identity" (which arrays are the same), "shape class", "sparsity",
@@ -39,7 +39,7 @@ class Guard(NamedTuple):
         return f"{self.name}{' of ' + self.where if self.where else ''}{change}"
 
 
-NEW = Guard("new")
+NEW = PlanGuard("new")
 
 
 class Leaf(NamedTuple):
@@ -69,67 +69,67 @@ def record_of(block: Block, outputs: tuple[Any, ...], key: tuple, epoch: int) ->
     return BlockRecord(entries, leaves, outputs, key, epoch)
 
 
-def failed_guard(before: BlockRecord, now: BlockRecord, sparse: frozenset[int] = frozenset()) -> Guard:
+def failed_guard(before: BlockRecord, now: BlockRecord, sparse: frozenset[int] = frozenset()) -> PlanGuard:
     """Return the first guard of `before` that does not hold for `now`; slots in `sparse` hold nonzeros."""
     same = before == now  # the earlier block was not compiled
-    return NEW if same else next(_differences(before, now, sparse), Guard("live values"))
+    return NEW if same else next(_differences(before, now, sparse), PlanGuard("live values"))
 
 
-def _differences(before: BlockRecord, now: BlockRecord, sparse: frozenset[int]) -> Iterator[Guard]:
+def _differences(before: BlockRecord, now: BlockRecord, sparse: frozenset[int]) -> Iterator[PlanGuard]:
     if len(before.leaves) != len(now.leaves) \
             and _operations_text(before.entries) == _operations_text(now.entries):
         yield from _operand_differences(_operations(before), _operations(now), "")
-        yield Guard("identity", "", f"{len(before.leaves)} arrays", f"{len(now.leaves)} arrays")
+        yield PlanGuard("identity", "", f"{len(before.leaves)} arrays", f"{len(now.leaves)} arrays")
         return
     if [e[0] for e in before.entries] != [e[0] for e in now.entries]:
-        yield Guard("operations", "", _operations_text(before.entries), _operations_text(now.entries))
+        yield PlanGuard("operations", "", _operations_text(before.entries), _operations_text(now.entries))
         return
     if before.epoch != now.epoch:
-        yield Guard("options", "", f"set {before.epoch}", f"set {now.epoch}")
+        yield PlanGuard("options", "", f"set {before.epoch}", f"set {now.epoch}")
     pairs = tuple(enumerate(zip(before.leaves, now.leaves, strict=True)))
     for slot, (a, b) in pairs:
         where = f"array {slot}"
         if a.dtype != b.dtype:
-            yield Guard("dtype", where, a.dtype, b.dtype)
+            yield PlanGuard("dtype", where, a.dtype, b.dtype)
         if len(a.shape) != len(b.shape):
-            yield Guard("rank", where, str(len(a.shape)), str(len(b.shape)))
+            yield PlanGuard("rank", where, str(len(a.shape)), str(len(b.shape)))
         if a.group != b.group:
-            yield Guard("layout", where, _layout_text(a.group), _layout_text(b.group))
+            yield PlanGuard("layout", where, _layout_text(a.group), _layout_text(b.group))
     yield from _operand_differences(before.entries, now.entries, "operations")
     if before.outputs[:2] != now.outputs[:2]:
-        yield Guard("live values", "", str(len(before.outputs[0])), str(len(now.outputs[0])))
+        yield PlanGuard("live values", "", str(len(before.outputs[0])), str(len(now.outputs[0])))
     if before.outputs != now.outputs:
-        yield Guard("overlap", "", _pairs_text(before.outputs[2]), _pairs_text(now.outputs[2]))
+        yield PlanGuard("overlap", "", _pairs_text(before.outputs[2]), _pairs_text(now.outputs[2]))
     name = "size" if before.key == now.key else "shape class"
     for slot, (a, b) in pairs:
         if a.shape != b.shape:
-            yield Guard("sparsity" if slot in sparse and name == "size" else name, f"array {slot}",
-                        _shape_text(a.shape), _shape_text(b.shape))
+            yield PlanGuard("sparsity" if slot in sparse and name == "size" else name, f"array {slot}",
+                            _shape_text(a.shape), _shape_text(b.shape))
 
 
 def _operations(record: BlockRecord) -> tuple[Any, ...]:
     return tuple(e for e in record.entries if e[0] > SCALAR)
 
 
-def _operand_differences(before: tuple[Any, ...], now: tuple[Any, ...], moved: str) -> Iterator[Guard]:
+def _operand_differences(before: tuple[Any, ...], now: tuple[Any, ...], moved: str) -> Iterator[PlanGuard]:
     """Yield the guards for differences in scalars and attributes, and as `moved` those in operands."""
     for a, b in zip(before, now, strict=True):
         if a == b or a[0] == LEAF:
             continue
         if a[0] == SCALAR:
             name = "scalar kind" if a[1] != b[1] else "scalar value"
-            yield Guard(name, "", _scalar_text(a), _scalar_text(b))
+            yield PlanGuard(name, "", _scalar_text(a), _scalar_text(b))
             continue
         (refs, attrs), (others, more) = split_entry(a), split_entry(b)
         kinds = [(x, y) for x, y in zip(refs, others, strict=False) if x != y]
         if any(min(pair) < 0 for pair in kinds):
             x, y = next(pair for pair in kinds if min(pair) < 0)
-            yield Guard("scalar kind", OPS[a[0]], _kind_text(x), _kind_text(y))
+            yield PlanGuard("scalar kind", OPS[a[0]], _kind_text(x), _kind_text(y))
         elif kinds and moved:
-            yield Guard(moved, OPS[a[0]], "its operands", "others")
+            yield PlanGuard(moved, OPS[a[0]], "its operands", "others")
         elif attrs != more and dict(attrs).keys() - {"shape"}:
             expected, seen = (", ".join(f"{k}={v}" for k, v in some) for some in (attrs, more))
-            yield Guard("attribute", OPS[a[0]], expected, seen)
+            yield PlanGuard("attribute", OPS[a[0]], expected, seen)
 
 
 def _operations_text(entries: tuple[Any, ...]) -> str:
@@ -173,7 +173,7 @@ class Recompilation(NamedTuple):
     at: float
     line: tuple[str, int] | None
     operations: int
-    guard: Guard
+    guard: PlanGuard
     tier: str
     plans: int
     compiled: int
@@ -193,7 +193,7 @@ class RecompilationLog:
 
     def violated_guard(
         self, path: Any, block: Block, outputs: tuple[Any, ...], key: tuple, epoch: int,
-    ) -> Guard:
+    ) -> PlanGuard:
         """Return the guard by which the plans at this place do not apply to `block`, and store its record."""
         now = record_of(block, outputs, key, epoch)
         tape = (path, tuple(entry[0] for entry in block.entries))
@@ -204,11 +204,12 @@ class RecompilationLog:
         return NEW if before is None else failed_guard(before, now)
 
     def add(
-        self, guard: Guard, tier: str, made: CompileStats, reason: Reason | None, line: Any, operations: int,
+        self, guard: PlanGuard, tier: str, made: CompileStats, reason: Reason | None, line: Any,
+        operations: int,
     ) -> Recompilation:
         """Record what was compiled because `guard` failed, or for a more precise `reason`."""
         if reason is not None and guard is not NEW:
-            guard = Guard(reason.guard, "", reason.expected, reason.actual)
+            guard = PlanGuard(reason.guard, "", reason.expected, reason.actual)
         record = Recompilation(
             time(), line, operations, guard, tier, made.plans, made.compiled, made.reused, made.nbytes,
             made.seconds)

@@ -47,7 +47,7 @@ from jitla.tracing.tape import (
     SCALAR,
     TRACED,
     Attrs,
-    Layout,
+    ExactLayout,
     is_same_view,
     is_traceable,
     meta_id,
@@ -427,7 +427,7 @@ class Indexing(UpdateDeferrer):
         return LAYOUTS[first].shape if op == LEAF else METAS[self.nodes[n]._m].shape if op > SCALAR else ()
 
 
-def _has_c_order_strides(layout: Layout) -> bool:
+def _has_c_order_strides(layout: ExactLayout) -> bool:
     """Return whether the strides do not increase from axis to axis, as in C order."""
     extent = 1
     for n, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):

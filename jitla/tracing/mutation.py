@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.instrument import live_locals
 from jitla.tracing import frames
-from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser, Store
+from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser, LeafWrite
 from jitla.tracing.hoisting import invalidate_hoisted
 from jitla.tracing.lazy import Lazy, LazyArray, Placeholder, append_entry, proxy_in_memory
 from jitla.tracing.sparse.lazy_sparse import invalidate_memos, materialize_pending
@@ -126,7 +126,7 @@ class MemoryWriter(BlockCloser):
             self.enter(proxy_in_memory(self, target, layout))
         reach = _reach(target, max(offsets)) \
             if aliases and has_equal_layouts and target.nbytes > MAX_CACHED_BYTES else -1
-        self.close(store=Store(index, slot, tuple(aliases), reach), consumed=consumed)
+        self.close(store=LeafWrite(index, slot, tuple(aliases), reach), consumed=consumed)
 
 
 def _reach(target: np.ndarray, offset: int) -> int:

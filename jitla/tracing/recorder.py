@@ -65,7 +65,7 @@ _recorded: dict[tuple, tuple[int, int, type]] = {}
 _MAX_CACHED = 1 << 15
 
 
-class Recorder(Indexing):
+class TapeRecorder(Indexing):
     """The part of a session that appends operations to the tape."""
 
     __slots__ = ()
@@ -337,7 +337,7 @@ _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "it
                                "byteswap", "setfield"})
 
 
-class NumpyDispatch(Recorder):
+class NumpyDispatch(TapeRecorder):
     """The part of a session that handles calls of NumPy functions, methods and attributes."""
 
     __slots__ = ()

@@ -22,7 +22,7 @@ from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
 from jitla.tracing.fallback import TracingBudget, restore_values, settle_locals
-from jitla.tracing.force import EXIT_PATH, LIST_REFS, Store, TapeParts
+from jitla.tracing.force import EXIT_PATH, LIST_REFS, LeafWrite, TapeParts
 from jitla.tracing.fp_warnings import EntryHistory, can_defer_warnings
 from jitla.tracing.frames import (
     ROOT,
@@ -53,7 +53,7 @@ from jitla.tracing.tape import (
     METAS,
     OWN_METAS,
     AnnotatedTape,
-    Layout,
+    ExactLayout,
     is_traceable,
     layout_id,
 )
@@ -121,7 +121,7 @@ class Session(NumpyDispatch):
         self.budget: TracingBudget | None = None
         # The tape that is being run, its store, and the floating-point flags that its run raised.
         self.running: TapeParts | None = None
-        self.running_store: Store | None = None
+        self.running_store: LeafWrite | None = None
         self.raised_flags: FlagsRaised | None = None
 
     def begin(self) -> None:
@@ -559,7 +559,7 @@ def install_native_methods(native: Any) -> bool:
     """Install the native methods if they support this Python; return whether they do."""
     objects = {f"py_{name}": getattr(Session, name) for name in _NATIVE_METHODS}
     objects |= {"array": LazyArray, "scalar": LazyScalar, "layouts": LAYOUTS, "minus": -1}
-    numbers = {"entry": Layout._fields.index("entry"), "min_release_count": MIN_RELEASE_COUNT,
+    numbers = {"entry": ExactLayout._fields.index("entry"), "min_release_count": MIN_RELEASE_COUNT,
                "list_references": LIST_REFS - 1}
     slots = dict.fromkeys(_PROXY_SLOTS, (LazyArray, LazyScalar)) | dict.fromkeys(_SESSION_SLOTS, (Session,))
     installed: bool = native.install(Session, objects, numbers, slots)

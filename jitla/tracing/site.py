@@ -35,7 +35,7 @@ from jitla.tracing.guards import LiteralValues, RecompilationLog, is_same, last_
 from jitla.tracing.tape import LAYOUTS, LEAF, Block, class_key, hops_of
 
 
-class FallbackRecord:
+class FallbackCounter:
     """Counts the calls of one NumPy function at one place that were not traced; has the reason."""
 
     __slots__ = ("count", "seconds", "reason")
@@ -68,7 +68,7 @@ class LoopRecord:
 def strict_error_text(place: Any, func: Any) -> str:
     """Return the message of the error that strict mode raises for a call of `func` that is not traced."""
     line = linecache.getline(place.file, place.line).strip()
-    name, reason = qualified_name(func), FallbackRecord(func).reason
+    name, reason = qualified_name(func), FallbackCounter(func).reason
     return (f"{place.file}:{place.line}: {name} is not traced by jitla ({reason})\n"
             f"    {line}\n"
             "remove strict=True to let NumPy run it, or write the line with what docs/supported.md lists")
@@ -122,7 +122,7 @@ class Site:
         # By path: loop iterations left open whose values the next one did not read. Places of updates that
         # stay lazy.
         self.failed_unrolls, self.fused_updates = dict[tuple, int](), set[tuple]()
-        self.fallbacks: dict[tuple[str, str, int], FallbackRecord] = {}
+        self.fallbacks: dict[tuple[str, str, int], FallbackCounter] = {}
         self.loops: dict[tuple[str, str, int], LoopRecord] = {}  # by operation, file and line
         # By file and line: number of long blocks that were closed there, and their most operations.
         self.cuts: dict[tuple[str, int], tuple[int, int]] = {}
@@ -474,7 +474,7 @@ class Site:
         name, file, line = qualified_name(func), place.file, place.line
         record = self.fallbacks.get((name, file, line))
         if record is None:
-            record = self.fallbacks.setdefault((name, file, line), FallbackRecord(func))
+            record = self.fallbacks.setdefault((name, file, line), FallbackCounter(func))
         start = perf_counter()
         try:
             result = call_at(place, func, args, kwargs)

@@ -83,7 +83,7 @@ def owns_memory(array: np.ndarray) -> bool:
     return bool(array.flags.owndata)
 
 
-class Layout(NamedTuple):
+class ExactLayout(NamedTuple):
     """One exact memory layout of an array.
 
     `low` and `high` bound the bytes around the first element; `group` is the layout class, which is
@@ -103,7 +103,7 @@ class Layout(NamedTuple):
 METAS: list[Meta] = []
 NBYTES: list[int] = []  # of each meta: a list, because every loop iteration reads it
 _META_ID: dict[tuple[Shape, np.dtype], int] = {}
-LAYOUTS: list[Layout] = []
+LAYOUTS: list[ExactLayout] = []
 LAYOUT_ID: dict[tuple[np.dtype, Shape, tuple[int, ...]], int] = {}
 _INTERNING = fork_safe_lock()
 
@@ -139,7 +139,7 @@ def layout_id(array: np.ndarray) -> int:
             index = LAYOUT_ID.get(key)
             if index is None:
                 index = len(LAYOUTS)
-                LAYOUTS.append(Layout(meta, shape, strides, low, high, group, (LEAF_OP, index)))
+                LAYOUTS.append(ExactLayout(meta, shape, strides, low, high, group, (LEAF_OP, index)))
                 LAYOUT_ID[key] = index
     return index
 

@@ -7,14 +7,14 @@ from hashlib import sha256
 from time import perf_counter
 
 from jitla import accel
-from jitla.accel import Device, Layer, Spec, Tiling, to_tiling
+from jitla.accel import AccelSpec, Device, Layer, Tiling, to_tiling
 from jitla.fusion import Point, Space
 from jitla.recompile import KernelKey
 from jitla.tuner.kernel_search import TunedKernel
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
-    SearchResult,
     Settings,
+    TuningResult,
     search,
 )
 
@@ -26,7 +26,7 @@ def key_of(layer: Layer) -> KernelKey:
     return KernelKey("layer " + sha256(repr(layer).encode()).hexdigest()[:18], ())
 
 
-def target_of(spec: Spec) -> str:
+def target_of(spec: AccelSpec) -> str:
     """Return the record target of an accelerator: its name and a hash of its specification."""
     return f"{spec.name} {sha256(repr(spec).encode()).hexdigest()[:12]}"
 
@@ -73,7 +73,7 @@ def tune_layers(device: Device, records: Records, settings: Settings, end: float
 
 
 def _store_result(
-    key: KernelKey, space: Space, result: SearchResult, default_seconds: float, records: Records, target: str
+    key: KernelKey, space: Space, result: TuningResult, default_seconds: float, records: Records, target: str
 ) -> TunedKernel:
     point, seconds = result.best or (space.default, default_seconds)
     record = Record(*key, target, space.values(point), seconds, default_seconds, 0.0, True)

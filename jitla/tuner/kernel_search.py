@@ -21,8 +21,8 @@ from jitla.tuner.measurement import (
 from jitla.tuner.model import history_for, structural_features
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
-    SearchResult,
     Settings,
+    TuningResult,
     search,
 )
 from jitla.tuner.stopwatch import (
@@ -121,14 +121,14 @@ class KernelSearch:
         self.failures[timing] += 1
         return None
 
-    def show_progress(self, result: SearchResult) -> None:
+    def show_progress(self, result: TuningResult) -> None:
         """Show the progress of the search on standard error."""
         if current().progress and sys.stderr is not None and result.best is not None:
             best = result.best[1] / self.untuned
             sys.stderr.write(f"\rjitla: tuning {self.key.kernel[:10]}: {len(result.points)} of "
                              f"{len(self.space.points)} schedules, best {best:.2f} of untuned ")
 
-    def finish(self, result: SearchResult, records: Records) -> TunedKernel:
+    def finish(self, result: TuningResult, records: Records) -> TunedKernel:
         """Confirm the best schedule, record all measurements and return the result."""
         if current().progress and sys.stderr is not None and result.points:
             sys.stderr.write("\n")
@@ -146,7 +146,7 @@ class KernelSearch:
         return TunedKernel(self.key, chosen, seconds, record.reference, len(result.points), size, refused,
                            note, self.failures)
 
-    def _confirm(self, make: Callable[..., Record], result: SearchResult) -> tuple[Record | None, str]:
+    def _confirm(self, make: Callable[..., Record], result: TuningResult) -> tuple[Record | None, str]:
         """Return the record of a confirming measurement of the best schedule, and a note if it is not usable.
 
         The minimum of many noisy timings is biased, so a few finalists are timed again first.

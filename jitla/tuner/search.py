@@ -143,7 +143,7 @@ class Settings:
 
 
 @dataclass(slots=True)
-class SearchResult:
+class TuningResult:
     """The measured points and costs in order, and whether the search was interrupted."""
 
     space: Space
@@ -161,14 +161,14 @@ class SearchResult:
 def search(
     space: Space, measure: Measure, settings: Settings = Settings(), seed: int = 0, *,
     history: History | None = None, warm: Sequence[Point] = (),
-    observe: Callable[[SearchResult], None] | None = None, may_continue: Callable[[], bool] | None = None,
-) -> SearchResult:
+    observe: Callable[[TuningResult], None] | None = None, may_continue: Callable[[], bool] | None = None,
+) -> TuningResult:
     """Measure up to `trials` points: the default, those in `warm`, then proposals of the model.
 
     `observe` is called after every point; `may_continue` returning false or an interrupt ends the search.
     """
     rng = np.random.default_rng(seed)
-    result = SearchResult(space)
+    result = TuningResult(space)
     model = Model(space, history, use_prior=settings.use_prior, loss=settings.loss,
                   learner=settings.learner)
     queue = _first_batch(space, model, settings, rng, warm)
@@ -208,7 +208,7 @@ def _first_batch(space: Space, model: Model, settings: Settings, rng: np.random.
 
 
 def _next_batch(
-    result: SearchResult, model: Model, settings: Settings, rng: np.random.Generator
+    result: TuningResult, model: Model, settings: Settings, rng: np.random.Generator
 ) -> list[Point]:
     excluded = set(result.points)
     if is_exhausted(result.space, excluded):
@@ -249,7 +249,7 @@ class _Budget:
     """A budget of measurements that measures each point once."""
 
     def __init__(self, space: Space, measure: Measure, trials: int) -> None:
-        self.result, self.measure = SearchResult(space), measure
+        self.result, self.measure = TuningResult(space), measure
         self.trials = min(trials, len(space.points) or trials)  # a small space has no more points
         self.costs: dict[Point, float] = {}
 
@@ -268,7 +268,7 @@ class _Budget:
         return self.costs.get(point, np.inf)
 
 
-def random_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> SearchResult:
+def random_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> TuningResult:
     """Measure distinct random points."""
     rng, budget = np.random.default_rng(seed), _Budget(space, measure, trials)
     for index in rng.permutation(len(space.points))[:trials]:
@@ -276,7 +276,7 @@ def random_search(space: Space, measure: Measure, trials: int, seed: int = 0) ->
     return budget.result
 
 
-def genetic_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> SearchResult:
+def genetic_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> TuningResult:
     """Run a genetic search: fitness-proportional selection, one-point crossover, mutation and elitism."""
     rng, budget = np.random.default_rng(seed), _Budget(space, measure, trials)
     population = [space.random(rng) for _ in range(POPULATION)]
@@ -308,7 +308,7 @@ def _child(space: Space, first: Point, second: Point, rng: np.random.Generator) 
     return space.random(rng)
 
 
-def annealing_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> SearchResult:
+def annealing_search(space: Space, measure: Measure, trials: int, seed: int = 0) -> TuningResult:
     """Run simulated annealing on measured costs from a random point."""
     rng, budget = np.random.default_rng(seed), _Budget(space, measure, trials)
     point = space.random(rng)

@@ -8,39 +8,49 @@ from typing import Any
 
 import numpy as np
 
-from jitla.accel import AluOp, Layer, Step, Window, compile_layer, preset, reference_result, verify
+from jitla.accel import (
+    AluOp,
+    EpilogueOp,
+    Layer,
+    SlidingWindow,
+    compile_layer,
+    preset,
+    reference_result,
+    verify,
+)
 
 STORED = {1: np.int8, 2: np.int16, 4: np.int32}
 
 
-def window(rng: np.random.Generator, pads: bool) -> Window:
+def window(rng: np.random.Generator, pads: bool) -> SlidingWindow:
     taps = int(rng.integers(1, 4))
     stride, dilation = int(rng.integers(1, 3)), int(rng.integers(1, 3))
     before, after = (int(rng.integers(0, taps)) for _ in range(2)) if pads else (0, 0)
     least = max((taps - 1) * dilation + 1 - before - after, 1)
-    return Window(least + int(rng.integers(0, 9)), taps, stride, dilation, before, after)
+    return SlidingWindow(least + int(rng.integers(0, 9)), taps, stride, dilation, before, after)
 
 
-def steps(rng: np.random.Generator) -> Iterator[Step]:
+def steps(rng: np.random.Generator) -> Iterator[EpilogueOp]:
     for _ in range(int(rng.integers(0, 5))):
         kind = int(rng.integers(0, 7))
         if kind == 0:
-            yield Step(AluOp.SHR, int(rng.integers(-15, 16)))
+            yield EpilogueOp(AluOp.SHR, int(rng.integers(-15, 16)))
         elif kind == 1:
-            yield Step(AluOp.MUL, int(rng.integers(-300, 300)))
+            yield EpilogueOp(AluOp.MUL, int(rng.integers(-300, 300)))
         elif kind == 2:
-            yield Step(AluOp.ADD, operand="full", form="full")
+            yield EpilogueOp(AluOp.ADD, operand="full", form="full")
         elif kind == 3:
-            yield Step(AluOp((1, 0, 2)[int(rng.integers(0, 3))]), operand="channel", form="channel")
+            yield EpilogueOp(AluOp((1, 0, 2)[int(rng.integers(0, 3))]), operand="channel", form="channel")
         else:
-            yield Step(AluOp(int(rng.integers(0, 3))), int(rng.integers(-32768, 32768)))
+            yield EpilogueOp(AluOp(int(rng.integers(0, 3))), int(rng.integers(-32768, 32768)))
 
 
 def layer(rng: np.random.Generator) -> Layer:
     """Return a layer: products more often than others, sizes on both sides of what blocks and tiles have."""
     mode: Any = ("product", "product", "product", "sum", "max", "min")[int(rng.integers(0, 6))]
     flat = mode == "product" and rng.integers(0, 2)
-    rows, columns = (Window(1), Window(1)) if flat else (window(rng, mode == "product") for _ in range(2))
+    rows, columns = (SlidingWindow(1),
+                     SlidingWindow(1)) if flat else (window(rng, mode == "product") for _ in range(2))
     channels, filters = (int(rng.integers(1, 70)) for _ in range(2))
     images = int(rng.integers(1, 200 if flat else 4))
     return Layer(images, channels, filters if mode == "product" else channels, rows, columns,

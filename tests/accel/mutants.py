@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from jitla.accel import (
+    AccelProgram,
     Alu,
     AluOp,
     Finish,
@@ -16,7 +17,6 @@ from jitla.accel import (
     Instruction,
     Load,
     Memory,
-    Program,
     Queue,
     Store,
     Unit,
@@ -33,24 +33,24 @@ ORDER = {"deadlock", "token-leak", "race", "finish", "unwritten", "token-depth"}
 class Mutant(NamedTuple):
     """A wrong program, what was done to it, and the rules of which one must be broken."""
 
-    program: Program
+    program: AccelProgram
     what: str
     rules: set[str]
 
 
-def _with(program: Program, at: int, *instead: Instruction) -> Program:
+def _with(program: AccelProgram, at: int, *instead: Instruction) -> AccelProgram:
     """`program` with the instruction `at` replaced."""
     stream = program.instructions
     return replace(program, instructions=(*stream[:at], *instead, *stream[at + 1:]))
 
 
-def all_mutants(program: Program) -> Iterator[Mutant]:
+def all_mutants(program: AccelProgram) -> Iterator[Mutant]:
     """Everything below, on every instruction it can be done to."""
     for make in (tokens, pairs, sizes, numbers, operations, order, places, loops):
         yield from make(program)
 
 
-def tokens(program: Program) -> Iterator[Mutant]:
+def tokens(program: AccelProgram) -> Iterator[Mutant]:
     """One flag too few or too many."""
     for at, i in enumerate(program.instructions):
         for flag in FLAGS:
@@ -60,7 +60,7 @@ def tokens(program: Program) -> Iterator[Mutant]:
             yield Mutant(_with(program, at, wrong), f"{at}: {flag} {'dropped' if had else 'added'}", rules)
 
 
-def pairs(program: Program) -> Iterator[Mutant]:
+def pairs(program: AccelProgram) -> Iterator[Mutant]:
     """A token that is neither given nor taken: what it ordered is a race, or reads too early.
 
     Only of tokens that carry data forwards: such a pair is never implied by the others.
@@ -76,7 +76,7 @@ def pairs(program: Program) -> Iterator[Mutant]:
             yield Mutant(wrong, f"{giver} and {taker}: no {queue.name}", ORDER)
 
 
-def sizes(program: Program) -> Iterator[Mutant]:
+def sizes(program: AccelProgram) -> Iterator[Mutant]:
     """Past the end of a memory, or of a buffer, by one element."""
     for at, i in enumerate(program.instructions):
         if not isinstance(i, (Load, Store)) or i.is_noop:
@@ -102,7 +102,7 @@ def sizes(program: Program) -> Iterator[Mutant]:
         yield Mutant(_with(program, at, replace(i, dram_base=0)), f"{at}: address zero", {"address-zero"})
 
 
-def numbers(program: Program) -> Iterator[Mutant]:
+def numbers(program: AccelProgram) -> Iterator[Mutant]:
     """Numbers that do not fit into their fields."""
     for at, i in enumerate(program.instructions):
         for field in fields(i):
@@ -113,7 +113,7 @@ def numbers(program: Program) -> Iterator[Mutant]:
                 break
 
 
-def operations(program: Program) -> Iterator[Mutant]:
+def operations(program: AccelProgram) -> Iterator[Mutant]:
     """What not every implementation does, or does alike."""
     for at, i in enumerate(program.instructions):
         if isinstance(i, Alu):
@@ -153,7 +153,7 @@ def operations(program: Program) -> Iterator[Mutant]:
                          {"alignment", "region"})
 
 
-def order(program: Program) -> Iterator[Mutant]:
+def order(program: AccelProgram) -> Iterator[Mutant]:
     """Instructions that are missing, twice, or elsewhere."""
     stream = program.instructions
     for at, i in enumerate(stream):
@@ -184,7 +184,7 @@ def order(program: Program) -> Iterator[Mutant]:
                              {"stale-out"})
 
 
-def places(program: Program) -> Iterator[Mutant]:
+def places(program: AccelProgram) -> Iterator[Mutant]:
     """Both halves of a buffer in one place: the next load comes before the last is used."""
     stream = program.instructions
     for memory in (Memory.INP, Memory.WGT):
@@ -200,7 +200,7 @@ def places(program: Program) -> Iterator[Mutant]:
                      {"unwritten", "stale-out"})
 
 
-def loops(program: Program) -> Iterator[Mutant]:
+def loops(program: AccelProgram) -> Iterator[Mutant]:
     """Loops that leave a memory, micro-ops that are not there, and steps too close to each other."""
     for at, i in enumerate(program.instructions):
         if not isinstance(i, (Gemm, Alu)):

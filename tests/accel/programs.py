@@ -16,15 +16,15 @@ from jitla.accel import (
     HLS,
     PAGE,
     RTL,
+    AccelProgram,
+    AccelSpec,
     Alu,
     AluOp,
+    DramAllocator,
     Gemm,
     Instruction,
-    Layout,
     Load,
     Memory,
-    Program,
-    Spec,
     Store,
     Unit,
     Uop,
@@ -44,17 +44,17 @@ NEAR = 12  # indices are drawn from so few elements that instructions meet
 HARMLESS = {"hazard", "stale-out", "unwritten", "padding", "uop-load", "shift", "dialect", "region"}
 
 
-def random_spec(rng: np.random.Generator, dialect: str | None = None) -> Spec:
+def random_spec(rng: np.random.Generator, dialect: str | None = None) -> AccelSpec:
     """Some machine that can be built."""
     while True:
         kind = dialect or ["strict", "extended", "float"][int(rng.choice(3, p=[0.6, 0.25, 0.15]))]
         widths = (5, 5, 5) if kind == "float" else (int(rng.integers(3, 5)), int(rng.integers(3, 5)), 5)
         try:
-            spec = Spec("random", "sim", "0.0.2", *widths, log_batch=int(rng.integers(0, 3)),
-                        log_block=int(rng.integers(1, 6)), log_uop_buff_size=int(rng.integers(8, 16)),
-                        log_inp_buff_size=int(rng.integers(10, 17)),
-                        log_wgt_buff_size=int(rng.integers(12, 20)),
-                        log_acc_buff_size=int(rng.integers(11, 19)), dialect=kind)
+            spec = AccelSpec("random", "sim", "0.0.2", *widths, log_batch=int(rng.integers(0, 3)),
+                             log_block=int(rng.integers(1, 6)), log_uop_buff_size=int(rng.integers(8, 16)),
+                             log_inp_buff_size=int(rng.integers(10, 17)),
+                             log_wgt_buff_size=int(rng.integers(12, 20)),
+                             log_acc_buff_size=int(rng.integers(11, 19)), dialect=kind)
             check_encoding(spec)
         except ConfigError:
             continue
@@ -64,9 +64,9 @@ def random_spec(rng: np.random.Generator, dialect: str | None = None) -> Spec:
 class Draw:
     """Draws a program whose tokens order all that must be, and no more than it sees the need for."""
 
-    def __init__(self, rng: np.random.Generator, spec: Spec) -> None:
+    def __init__(self, rng: np.random.Generator, spec: AccelSpec) -> None:
         self.rng, self.spec, self.stream = rng, spec, Stream()
-        layout = Layout()
+        layout = DramAllocator()
         near = [min(NEAR, self.depth(m)) for m in (Memory.ACC, Memory.INP, Memory.WGT)]
         self.uops = [Uop(*map(self.below, near)) for _ in range(8)]
         self.uops = [u._replace(src=min(u.src, self.depth(Memory.ACC) - 1)) for u in self.uops]
@@ -86,7 +86,7 @@ class Draw:
     def depth(self, memory: Memory) -> int:
         return self.spec.element(memory).depth
 
-    def program(self, count: int) -> Program:
+    def program(self, count: int) -> AccelProgram:
         self.emit(Load(memory=Memory.UOP, dram_base=self.table.address // 4, x_size=len(self.uops),
                        x_stride=len(self.uops)))
         for memory in (Memory.INP, Memory.WGT, Memory.ACC):
@@ -97,8 +97,9 @@ class Draw:
             if instruction is not None:
                 self.emit(instruction)
         self.show()
-        return Program(self.spec, self.stream.finish(), encode_uops(self.spec, self.uops), self.table.address,
-                       tuple(self.layout.regions))
+        return AccelProgram(self.spec, self.stream.finish(), encode_uops(self.spec, self.uops),
+                            self.table.address,
+                            tuple(self.layout.regions))
 
     def fill(self, memory: Memory) -> None:
         """Load what most instructions name, so that little is zero."""
@@ -219,7 +220,7 @@ class Draw:
         return span("src", Memory.ACC) | written, written
 
 
-def draw(seed: int, count: int = 14) -> tuple[Program, np.ndarray]:
+def draw(seed: int, count: int = 14) -> tuple[AccelProgram, np.ndarray]:
     """The program and the DRAM of a seed; every third machine is the standard one."""
     rng = np.random.default_rng(seed)
     spec = PYNQ if seed % 3 == 0 else random_spec(rng)
@@ -255,7 +256,7 @@ def faults_of(seed: int) -> list[str]:
     return found
 
 
-def _same(spec: Spec, image: np.ndarray, expected: np.ndarray) -> bool:
+def _same(spec: AccelSpec, image: np.ndarray, expected: np.ndarray) -> bool:
     """Equal bytes; of floats the sign and payload of NaN are nobody's promise."""
     if not spec.is_float:
         return np.array_equal(image, expected)

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 
 from jitla.accel import (
+    AccelProgram,
+    AccelSpec,
     Alu,
     AluOp,
+    DramAllocator,
     Finish,
     Gemm,
     Instruction,
-    Layout,
     Load,
     Memory,
-    Program,
-    Spec,
     Store,
     Unit,
     Uop,
@@ -77,10 +77,11 @@ class Stream:
         return (*self.instructions, Finish())
 
 
-def matmul(spec: Spec = PYNQ, rows: int = 16, blocks: int = 2, depth: int = 4, tile: int = 8, chunk: int = 2,
-           threads: int = 2, shift: int = 6) -> Program:
+def matmul(spec: AccelSpec = PYNQ, rows: int = 16, blocks: int = 2, depth: int = 4, tile: int = 8,
+           chunk: int = 2,
+           threads: int = 2, shift: int = 6) -> AccelProgram:
     """C = clip(A @ B.T >> shift), in tiles of `tile` rows by all blocks, K in chunks."""
-    lay = Layout()
+    lay = DramAllocator()
     b, lanes = spec.batch, spec.block
     inp, wgt, out = (spec.element(m) for m in (Memory.INP, Memory.WGT, Memory.OUT))
     a = lay.add("A", (rows // b, depth, b, lanes), inp.dtype, "input")
@@ -134,7 +135,7 @@ def matmul(spec: Spec = PYNQ, rows: int = 16, blocks: int = 2, depth: int = 4, t
     instructions = list(s.finish())
     instructions[0] = replace(instructions[0], x_size=len(uops), x_stride=len(uops))
     regions = [*lay.regions[:-1], replace(u, shape=(len(uops),))]
-    return Program(spec, tuple(instructions), encode_uops(spec, uops), u.address, tuple(regions))
+    return AccelProgram(spec, tuple(instructions), encode_uops(spec, uops), u.address, tuple(regions))
 
 
 def _place(uops: list[Uop], wanted: list[Uop]) -> int:
@@ -146,7 +147,7 @@ def _place(uops: list[Uop], wanted: list[Uop]) -> int:
     return len(uops) - len(wanted)
 
 
-def matmul_data(program: Program, rng: np.random.Generator) -> dict[str, np.ndarray]:
+def matmul_data(program: AccelProgram, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Random operands for `matmul`, laid out as its regions."""
     return {name: _random(rng, program.region(name)) for name in ("A", "B")}
 
@@ -171,10 +172,10 @@ def matmul_expected(data: dict[str, np.ndarray], shift: int = 6) -> np.ndarray:
     return full.reshape(a.shape[0], a.shape[2], b.shape[0], -1).transpose(0, 2, 1, 3)
 
 
-def conv(height: int = 6, width: int = 7, shift: int = 5) -> Program:
+def conv(height: int = 6, width: int = 7, shift: int = 5) -> AccelProgram:
     """A 3 by 3 convolution of one block of channels, zeros around the image, then ReLU and a second
     pass over the first one's result, which never leaves the device."""
-    lay = Layout()
+    lay = DramAllocator()
     pixels = height * width
     x = lay.add("x", (height, width, 1, 16), np.int8, "input")
     k = lay.add("k", (9, 16, 16), np.int8, "constant")
@@ -203,7 +204,7 @@ def conv(height: int = 6, width: int = 7, shift: int = 5) -> Program:
         s.add(Store(x_size=pixels, x_stride=pixels, dram_base=target.address // 16))
         s.sync(S, L)
         s.sync(S, G)
-    return Program(PYNQ, s.finish(), encode_uops(PYNQ, taps), u.address, tuple(lay.regions))
+    return AccelProgram(PYNQ, s.finish(), encode_uops(PYNQ, taps), u.address, tuple(lay.regions))
 
 
 def conv_expected(x: np.ndarray, k: np.ndarray, shift: int = 5) -> np.ndarray:

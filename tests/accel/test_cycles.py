@@ -16,13 +16,13 @@ from jitla.accel import (
     IDEAL,
     PRESETS,
     RTL,
+    AccelProgram,
     Alu,
     AluOp,
     Finish,
     Gemm,
     Load,
     Memory,
-    Program,
     Store,
     Unit,
     Uop,
@@ -49,7 +49,7 @@ FETCH = 16 + 2  # cycles until one instruction is there, of a stream of one
 
 def cycles_of(*instructions, costs=RTL, spec=PYNQ) -> np.ndarray:
     """Cycles of each instruction from its begin to its end."""
-    timing = measure(Program(spec, instructions, encode_uops(spec, [Uop(0)])), costs)
+    timing = measure(AccelProgram(spec, instructions, encode_uops(spec, [Uop(0)])), costs)
     return timing.end - timing.begin
 
 
@@ -72,7 +72,7 @@ def cycles_of(*instructions, costs=RTL, spec=PYNQ) -> np.ndarray:
     (Store(dram_base=256, y_size=3, x_size=2, x_stride=5), 3 * 6 + 6 * 3),
 ])
 def test_instructions_alone(instruction, cycles):
-    program = Program(PYNQ, (instruction,), encode_uops(PYNQ, [Uop(0)]))
+    program = AccelProgram(PYNQ, (instruction,), encode_uops(PYNQ, [Uop(0)]))
     timing = measure(program)
     assert int(timing.end[0] - timing.begin[0]) == cycles
     assert timing.begin[0] == FETCH
@@ -90,7 +90,7 @@ def test_other_boards_and_costs():
 
 
 def test_fetch_reads_a_burst_and_hands_out_one_a_cycle():
-    timing = measure(Program(PYNQ, (noop(Unit.COMPUTE),) * 300))
+    timing = measure(AccelProgram(PYNQ, (noop(Unit.COMPUTE),) * 300))
     arrived = 16 + 256  # 128 instructions of two beats
     assert timing.fetched[:128].tolist() == list(range(arrived, arrived + 128))
     assert timing.fetched[128] == arrived + 127 + 16 + 256  # when all of them are handed out
@@ -102,7 +102,7 @@ def test_reads_wait_for_each_other_by_rank():
     """A load of inputs and one of accumulators at once: inputs are served first, the other queues."""
     long = Load(memory=Memory.WGT, dram_base=16, x_size=8, x_stride=8)
     acc = Load(memory=Memory.ACC, dram_base=64, x_size=1, x_stride=1)
-    timing = measure(Program(PYNQ, (long, acc)))
+    timing = measure(AccelProgram(PYNQ, (long, acc)))
     assert timing.begin.tolist() == [20, 21]
     assert timing.end.tolist() == [20 + 16 + 256, 20 + 16 + 256 + 1 + 8]
 
@@ -176,7 +176,7 @@ def test_seconds():
 
 
 def test_deadlocks_are_named():
-    program = Program(PYNQ, (replace(noop(Unit.LOAD), pop_next=True), Finish()))
+    program = AccelProgram(PYNQ, (replace(noop(Unit.LOAD), pop_next=True), Finish()))
     with pytest.raises(DeviceError, match="deadlock: 1 instructions never run"):
         measure(program)
     assert measure(program, serial=True).cycles > 0  # no token is looked at
@@ -185,7 +185,7 @@ def test_deadlocks_are_named():
 def test_many_commands_wait_for_room():
     """A queue has 512: fetch stands still until the unit goes on, and nothing is lost."""
     stream = (Gemm(uop_end=1, iter_out=5000),) + (noop(Unit.COMPUTE),) * 700 + (Finish(),)
-    timing = measure(Program(PYNQ, stream, encode_uops(PYNQ, [Uop(0)])))
+    timing = measure(AccelProgram(PYNQ, stream, encode_uops(PYNQ, [Uop(0)])))
     assert timing.fetched[600] > timing.end[0]
     assert timing.cycles >= 5007 + 701 * 2
 
@@ -212,7 +212,7 @@ def test_pictures(program):
 
 
 def test_pictures_of_long_runs_stay_small():
-    timing = measure(Program(PYNQ, (noop(Unit.COMPUTE),) * 5000))
+    timing = measure(AccelProgram(PYNQ, (noop(Unit.COMPUTE),) * 5000))
     assert timing.cycles >= 10_000
     assert len(svg(timing)) < 20_000  # one bar for thousands of waits
 

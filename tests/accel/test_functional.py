@@ -10,14 +10,14 @@ import pytest
 
 from jitla.accel import (
     PAGE,
+    AccelProgram,
     Alu,
     AluOp,
+    DramAllocator,
     Finish,
     Gemm,
-    Layout,
     Load,
     Memory,
-    Program,
     Store,
     Unit,
     Uop,
@@ -92,9 +92,9 @@ def test_whole_numbers_in_floats_are_exact():
     assert np.array_equal(found, matmul_expected(data | {"A": data["A"].astype(np.float64)}))
 
 
-def tiny(*instructions, spec=PYNQ, uops=(Uop(0, 1), Uop(1, 2), Uop(2, 3))) -> tuple[Program, np.ndarray]:
+def tiny(*instructions, spec=PYNQ, uops=(Uop(0, 1), Uop(1, 2), Uop(2, 3))) -> tuple[AccelProgram, np.ndarray]:
     """A program over four accumulators, loaded from and stored to DRAM; returns it with its image."""
-    lay = Layout()
+    lay = DramAllocator()
     size = spec.element(Memory.ACC).nbytes
     table = lay.add("uops", (len(uops),), np.uint32, "constant")
     before = lay.add("before", (4, spec.batch, spec.block), spec.element(Memory.ACC).dtype, "input")
@@ -106,7 +106,7 @@ def tiny(*instructions, spec=PYNQ, uops=(Uop(0, 1), Uop(1, 2), Uop(2, 3))) -> tu
     stream[-1] = replace(stream[-1], push_next=True)
     stream += [Store(dram_base=after.address // out, x_size=4, x_stride=4, pop_prev=True, push_prev=True),
                replace(noop(Unit.COMPUTE), pop_next=True), Finish()]
-    program = Program(spec, tuple(stream), encode_uops(spec, uops), table.address, tuple(lay.regions))
+    program = AccelProgram(spec, tuple(stream), encode_uops(spec, uops), table.address, tuple(lay.regions))
     return program, program.image()
 
 
@@ -155,7 +155,7 @@ def test_a_step_reads_what_an_earlier_one_wrote():
 @pytest.mark.parametrize("top", [0, 1, 7, 15])
 @pytest.mark.parametrize("left", [0, 2, 15])
 def test_zeros_around_a_tile(top, left):
-    lay = Layout()
+    lay = DramAllocator()
     source = lay.add("x", (5, 6, 4), np.int32, "input")
     spec = replace(PYNQ, log_block=2, log_acc_buff_size=15, log_inp_buff_size=12, log_wgt_buff_size=13)
     load = Load(memory=Memory.ACC, dram_base=source.address // 16 + 7, y_size=3, x_size=4, x_stride=6,
@@ -164,7 +164,7 @@ def test_zeros_around_a_tile(top, left):
     stream = (load, replace(noop(Unit.COMPUTE), push_next=True),
               Store(dram_base=after.address // 4, x_size=18 * 19, x_stride=18 * 19, pop_prev=True,
                     push_prev=True), replace(noop(Unit.COMPUTE), pop_next=True), Finish())
-    program = Program(spec, stream, regions=tuple(lay.regions))
+    program = AccelProgram(spec, stream, regions=tuple(lay.regions))
     values = np.arange(120).reshape(5, 6, 4) + 1
     image = program.image({"x": values})
     expected = np.pad(values[1:4, 1:5], ((top, 15 - top), (left, 15 - left), (0, 0)))
@@ -226,7 +226,7 @@ def test_any_machine_multiplies():
     for _ in range(12):
         spec = random_spec(rng, "strict")
         uops = encode_uops(spec, [Uop(0, 0, 0), Uop(1, 1, 1)])
-        lay = Layout()
+        lay = DramAllocator()
         inp, wgt, out = (spec.element(m) for m in (Memory.INP, Memory.WGT, Memory.OUT))
         a = lay.add("a", (2, *inp.shape), inp.dtype, "input")
         b = lay.add("b", (2, *wgt.shape), wgt.dtype, "constant")
@@ -241,7 +241,7 @@ def test_any_machine_multiplies():
             Store(dram_base=-(-c.address // out.nbytes), x_size=2, x_stride=2, pop_prev=True,
                   push_prev=True),
             replace(noop(Unit.COMPUTE), pop_next=True), Finish())
-        program = Program(spec, stream, uops, u.address, tuple(lay.regions))
+        program = AccelProgram(spec, stream, uops, u.address, tuple(lay.regions))
         image = program.image()
         image[a.address:c.address] = rng.integers(0, 256, c.address - a.address)
         image = np.concatenate([image, np.zeros(1 << 16, np.uint8)])
@@ -252,7 +252,7 @@ SIZES = [dict(rows=16, blocks=2, depth=4, tile=8, chunk=2), dict(rows=8, blocks=
          dict(rows=6, blocks=1, depth=3, tile=3, chunk=3, threads=1)]
 
 
-def differing(program: Program, image: np.ndarray) -> list[str]:
+def differing(program: AccelProgram, image: np.ndarray) -> list[str]:
     """Implementations in hardware on which `program` does something else."""
     expected, config = run(program, image).image, program.spec.record()
     return [which for which in ("hls", "chisel")

@@ -6,8 +6,8 @@ import numpy as np
 
 from jitla.accel import (
     Layer,
-    Stage,
-    Window,
+    LayerStage,
+    SlidingWindow,
     compile_layer,
     cycles,
     knobs,
@@ -18,7 +18,7 @@ from jitla.accel import (
 from jitla.accel.lowering import assemble
 
 SPEC = preset("vta-pynq")
-LAYER = Layer(1, 32, 32, Window(8, 3, 1, 1, 1, 1), Window(8, 3, 1, 1, 1, 1))
+LAYER = Layer(1, 32, 32, SlidingWindow(8, 3, 1, 1, 1, 1), SlidingWindow(8, 3, 1, 1, 1, 1))
 
 
 def test_the_default_is_the_tiling_that_runs():
@@ -39,7 +39,7 @@ def test_tilings_differ_in_cycles_and_not_in_results():
     for _ in range(4):
         tiling = to_tiling(space.values(space.random(rng)))
         costs.add(cycles(LAYER, SPEC, tiling))
-        made = assemble(SPEC, [Stage("out", LAYER, "images")], [tiling])
+        made = assemble(SPEC, [LayerStage("out", LAYER, "images")], [tiling])
         assert np.array_equal(made.run(arrays), expected)
     assert len(costs) > 1 and None not in costs
     assert len({len(space.traits(space.values(p))) for p in space.points[:9]}) == 1

@@ -9,13 +9,13 @@ import pytest
 
 from jitla.accel import (
     AluOp,
+    EpilogueOp,
     Layer,
+    LayerStage,
     Load,
     Memory,
-    Stage,
-    Step,
+    SlidingWindow,
     Store,
-    Window,
     compile_layer,
     compile_stages,
     disassemble,
@@ -32,7 +32,7 @@ from tests.accel.layers import STORED, arrays, fault, layer, wanted
 
 PYNQ = preset("vta-pynq")
 GOLDEN = Path(__file__).parent / "golden" / "convolution.txt"
-CUT = (Step(AluOp.SHR, 8), Step(AluOp.MAX, 0), Step(AluOp.MIN, 127))
+CUT = (EpilogueOp(AluOp.SHR, 8), EpilogueOp(AluOp.MAX, 0), EpilogueOp(AluOp.MIN, 127))
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -41,14 +41,14 @@ def test_a_random_layer_is_what_numpy_makes_of_it(seed):
 
 
 def conv(size: int, channels: int, filters: int) -> Layer:
-    window = Window(size, 3, 1, 1, 1, 1)
+    window = SlidingWindow(size, 3, 1, 1, 1, 1)
     return Layer(1, channels, filters, window, window, steps=CUT)
 
 
 def test_a_blocked_convolution_with_two_virtual_threads_as_text():
     """Parts of the buffers by turns, tokens in order, loops over places in the instruction."""
     made = conv(8, 32, 64)
-    stream = assemble(PYNQ, [Stage("out", made, "images")], [Tiling(1, 8, 8, 1, 1, 2)])
+    stream = assemble(PYNQ, [LayerStage("out", made, "images")], [Tiling(1, 8, 8, 1, 1, 2)])
     text = disassemble(stream.program)
     assert text == GOLDEN.read_text(encoding="utf-8")
     assert verify(stream.program) == ()
@@ -73,10 +73,10 @@ def test_a_tile_that_is_one_too_large_does_not_fit():
 def test_layers_follow_each_other_on_the_device():
     rng = np.random.default_rng(3)
     first, second = conv(12, 20, 40), conv(12, 40, 24)
-    pool = Layer(1, 40, 40, Window(12, 2, 2), Window(12, 2, 2), mode="max")
-    small = Layer(1, 40, 24, Window(6, 3), Window(6, 3), steps=CUT, stored=4)
+    pool = Layer(1, 40, 40, SlidingWindow(12, 2, 2), SlidingWindow(12, 2, 2), mode="max")
+    small = Layer(1, 40, 24, SlidingWindow(6, 3), SlidingWindow(6, 3), steps=CUT, stored=4)
     for stages in ([first, second], [first, pool, small]):
-        made = compile_stages(PYNQ, [Stage(f"u{i}", x, f"u{i - 1}" if i else "images")
+        made = compile_stages(PYNQ, [LayerStage(f"u{i}", x, f"u{i - 1}" if i else "images")
                           for i, x in enumerate(stages)])
         assert verify(made.program) == ()
         assert [r.role for r in made.program.regions].count("output") == 1
@@ -94,7 +94,7 @@ def test_layers_follow_each_other_on_the_device():
 
 def test_a_layer_begins_while_the_one_before_still_stores():
     made = conv(14, 64, 64)
-    both = compile_stages(PYNQ, [Stage("u0", made, "images"), Stage("u1", made, "u0")])
+    both = compile_stages(PYNQ, [LayerStage("u0", made, "images"), LayerStage("u1", made, "u0")])
     assert verify(both.program) == ()
     region = next(r for r in both.program.regions if r.name == "u0")
     inside = range(region.address // 16, region.end // 16)
@@ -106,13 +106,13 @@ def test_a_layer_begins_while_the_one_before_still_stores():
     loaded = min(both.timing.begin[i] for i, s in steps
                  if isinstance(s, Load) and s.memory is Memory.WGT and s.dram_base * 256 == weights.address)
     assert loaded < read < stored
-    assert both.timing.cycles < 2 * compile_stages(PYNQ, [Stage("u0", made, "images")]).timing.cycles
+    assert both.timing.cycles < 2 * compile_stages(PYNQ, [LayerStage("u0", made, "images")]).timing.cycles
 
 
 @pytest.mark.parametrize("machine", ["vta-ultra96", "vta-extended"])
 def test_other_machines_have_other_streams_and_the_same_results(machine):
     rng = np.random.default_rng(5)
-    made = Layer(20, 40, 30, steps=(Step(AluOp.MUL, 77), Step(AluOp.SHR, 9)), stored=2)
+    made = Layer(20, 40, 30, steps=(EpilogueOp(AluOp.MUL, 77), EpilogueOp(AluOp.SHR, 9)), stored=2)
     data = arrays(rng, made)
     stream = compile_layer(preset(machine), made)
     assert verify(stream.program) == ()
@@ -123,7 +123,8 @@ def test_other_machines_have_other_streams_and_the_same_results(machine):
 def test_floats_run_on_the_machine_for_them():
     rng = np.random.default_rng(7)
     spec = preset("vta-f32")
-    made = Layer(37, 50, 20, steps=(Step(AluOp.ADD, operand="bias", form="channel"), Step(AluOp.MAX, 0.0)))
+    made = Layer(37, 50, 20,
+                 steps=(EpilogueOp(AluOp.ADD, operand="bias", form="channel"), EpilogueOp(AluOp.MAX, 0.0)))
     x, w = rng.normal(size=made.input_shape), rng.normal(size=made.weight_shape)
     bias = rng.normal(size=(1, 20)).astype(np.float32)
     stream = compile_layer(spec, made)

@@ -10,11 +10,11 @@ from jitla.accel import (
     INTRINSICS,
     AluOp,
     Device,
-    Intrinsic,
+    EpilogueOp,
     Layer,
     LayerFit,
     OperandSource,
-    Step,
+    TensorIntrinsic,
     loops_of,
     preset,
     start_indices,
@@ -372,7 +372,8 @@ def test_a_second_intrinsic_is_declared_found_and_run():
         left, right = match.accesses(0)[0], match.accesses(1)[0]
         axes = match.axes["o"]
         count = int(np.prod([a.extent for a in axes]))
-        layer = Layer(1, count, count, mode="sum", steps=(Step(AluOp.ADD, operand="right", form="full"),))
+        layer = Layer(1, count, count, mode="sum",
+                      steps=(EpilogueOp(AluOp.ADD, operand="right", form="full"),))
 
         def source(access):
             return OperandSource(((access.hop, start_indices(access)),),
@@ -381,7 +382,7 @@ def test_a_second_intrinsic_is_declared_found_and_run():
 
         return LayerFit(layer, {"images": source(left), "right": source(right)}, ((), (), (), (), axes), left)
 
-    pairwise = Intrinsic("pairwise", "out[o] = left[o] + right[o]", lower, "sums of pairs")
+    pairwise = TensorIntrinsic("pairwise", "out[o] = left[o] + right[o]", lower, "sums of pairs")
     device = Device(preset("vta-pynq"), (*INTRINSICS, pairwise))
     x, y = bytes_(9, 50), bytes_(9, 50)
     hops = [leaf(i, Meta(a.shape, a.dtype)) for i, a in enumerate((x, y))]

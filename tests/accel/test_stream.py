@@ -5,8 +5,8 @@ from __future__ import annotations
 from jitla.accel import (
     Alu,
     AluOp,
+    DramAllocator,
     Gemm,
-    Layout,
     Load,
     Memory,
     Store,
@@ -21,20 +21,20 @@ from jitla.accel.program import Stream
 SPEC = preset("vta-pynq")
 
 
-def blank() -> tuple[Stream, Layout]:
-    layout = Layout()
+def blank() -> tuple[Stream, DramAllocator]:
+    layout = DramAllocator()
     for name, memory in (("x", Memory.INP), ("w", Memory.WGT), ("y", Memory.OUT)):
         element = SPEC.element(memory)
         layout.add(name, (64, *element.shape), element.dtype, "output" if name == "y" else "input")
     return Stream(SPEC, layout), layout
 
 
-def at(layout: Layout, name: str, memory: Memory) -> int:
+def at(layout: DramAllocator, name: str, memory: Memory) -> int:
     (region,) = [r for r in layout.regions if r.name == name]
     return region.address // SPEC.element(memory).nbytes
 
 
-def turn(stream: Stream, layout: Layout, slot: int, half: int) -> None:
+def turn(stream: Stream, layout: DramAllocator, slot: int, half: int) -> None:
     """Load, multiply, store, in one half of every memory."""
     base = half * 512
     stream.put(Load(memory=Memory.INP, sram_base=base, dram_base=at(layout, "x", Memory.INP) + 3 * slot,

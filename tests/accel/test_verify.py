@@ -11,13 +11,13 @@ import pytest
 
 from jitla.accel import (
     RULES,
+    AccelProgram,
     Alu,
     AluOp,
     Finish,
     Gemm,
     Load,
     Memory,
-    Program,
     Queue,
     Store,
     Unit,
@@ -72,7 +72,7 @@ def test_faults_say_where():
                                        "instruction 0: address-zero: ACC is transferred at address zero"]
 
 
-def touched(program: Program, at: int) -> tuple[set, set]:
+def touched(program: AccelProgram, at: int) -> tuple[set, set]:
     """What an instruction of a small program reads and writes, one element at a time."""
     i, spec = program.instructions[at], program.spec
     if isinstance(i, (Load, Store)):
@@ -101,7 +101,7 @@ def touched(program: Program, at: int) -> tuple[set, set]:
     return reads, writes
 
 
-def brute_force_races(program: Program) -> bool:
+def brute_force_races(program: AccelProgram) -> bool:
     """Whether two instructions of different units meet, and no path of tokens leads from one to the other."""
     stream = program.instructions
     count = len(stream)
@@ -124,7 +124,7 @@ def brute_force_races(program: Program) -> bool:
         for a in range(count) for b in range(a))
 
 
-def without_pair(program: Program, rng: np.random.Generator) -> Program:
+def without_pair(program: AccelProgram, rng: np.random.Generator) -> AccelProgram:
     """`program` with one token neither given nor taken."""
     queue = Queue(int(rng.integers(4)))
     stream = list(program.instructions)
@@ -157,7 +157,7 @@ def test_races_are_those_of_brute_force():
     assert min(seen.values()) >= 5, seen
 
 
-def chain(count: int, *, prompt: bool) -> Program:
+def chain(count: int, *, prompt: bool) -> AccelProgram:
     """`count` tokens from load to compute; with `prompt`, each is awaited before the next is given."""
     stream = []
     for _ in range(count):
@@ -166,7 +166,7 @@ def chain(count: int, *, prompt: bool) -> Program:
     if prompt:
         stream.append(replace(noop(Unit.LOAD), pop_next=True, push_next=True))
         stream.append(replace(noop(Unit.COMPUTE), pop_prev=True))
-    return Program(PYNQ, (*stream, Finish()))
+    return AccelProgram(PYNQ, (*stream, Finish()))
 
 
 def test_more_than_eight_tokens_may_be_in_a_queue():
@@ -179,7 +179,7 @@ def test_fetch_stands_before_a_full_queue():
     """Loads that all wait for a token which comes behind them in the stream."""
     waits = [replace(noop(Unit.LOAD), pop_next=True)] + [noop(Unit.LOAD)] * 520
     gives = [replace(noop(Unit.COMPUTE), push_prev=True)]
-    faults = verify(Program(PYNQ, (*waits, *gives, Finish())))
+    faults = verify(AccelProgram(PYNQ, (*waits, *gives, Finish())))
     assert [f.text for f in faults if f.rule == "deadlock"] == [
         "LOAD waits for COMPUTE_TO_LOAD", "fetch waits for a free entry of 512 commands"]
 
@@ -230,18 +230,18 @@ THEN = (replace(noop(Unit.COMPUTE), pop_next=True), Finish())
     ((Alu(op=AluOp.SHR, use_imm=True, imm=16, uop_end=1), Finish()), "shifts are by at most 15"),
 ])
 def test_the_simulator_refuses(instructions, message):
-    program = Program(PYNQ, instructions, encode_uops(PYNQ, [Uop(0)]))
+    program = AccelProgram(PYNQ, instructions, encode_uops(PYNQ, [Uop(0)]))
     with pytest.raises(DeviceError, match=message):
         run(program, np.zeros(1 << 14, np.uint8))
 
 
 def test_what_is_not_defined_is_refused():
     extended = preset("vta-extended")
-    program = Program(extended, (Alu(op=AluOp.SHR, use_imm=True, imm=32, uop_end=1), Finish()))
+    program = AccelProgram(extended, (Alu(op=AluOp.SHR, use_imm=True, imm=32, uop_end=1), Finish()))
     with pytest.raises(DeviceError, match="a shift by 32 bits or more is undefined"):
         run(program, program.image())
     floats = preset("vta-f32")
-    program = Program(floats, (Alu(op=AluOp.SHR, use_imm=True, imm=1, uop_end=1), Finish()))
+    program = AccelProgram(floats, (Alu(op=AluOp.SHR, use_imm=True, imm=1, uop_end=1), Finish()))
     with pytest.raises(DeviceError, match="floats are not shifted"):
         run(program, program.image())
 

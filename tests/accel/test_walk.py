@@ -10,7 +10,7 @@ import pytest
 from jitla.accel.tiling import (
     MIN_ACCUMULATOR_DISTANCE,
     FoldedLoops,
-    Loop,
+    StridedLoop,
     accumulator_distance,
     fold_loops,
     merge_loops,
@@ -35,9 +35,10 @@ def test_a_fold_visits_what_its_loops_visit(seed):
     rng = np.random.default_rng(seed)
     across, size = [], 1
     for n in rng.integers(1, 6, 3)[::-1]:
-        across.insert(0, Loop(int(n), size, int(rng.integers(0, 9)), int(rng.integers(0, 3))))
+        across.insert(0, StridedLoop(int(n), size, int(rng.integers(0, 9)), int(rng.integers(0, 3))))
         size *= int(n)
-    along = [Loop(int(n), 0, int(rng.integers(0, 9)), int(rng.integers(0, 9))) for n in rng.integers(1, 4, 2)]
+    along = [StridedLoop(int(n), 0, int(rng.integers(0, 9)), int(rng.integers(0, 9)))
+             for n in rng.integers(1, 4, 2)]
     if size < MIN_ACCUMULATOR_DISTANCE:
         return
     made = fold_loops(tuple(across), tuple(along))
@@ -49,17 +50,20 @@ def test_a_fold_visits_what_its_loops_visit(seed):
 
 
 def test_fewest_micro_ops_are_spelled_out():
-    made = fold_loops((Loop(4, 56), Loop(7, 8, 9), Loop(8, 1, 1)), (Loop(3, 0, 9, 1), Loop(3, 0, 1, 3)))
+    made = fold_loops((StridedLoop(4, 56), StridedLoop(7, 8, 9), StridedLoop(8, 1, 1)),
+                      (StridedLoop(3, 0, 9, 1), StridedLoop(3, 0, 1, 3)))
     assert len(made.uops) == 36  # the two longest loops are the instruction's
     assert {made.outer.extent, made.inner.extent} == {7, 8}
 
 
 def test_neighbours_become_one_loop():
-    assert merge_loops([Loop(4, 8, 8), Loop(8, 1, 1), Loop(1, 5)]) == [Loop(32, 1, 1)]
-    assert merge_loops([Loop(4, 8, 9), Loop(8, 1, 1)]) == [Loop(4, 8, 9), Loop(8, 1, 1)]
+    assert merge_loops([StridedLoop(4, 8, 8), StridedLoop(8, 1, 1), StridedLoop(1, 5)]) \
+        == [StridedLoop(32, 1, 1)]
+    assert merge_loops([StridedLoop(4, 8, 9), StridedLoop(8, 1, 1)]) \
+        == [StridedLoop(4, 8, 9), StridedLoop(8, 1, 1)]
 
 
 def test_accumulators_that_meet_too_soon_are_refused():
     with pytest.raises(DeviceError, match="written again too soon"):
-        fold_loops((Loop(2, 1),), (Loop(9, 0, 1),))
-    assert accumulator_distance((Loop(9, 0, 1), Loop(2, 1))) == 2
+        fold_loops((StridedLoop(2, 1),), (StridedLoop(9, 0, 1),))
+    assert accumulator_distance((StridedLoop(9, 0, 1), StridedLoop(2, 1))) == 2

@@ -12,7 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
-from jitla.tracing.site import FallbackRecord
+from jitla.tracing.site import FallbackCounter
 
 DIVIDED = ("RuntimeWarning", "divide by zero encountered in divide")
 
@@ -102,4 +102,4 @@ def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: 
 def test_names_that_numpy_warns_of_are_not_asked_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert FallbackRecord(str).reason == "not in the op table"  # `np.str` is to become something
+        assert FallbackCounter(str).reason == "not in the op table"  # `np.str` is to become something

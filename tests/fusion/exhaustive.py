@@ -21,8 +21,8 @@ from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.cost_model import CostModel
 from jitla.fusion.enumeration import (
+    EnumerationResult,
     Search,
-    SearchResult,
 )
 from jitla.fusion.memo import Memo
 from jitla.fusion.partitions import (
@@ -73,11 +73,11 @@ def width(memo: Memo, parts: list[Partition]) -> int:
     return max((len(p.points) + (p.values & memo.forced & ~memo.views).bit_count() for p in parts), default=0)
 
 
-def searched(dag: Dag, prune: bool) -> list[SearchResult] | None:
+def searched(dag: Dag, prune: bool) -> list[EnumerationResult] | None:
     """Search every partition of a DAG; None if that takes too long."""
     memo, kernels, parts = prepared(dag)
     most = SHORTEST if prune else LONGEST
-    done: list[SearchResult] = []
+    done: list[EnumerationResult] = []
     for p in parts:
         done.append(Search(p, memo, kernels, kernels.evaluated + most, prune).run())
         if done[-1].budget_exhausted:

@@ -15,7 +15,7 @@ from bench.internal.tuner.contest import Result, history, searched
 from bench.internal.tuner.report import BOARDS
 from bench.internal.tuner.tables import MACHINE, Table, tables
 from bench.tables import markdown_row, percentages
-from jitla.accel import HLS, IDEAL, Spec, Stage, measure, preset, to_tiling
+from jitla.accel import HLS, IDEAL, AccelSpec, LayerStage, measure, preset, to_tiling
 from jitla.accel.lowering import assemble
 from jitla.fusion import Point
 from jitla.tuner.search import (
@@ -26,7 +26,7 @@ from jitla.tuner.search import (
 CONFIRMED, SEEDS, TRIALS, BEST = (0, 1, 4, 16), 30, 32, 48
 SECOND = "vta-ultra96"  # a preset of which there are tables as well
 # Boards whose costs are others.
-OTHERS = {"bursts of 16 beats, slow arithmetic": (Spec("other", "de10nano"), HLS),
+OTHERS = {"bursts of 16 beats, slow arithmetic": (AccelSpec("other", "de10nano"), HLS),
           "only work takes time": (preset(MACHINE), IDEAL)}
 
 
@@ -38,7 +38,8 @@ def regrets(table: Table, other: str) -> dict[int, list[float]]:
     @cache
     def there(point: Point) -> float:
         tiling = to_tiling(table.space.values(point))
-        return float(measure(assemble(spec, [Stage("out", made, "images")], [tiling]).program, costs).cycles)
+        return float(measure(assemble(spec, [LayerStage("out", made, "images")], [tiling]).program,
+                             costs).cycles)
 
     best = min(map(there, sorted(table.costs, key=table.costs.__getitem__)[:BEST]))
     found: dict[int, list[float]] = {k: [] for k in CONFIRMED}

@@ -18,8 +18,8 @@ from jitla.tuner.model import (
     features,
 )
 from jitla.tuner.search import (
-    SearchResult,
     Settings,
+    TuningResult,
     annealing_search,
     genetic_search,
     random_search,
@@ -51,7 +51,7 @@ def judged(table: Table, costs: Sequence[float]) -> Result:
     return Result(near, tuple(curve[n - 1] for n in AT), tuple(curve[:LEAST]))
 
 
-def replayed(table: Table, method: Callable[..., SearchResult], **given: object) -> Result:
+def replayed(table: Table, method: Callable[..., TuningResult], **given: object) -> Result:
     """Return how a search does that is given what a table says."""
     seen: list[float] = []
 
@@ -80,7 +80,7 @@ def methods(table: Table, tables: Sequence[Table]) -> dict[str, Callable[[int], 
     def model(seed: int, told: History | None = past, **changes: object) -> Result:
         return searched(table, seed, told, **changes)
 
-    def run(method: Callable[..., SearchResult], seed: int) -> Result:
+    def run(method: Callable[..., TuningResult], seed: int) -> Result:
         return replayed(table, method, trials=TRIALS, seed=seed)
 
     made: dict[str, Callable[[int], Result]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.codegen.ir import BOOL, Value, memory_type, named
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall
-from jitla.codegen.kernel_abi import COLD, Loop, Operand, is_const, word
+from jitla.codegen.kernel_abi import COLD, KernelLoop, Operand, is_const, word
 from jitla.codegen.vecmath.library import CALLING, family, length, some_far, supports
 from jitla.concurrency import throttle
 from jitla.errors import BackendError
@@ -60,10 +60,10 @@ def emit_cell(
 
 
 @dataclass(slots=True)
-class Writer:
+class BodyWriter:
     """The text of one inner loop over `width` elements at a time."""
 
-    loop: Loop
+    loop: KernelLoop
     width: int
     math: MathCall
     nontemporal: bool = False
@@ -187,14 +187,14 @@ class Writer:
         return result
 
 
-def gapped(loop: Loop) -> list[Operand]:
+def gapped(loop: KernelLoop) -> list[Operand]:
     """Return the operands that are read with gaps, if there is code for every second element of all."""
     found = [o for o in loop.operands if o.letter == "s" and o.role == "in"]
     fit = loop.lanes > 1 and not loop.polynomials and all(o.dtype.kind != "c" for o in found)
     return found if fit else []
 
 
-def chosen(loop: Loop, name: str, args: str, usual: str) -> str:
+def chosen(loop: KernelLoop, name: str, args: str, usual: str) -> str:
     """Return a function that calls @halves if all that is read with gaps is every second element."""
     lines: list[str] = []
     total = "true"
@@ -218,7 +218,7 @@ any:
 """
 
 
-def spans(loop: Loop, math: MathCall, how: str) -> str:
+def spans(loop: KernelLoop, math: MathCall, how: str) -> str:
     """Return @span for whole vectors; several of every second element lie in one register."""
     if not gapped(loop):
         return span(loop, "span", loop.lanes, math, how=how)
@@ -228,14 +228,14 @@ def spans(loop: Loop, math: MathCall, how: str) -> str:
 
 
 def span(
-    loop: Loop, name: str, width: int, math: MathCall, nontemporal: bool = False, how: str = "",
+    loop: KernelLoop, name: str, width: int, math: MathCall, nontemporal: bool = False, how: str = "",
     halves: bool = False,
 ) -> str:
     """Return a function that runs the body `count` times on `width` elements from `start` on.
 
     Aggregates are taken from `acc` and left there, a slot per lane; `count` is at least 1.
     """
-    w = Writer(loop, width, math, nontemporal, halves)
+    w = BodyWriter(loop, width, math, nontemporal, halves)
     w.lines.append("entry:")
     w.begin()
     accs = []
@@ -249,14 +249,14 @@ def span(
     return f"define internal void @{name}({SPAN}) {how}{{\n{body}\n  ret void\n}}\n"
 
 
-def early(loop: Loop) -> dict[int, int]:
+def early(loop: KernelLoop) -> dict[int, int]:
     """Return for which operands memory is asked for early, and how many bytes, as the schedule says."""
     ahead = loop.schedule.ahead
     return {o.word: ahead for o in loop.operands if ahead and o.role == "in" and o.letter in "cf"}
 
 
 def elements(
-    w: Writer, before: str, accs: Sequence[Value], ahead: Mapping[int, int] | None = None
+    w: BodyWriter, before: str, accs: Sequence[Value], ahead: Mapping[int, int] | None = None
 ) -> list[Value]:
     """Write the loop over `count` vectors after block `before`; return the aggregates behind it.
 
@@ -288,7 +288,7 @@ def elements(
     return ends
 
 
-def padded_tail(loop: Loop) -> str:
+def padded_tail(loop: KernelLoop) -> str:
     """Return @tail for fewer elements than a vector has, by one run of @span on copies.
 
     Bodies with polynomials are long: this spares a second one. The last element fills the vector,
@@ -351,7 +351,7 @@ BYTES = 16_384  # of what strips hand on
 LONGEST = 512  # elements that are run through at once
 
 
-def parts(loop: Loop) -> list[tuple[Hop, ...]]:
+def parts(loop: KernelLoop) -> list[tuple[Hop, ...]]:
     """Return the strips of the body, in order; one, if it is not to be cut."""
     body = loop.kernel.body
     if not loop.calls or any(h.op.kind in (Kind.TAKE, Kind.AGG) for h in body):
@@ -393,7 +393,7 @@ def _instructions(hop: Hop) -> int:
 
 
 def long_span(
-    loop: Loop, name: str, math: MathCall, how: str, nontemporal: bool = False,
+    loop: KernelLoop, name: str, math: MathCall, how: str, nontemporal: bool = False,
 ) -> str:
     """Return @`name`, which runs the body on whole vectors; a long one strip by strip.
 
@@ -419,7 +419,7 @@ def long_span(
     return text + _driver(loop, name, between, calls, how)
 
 
-def _handed(loop: Loop, strips: list[tuple[Hop, ...]]) -> list[Hop]:
+def _handed(loop: KernelLoop, strips: list[tuple[Hop, ...]]) -> list[Hop]:
     """Return the cells that a later strip reads, or stores as results."""
     results = {o.hop for o in loop.operands if o.role == "out"}
     held: list[Hop] = []
@@ -429,7 +429,7 @@ def _handed(loop: Loop, strips: list[tuple[Hop, ...]]) -> list[Hop]:
     return held
 
 
-def _driver(loop: Loop, name: str, between: list[Operand], calls: str, how: str) -> str:
+def _driver(loop: KernelLoop, name: str, between: list[Operand], calls: str, how: str) -> str:
     """Return the function that calls the strips, block by block, with memory for what they hand on."""
     n, many = len(loop.operands), len(loop.operands) + len(between)
     size = sum(o.dtype.itemsize for o in between)

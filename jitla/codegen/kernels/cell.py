@@ -15,7 +15,7 @@ from jitla.codegen.kernel_abi import (
     PLAIN,
     ROWS,
     STEP,
-    Loop,
+    KernelLoop,
     Operand,
     block_of_unit,
     calls,
@@ -99,7 +99,7 @@ _BOUNDS = """  %j.next = add i64 %j, 1
 """
 
 
-def band_units(loop: Loop, geometry: Geometry, most: int) -> tuple[int, tuple[int, ...], int]:
+def band_units(loop: KernelLoop, geometry: Geometry, most: int) -> tuple[int, tuple[int, ...], int]:
     """Return the number of bands, `most` of them, the first geometry words and the bytes of all slots.
 
     In one dimension rows are runs of elements. When an element is computed, those that lie more than
@@ -121,7 +121,7 @@ def slots(delay: int, row_bytes: int) -> int:
     return 3 * delay + max(1, min(GROUP, GROUP_BYTES // row_bytes))
 
 
-def delayed_kernel(loop: Loop, math: MathCall, entry: list[str]) -> str:
+def delayed_kernel(loop: KernelLoop, math: MathCall, entry: list[str]) -> str:
     """Return the functions of a kernel that stores its one result late; `entry` are its first lines."""
     out = loop.operands[-1]
     size = out.dtype.itemsize
@@ -178,7 +178,7 @@ exit:
 {_finish(loop)}"""
 
 
-def _sizes(loop: Loop) -> list[str]:
+def _sizes(loop: KernelLoop) -> list[str]:
     """Return lines that load what a band needs to know; %inner and %step are there."""
     lines: list[str] = []
     word(lines, "height", "%geo", ROWS)
@@ -196,7 +196,7 @@ def _sizes(loop: Loop) -> list[str]:
     ]
 
 
-def _place(loop: Loop) -> str:
+def _place(loop: KernelLoop) -> str:
     """Return @home, the address of row `u` of the result, and @place, which stores it from its slot."""
     out = loop.operands[-1]
     size = out.dtype.itemsize
@@ -241,7 +241,7 @@ entry:
 """
 
 
-def _finish(loop: Loop) -> str:
+def _finish(loop: KernelLoop) -> str:
     """Return @fin, which stores the first and the last rows of every band."""
     lines = [f"  %geo = getelementptr i64, ptr %block, i64 {loop.geometry_at}"]
     word(lines, "inner", "%geo", INNER)
@@ -289,7 +289,7 @@ done:
 LINE = 64  # bytes that memory takes at once
 
 
-def stream_line(loop: Loop) -> str:
+def stream_line(loop: KernelLoop) -> str:
     """Return @line: whole lines of all results past the cache, what is before and behind as usual.
 
     A line that is stored both ways costs many times what another does: what is in the cache has to leave
@@ -338,7 +338,7 @@ plain:
 """
 
 
-def _alignment(loop: Loop, lines: list[str]) -> tuple[str, str, int]:
+def _alignment(loop: KernelLoop, lines: list[str]) -> tuple[str, str, int]:
     """Write %head, what is in front of the first whole line; return words that are not 0, and a size.
 
     One is not 0 if vectors do not end where results do, one if whole lines of results do not begin at
@@ -383,7 +383,7 @@ FEW = 1024  # bytes of a row: of more, the two ends cost less than keeping all
 GOAL, SPOT, FIRST, STATE = range(4)  # words: where the first line goes, bytes kept, where they begin
 
 
-def staged_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
+def staged_kernel(loop: KernelLoop, math: MathCall, lines: list[str]) -> str:
     """Return the functions of a kernel over rows; `lines` are its first ones, and there is a @line.
 
     Long rows, and rows that are whole vectors, go straight to memory. Short rows that do not lie one
@@ -425,7 +425,7 @@ def staged_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
             + f"\n{end}{drains}  call void @llvm.x86.sse.sfence()\n  ret void\n}}\n")
 
 
-def _shape(loop: Loop, outs: list[Operand], lines: list[str]) -> tuple[str, str]:
+def _shape(loop: KernelLoop, outs: list[Operand], lines: list[str]) -> tuple[str, str]:
     """Write whether rows of all results lie one behind the other, and where they tear vectors: 0, nowhere."""
     flat, torn, last = "true", "0", loop.rank - 1
     for op in outs:
@@ -447,7 +447,7 @@ def _piece(outs: list[Operand]) -> int:
     return max(LEAST, min(PIECE, PIECE_BYTES // sum(o.dtype.itemsize for o in outs)) & -LEAST)
 
 
-def _rows(loop: Loop) -> str:
+def _rows(loop: KernelLoop) -> str:
     """Return @band for long bodies: of these there is one copy, which takes single rows."""
     n = len(loop.operands)
     moves = "".join(
@@ -479,7 +479,7 @@ done:
 """
 
 
-def _stage(loop: Loop, outs: list[Operand], piece: int) -> str:
+def _stage(loop: KernelLoop, outs: list[Operand], piece: int) -> str:
     """Return @stage, which runs `len` elements from `start` of `count` rows that lie one behind the other."""
     given = "".join(f", ptr %kept{o.word}, ptr %state{o.word}" for o in outs)
     begin = [f"  %op{k} = getelementptr i64, ptr %ops, i64 {k}" for k in range(len(loop.operands))]
@@ -545,7 +545,7 @@ def _keep(op: Operand, begin: list[str], keep: list[str], flush: list[str]) -> N
     ]
 
 
-def _moves(loop: Loop) -> list[str]:
+def _moves(loop: KernelLoop) -> list[str]:
     """Return lines that move what is read on by %c rows."""
     lines = []
     for op in loop.operands:
@@ -648,7 +648,7 @@ over:
 """
 
 
-def cell_kernel(loop: Loop, math: MathCall) -> str:
+def cell_kernel(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel without aggregates."""
     if loop.schedule.delayed:
         return delayed_kernel(loop, math, entry(loop, COLD))
@@ -671,7 +671,7 @@ def cell_kernel(loop: Loop, math: MathCall) -> str:
     return parts + text + NEXT + "  ret void\n}\n"
 
 
-def _streamed(loop: Loop, lines: list[str]) -> str:
+def _streamed(loop: KernelLoop, lines: list[str]) -> str:
     """Return the function of a kernel whose units all lie one behind the other, past the cache."""
     block_of_unit(lines, loop)
     lines.append("  call void @line(ptr %ops, ptr %steps, i64 %from, i64 %len)")
@@ -679,7 +679,7 @@ def _streamed(loop: Loop, lines: list[str]) -> str:
     return "\n".join(lines) + f"\n{end}  ret void\n}}\n"
 
 
-def _banded(loop: Loop, math: MathCall) -> str:
+def _banded(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel over rows: whole ones are taken as many as lie evenly apart."""
     lines = entry(loop)
     lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
@@ -693,7 +693,7 @@ def _banded(loop: Loop, math: MathCall) -> str:
     return bands(loop, math) + "\n".join(lines) + f"\n{end}  ret void\n}}\n"
 
 
-def _crossed(loop: Loop, math: MathCall) -> str:
+def _crossed(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel over rows that may be short: several of them fill a vector."""
     lines = entry(loop)
     lines[2:2] = [f"  %apart = alloca [{len(loop.operands)} x i64], align 16"]
@@ -713,7 +713,7 @@ def _crossed(loop: Loop, math: MathCall) -> str:
     return parts + across(loop, math, how) + text
 
 
-def _evenly(loop: Loop) -> list[str]:
+def _evenly(loop: KernelLoop) -> list[str]:
     """Return lines that find out how many rows lie evenly apart from this unit on: %many."""
     last = loop.rank - 1
     return [
@@ -723,7 +723,7 @@ def _evenly(loop: Loop) -> list[str]:
     ]
 
 
-def streams(loop: Loop) -> bool:
+def streams(loop: KernelLoop) -> bool:
     """Tell whether outputs are stored past the cache."""
     fit = all(o.letter == "c" for o in loop.operands if o.role == "out")
     return fit and loop.schedule.nontemporal and loop.target.triple.startswith("x86_64")

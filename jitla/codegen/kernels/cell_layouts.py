@@ -6,8 +6,18 @@ from collections.abc import Sequence
 
 from jitla.codegen.ir import Value, memory_type, named
 from jitla.codegen.ir_elementwise import MathCall
-from jitla.codegen.kernel_abi import BATCH, COLD, LINE, ROWS, Loop, Operand, line_of, seek, word
-from jitla.codegen.kernels.body import Writer, chosen, early, gapped, identity
+from jitla.codegen.kernel_abi import (
+    BATCH,
+    COLD,
+    LINE,
+    ROWS,
+    KernelLoop,
+    Operand,
+    line_of,
+    seek,
+    word,
+)
+from jitla.codegen.kernels.body import BodyWriter, chosen, early, gapped, identity
 from jitla.codegen.kernels.reduce_all import combined, initial
 from jitla.fusion import crosswise_limit
 from jitla.hops import Hop, Kind
@@ -61,7 +71,7 @@ done:
 """
 
 
-def bands(loop: Loop, math: MathCall) -> str:
+def bands(loop: KernelLoop, math: MathCall) -> str:
     """Return @band, which runs `len` elements from `start` of `count` rows, `apart` bytes each.
 
     If results are stored late, it also stores as many rows that were computed before, if they may be
@@ -87,7 +97,7 @@ elements:
     return (COPY if loop.schedule.delayed else "") + both + text
 
 
-def apart(loop: Loop) -> list[str]:
+def apart(loop: KernelLoop) -> list[str]:
     """Return lines that write %apart: how many bytes the rows of every operand lie apart."""
     lines: list[str] = []
     for op in loop.operands:
@@ -99,13 +109,13 @@ def apart(loop: Loop) -> list[str]:
     return lines
 
 
-def _rows(loop: Loop, name: str, width: int, math: MathCall, halves: bool = False) -> str:
+def _rows(loop: KernelLoop, name: str, width: int, math: MathCall, halves: bool = False) -> str:
     """Return a function that takes rows of at least `width` elements in vectors of so many.
 
     The last vector of a row ends where the row does. What it begins with is computed twice, by it and
     by the vector before: it is read before anything is stored, so that rows may be overwritten.
     """
-    w = Writer(loop, width, math, halves=halves)
+    w = BodyWriter(loop, width, math, halves=halves)
     w.lines.append("entry:")
     w.begin(varying="b")
     arrays, late = [o for o in loop.operands if o.letter not in "vt"], loop.schedule.delayed
@@ -186,7 +196,7 @@ def _rest(out: Operand) -> list[str]:
     ]
 
 
-def _vector(w: Writer, fixed: dict[Hop, Value], name: str, index: str) -> dict[Hop, Value]:
+def _vector(w: BodyWriter, fixed: dict[Hop, Value], name: str, index: str) -> dict[Hop, Value]:
     """Write loads and cells of the elements from `index` on; return every value."""
     values, ahead = dict(fixed), early(w.loop)
     for op in w.loop.operands:
@@ -199,7 +209,7 @@ def _vector(w: Writer, fixed: dict[Hop, Value], name: str, index: str) -> dict[H
     return values
 
 
-def _store(w: Writer, values: dict[Hop, Value], name: str, index: str) -> None:
+def _store(w: BodyWriter, values: dict[Hop, Value], name: str, index: str) -> None:
     """Write the stores of the elements from `index` on."""
     for op in w.loop.operands:
         if op.role == "out":
@@ -209,13 +219,13 @@ def _store(w: Writer, values: dict[Hop, Value], name: str, index: str) -> None:
 SOON = 4  # small tiles ahead of which memory is asked for
 
 
-def _crossed(loop: Loop) -> Operand:
+def _crossed(loop: KernelLoop) -> Operand:
     """Return an operand that is read across its rows, one with the smallest elements."""
     found = [o for o in loop.operands if o.role == "in" and o.letter == "s"]
     return min(found, key=lambda o: o.dtype.itemsize)
 
 
-def tiled_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
+def tiled_kernel(loop: KernelLoop, math: MathCall, lines: list[str]) -> str:
     """Return the functions of a kernel whose entry begins with `lines`.
 
     Stores past the cache, of short runs in many pages, take several times as long as others.
@@ -249,7 +259,7 @@ def tiled_kernel(loop: Loop, math: MathCall, lines: list[str]) -> str:
     return bands(loop, math) + _ask(loop) + _tile(loop) + "\n".join(lines) + end
 
 
-def _tile(loop: Loop) -> str:
+def _tile(loop: KernelLoop) -> str:
     """@tile: bands as high as a line is long and `narrow` columns wide, the last one of a row wider."""
     high = line_of(_crossed(loop))
     lines, moves = _begins(loop)
@@ -303,7 +313,7 @@ done:
 """
 
 
-def _begins(loop: Loop) -> tuple[list[str], list[str]]:
+def _begins(loop: KernelLoop) -> tuple[list[str], list[str]]:
     """Return lines in front of a tile, with rows up to the end of a line, and those that move to row %r."""
     lines: list[str] = []
     for op in loop.operands:
@@ -330,7 +340,7 @@ def _begins(loop: Loop) -> tuple[list[str], list[str]]:
 ASK = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %down, i64 %columns"
 
 
-def _ask(loop: Loop) -> str:
+def _ask(loop: KernelLoop) -> str:
     """@ask: fetch the lines of a small tile, `down` rows below, of all that is read across rows or along."""
     lines: list[str] = []
     begun = "entry"
@@ -362,14 +372,14 @@ def _ask(loop: Loop) -> str:
 ACROSS = "ptr %ops, ptr %steps, ptr %apart, i64 %n, i64 %count"
 
 
-def is_crosswise(loop: Loop) -> bool:
+def is_crosswise(loop: KernelLoop) -> bool:
     """Tell whether there is to be code for rows that are short."""
     fits = loop.schedule.crosswise and loop.rank > 0 and loop.lanes > 1 and not loop.schedule.delayed
     return fits and all(o.letter in "vcbs" for o in loop.operands) \
         and all(h.op.kind is not Kind.TAKE for h in loop.kernel.body)
 
 
-def chosen_crosswise(loop: Loop, length: str, rows: str) -> list[str]:
+def chosen_crosswise(loop: KernelLoop, length: str, rows: str) -> list[str]:
     """Return lines that go to %across for %grouped of `rows` rows if they are short, else to %along.
 
     Elements that fill vectors are added up by lanes: rows that have such are not short.
@@ -385,9 +395,9 @@ def chosen_crosswise(loop: Loop, length: str, rows: str) -> list[str]:
     ]
 
 
-def across(loop: Loop, math: MathCall, how: str) -> str:
+def across(loop: KernelLoop, math: MathCall, how: str) -> str:
     """Return @across: all of `count` rows of `n` elements, as many of them at once as a vector has lanes."""
-    w = Writer(loop, loop.lanes, math)
+    w = BodyWriter(loop, loop.lanes, math)
     lines, arrays = w.lines, [o for o in loop.operands if o.letter != "v"]
     lines += ["entry:", "  %start = add i64 0, 0"]
     w.begin(varying="b")
@@ -420,7 +430,7 @@ done:
 """
 
 
-def _elements(w: Writer, arrays: Sequence[Operand], starts: Sequence[Value]) -> list[Value]:
+def _elements(w: BodyWriter, arrays: Sequence[Operand], starts: Sequence[Value]) -> list[Value]:
     """Write the loop over the elements of rows side by side; return the aggregates, in %summed."""
     head, values = len(w.lines), dict(w.fixed)
     for op in arrays:

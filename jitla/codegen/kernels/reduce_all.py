@@ -15,22 +15,22 @@ from jitla.codegen.kernel_abi import (
     INNER,
     PLAIN,
     STEP,
-    Loop,
+    KernelLoop,
     Operand,
     word,
 )
-from jitla.codegen.kernels.body import COMBINE, Writer, early, elements, identity, span
+from jitla.codegen.kernels.body import COMBINE, BodyWriter, early, elements, identity, span
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
 STRETCH = 512  # terms that are gathered at once where their order is free
 
 
-def paired(loop: Loop) -> bool:
+def paired(loop: KernelLoop) -> bool:
     """Tell whether an aggregate is a sum of floats, whose terms meet in NumPy's pairwise tree."""
     return any(o.hop.op.name == "sum" and o.dtype.kind in "fc" for o in loop.aggregates)
 
 
-def multiple(loop: Loop) -> int:
+def multiple(loop: KernelLoop) -> int:
     """Return of which number of elements the left part of a split is a multiple."""
     return 4 if any(o.dtype.kind == "c" for o in loop.aggregates) else 8
 
@@ -54,7 +54,7 @@ def slots(lines: list[str], name: str, base: str, count: int, size: int) -> list
     return [f"%{name}{k}" for k in range(count)]
 
 
-def merged(loop: Loop, into: str, left: str, right: str, prefix: str) -> list[str]:
+def merged(loop: KernelLoop, into: str, left: str, right: str, prefix: str) -> list[str]:
     """Return lines that combine all aggregates at `left` and `right` into `into`."""
     lines: list[str] = []
     b = LlvmBuilder(lines, 1, prefix=prefix)
@@ -68,7 +68,7 @@ def merged(loop: Loop, into: str, left: str, right: str, prefix: str) -> list[st
     return lines
 
 
-def finish(loop: Loop, result: str, pointers: Sequence[str]) -> list[str]:
+def finish(loop: KernelLoop, result: str, pointers: Sequence[str]) -> list[str]:
     """Return lines that store the aggregates at `result` to `pointers`, with the initial value."""
     lines: list[str] = []
     b = LlvmBuilder(lines, 1, prefix="f")
@@ -89,7 +89,7 @@ def folded(b: LlvmBuilder, op: Operand, x: Value, prefix: str = "h") -> Value:
     return x
 
 
-def limits(loop: Loop) -> tuple[int, int]:
+def limits(loop: KernelLoop) -> tuple[int, int]:
     """Return how many elements a leaf takes at most, and of which number it takes multiples."""
     unit = multiple(loop)
     return (LEAF * unit // 8, unit) if paired(loop) else (STRETCH, loop.lanes)
@@ -102,19 +102,19 @@ RUN = "ptr %ops, ptr %steps, i64 %start, i64 %n, ptr %res"
 # %ops has three words per operand here: where the leaf finds element 0, the operand itself, its buffer.
 
 
-def gathered(loop: Loop) -> tuple[Operand, ...]:
+def gathered(loop: KernelLoop) -> tuple[Operand, ...]:
     """Return the operands that are laid out in buffers."""
     return tuple(o for o in loop.operands if o.role == "in" and o.letter in "rcbs")
 
 
-def flattened(loop: Loop) -> Loop:
+def flattened(loop: KernelLoop) -> KernelLoop:
     """Return the loop that the leaf runs: every array is one contiguous run."""
     flat = (replace(o, letter="c") if o.letter in "frcbs" and o.role != "agg" else o
             for o in loop.operands)
     return replace(loop, operands=tuple(flat))
 
 
-def frame(loop: Loop, limit: int) -> list[str]:
+def frame(loop: KernelLoop, limit: int) -> list[str]:
     """Return lines that write %ops for stretches of up to `limit` elements, short rows repeated."""
     n = len(loop.operands)
     lines = [
@@ -146,7 +146,7 @@ def frame(loop: Loop, limit: int) -> list[str]:
     return lines
 
 
-def gather(loop: Loop) -> str:
+def gather(loop: KernelLoop) -> str:
     """Return @gathered, which runs @leaf on a stretch of the flat order, and what it calls."""
     n = len(loop.operands)
     lines = [
@@ -180,7 +180,7 @@ entry:
 """
 
 
-def _found(lines: list[str], loop: Loop, op: Operand) -> str:
+def _found(lines: list[str], loop: KernelLoop, op: Operand) -> str:
     """Write the address of the stretch of `op`: where it lies, if in one run, else its buffer."""
     k, kind = op.word, memory_type(op.dtype)
     fill = f"  call void @fill{k}(ptr %ops, ptr %geo, i64 %row, i64 %column, i64 %n)"
@@ -202,7 +202,7 @@ def _found(lines: list[str], loop: Loop, op: Operand) -> str:
     return f"%found{k}"
 
 
-def _line(lines: list[str], loop: Loop, op: Operand, base: str, row: str) -> str:
+def _line(lines: list[str], loop: KernelLoop, op: Operand, base: str, row: str) -> str:
     """Write the address of row number `row` of `op`."""
     if op.letter == "r":
         return base
@@ -224,7 +224,7 @@ def _line(lines: list[str], loop: Loop, op: Operand, base: str, row: str) -> str
     return base
 
 
-def _fill(loop: Loop, op: Operand) -> str:
+def _fill(loop: KernelLoop, op: Operand) -> str:
     """Return @fill: copy `n` elements of `op` to its buffer, from `column` of `row` on."""
     n, k, kind = len(loop.operands), op.word, memory_type(op.dtype)
     head: list[str] = []
@@ -328,7 +328,7 @@ BYTES = 8  # of an element of all operands: where more is read, memory is what l
 LONG = {2: 16, 4: 6}  # hops of the longest body that is written so often, and again for what is left over
 
 
-def ways(loop: Loop) -> int:
+def ways(loop: KernelLoop) -> int:
     """Return how many leaves are taken at once; one, if cells are stored: their order may matter."""
     read = sum(op.dtype.itemsize for op in loop.operands if op.role == "in" and op.walks)
     # where elements of a table lie, the processor guesses only if they are read one after the other
@@ -340,14 +340,14 @@ def ways(loop: Loop) -> int:
     return max(fit, default=1)
 
 
-def abreast(loop: Loop, math: MathCall, ahead: Mapping[int, int]) -> str:
+def abreast(loop: KernelLoop, math: MathCall, ahead: Mapping[int, int]) -> str:
     """Return @abreast, which does the work of @tree where that has `ways` leaves, or returns 0.
 
     The first leaf is the shortest: the others take what they have more of behind the common loop.
     """
     many, aggs = ways(loop), loop.aggregates
     far = {word: many * distance for word, distance in ahead.items()}
-    w = Writer(loop, loop.lanes, math)
+    w = BodyWriter(loop, loop.lanes, math)
     lines = w.lines
     lines.append("entry:")
     lines += [f"  %res{k} = alloca [{len(aggs) * loop.slot} x i8], align 16" for k in range(1, many)]
@@ -374,7 +374,7 @@ def abreast(loop: Loop, math: MathCall, ahead: Mapping[int, int]) -> str:
     return _text(loop, many, lines, froms[-1], sizes[-1])
 
 
-def _halved(lines: list[str], loop: Loop, many: int) -> tuple[list[str], list[str]]:
+def _halved(lines: list[str], loop: KernelLoop, many: int) -> tuple[list[str], list[str]]:
     """Write where the leaves begin and how long they are; go on in %begin if there are `many`."""
     limit, unit = limits(loop)
     froms, sizes, shortest = ["0"], ["%n"], "%n"
@@ -398,7 +398,8 @@ def _halved(lines: list[str], loop: Loop, many: int) -> tuple[list[str], list[st
     return froms, sizes
 
 
-def _step(w: Writer, name: str, index: str, sofar: Sequence[Value], ahead: Mapping[int, int]) -> list[Value]:
+def _step(w: BodyWriter, name: str, index: str, sofar: Sequence[Value],
+          ahead: Mapping[int, int]) -> list[Value]:
     """Write loads and cells of one vector from element `index` on; return the aggregates with it."""
     values = dict(w.fixed)
     for op in w.loop.operands:
@@ -411,7 +412,7 @@ def _step(w: Writer, name: str, index: str, sofar: Sequence[Value], ahead: Mappi
     return [w.combine(op, x, values) for op, x in zip(w.loop.aggregates, sofar, strict=True)]
 
 
-def _rest(w: Writer, k: int, start: str, size: str, sofar: Sequence[Value]) -> list[Value]:
+def _rest(w: BodyWriter, k: int, start: str, size: str, sofar: Sequence[Value]) -> list[Value]:
     """Write the vectors of leaf `k` behind the common loop; return its aggregates, in %over`k`."""
     before = f"over{k - 1}"
     w.lines += [f"  br label %test{k}", f"test{k}:"]
@@ -431,7 +432,7 @@ def _rest(w: Writer, k: int, start: str, size: str, sofar: Sequence[Value]) -> l
     return found
 
 
-def _fold(w: Writer, k: int, found: Sequence[Value], into: str) -> None:
+def _fold(w: BodyWriter, k: int, found: Sequence[Value], into: str) -> None:
     """Write the aggregates of leaf `k` to their slots."""
     aggs = w.loop.aggregates
     places = slots(w.lines, f"slot{k}.", into, len(aggs), w.loop.slot)
@@ -440,7 +441,7 @@ def _fold(w: Writer, k: int, found: Sequence[Value], into: str) -> None:
         one.store(folded(w.b, op, x, f"h{k}."), place)
 
 
-def _text(loop: Loop, many: int, lines: list[str], start: str, size: str) -> str:
+def _text(loop: KernelLoop, many: int, lines: list[str], start: str, size: str) -> str:
     """Return the function: `lines`, the elements behind the vectors of the last leaf, the halves' sums."""
     step, results = 1, ["%res", *(f"%res{k}" for k in range(1, many))]
     merges: list[str] = []
@@ -470,7 +471,7 @@ AHEAD = 1024  # bytes, of a lone stream in short loops; measured to slow down se
 FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a time
 
 
-def prefetched(loop: Loop) -> dict[int, int]:
+def prefetched(loop: KernelLoop) -> dict[int, int]:
     """Return for which operand memory is asked for early, and how many bytes."""
     if loop.schedule.ahead:
         return early(loop)
@@ -480,10 +481,10 @@ def prefetched(loop: Loop) -> dict[int, int]:
     return {streams[0].word: FAR if extremes else AHEAD} if lone else {}
 
 
-def _leaf(loop: Loop, math: MathCall, ahead: dict[int, int]) -> str:
+def _leaf(loop: KernelLoop, math: MathCall, ahead: dict[int, int]) -> str:
     """Return @leaf: the aggregates of `n` elements from `start`, one vector accumulator each."""
     lanes, aggs = loop.lanes, loop.aggregates
-    w = Writer(loop, lanes, math)
+    w = BodyWriter(loop, lanes, math)
     lines = w.lines
     lines += [
         "entry:", f"  %thin = icmp ult i64 %n, {lanes}",
@@ -519,7 +520,7 @@ ready:
 """
 
 
-def tree(loop: Loop, leaf: str, many: int = 1) -> str:
+def tree(loop: KernelLoop, leaf: str, many: int = 1) -> str:
     """Return @tree: like `leaf`, for any `n`; in NumPy's order, where the order matters.
 
     So `many` leaves are left to @abreast, if it takes them.
@@ -558,7 +559,7 @@ halves:
 """
 
 
-def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
+def _parts(loop: KernelLoop, math: MathCall) -> tuple[str, str]:
     """Return the functions below a kernel and the name of the one that reduces a run."""
     flat = flattened(loop) if loop.gathers else loop
     text = span(flat, "tail", 1, math, how=COLD) + _leaf(flat, math, prefetched(loop))
@@ -571,7 +572,7 @@ def _parts(loop: Loop, math: MathCall) -> tuple[str, str]:
     return text + tree(loop, "leaf", ways(loop)), "tree"
 
 
-def _operands(loop: Loop) -> list[str]:
+def _operands(loop: KernelLoop) -> list[str]:
     """Return lines that write %ops, %geo and %steps of a kernel over everything."""
     if loop.gathers:
         return frame(loop, limits(loop)[0])
@@ -582,7 +583,7 @@ def _operands(loop: Loop) -> list[str]:
     ]
 
 
-def full_kernel(loop: Loop, math: MathCall) -> str:
+def full_kernel(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel with aggregates over everything.
 
     A unit is one subtree DEPTH splits below the root; its results go to the scratch memory, and
@@ -632,7 +633,7 @@ exit:
 {_finish_kernel(loop)}"""
 
 
-def _finish_kernel(loop: Loop) -> str:
+def _finish_kernel(loop: KernelLoop) -> str:
     """Return @fin: combine the units' results two by two, then store them."""
     n = len(loop.aggregates)
     lines: list[str] = []

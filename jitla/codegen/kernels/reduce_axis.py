@@ -18,7 +18,7 @@ from jitla.codegen.kernel_abi import (
     NEXT,
     PLAIN,
     ROWS,
-    Loop,
+    KernelLoop,
     Operand,
     block_of_unit,
     entry,
@@ -27,7 +27,7 @@ from jitla.codegen.kernel_abi import (
     seek,
     word,
 )
-from jitla.codegen.kernels.body import Writer, identity
+from jitla.codegen.kernels.body import BodyWriter, identity
 from jitla.codegen.kernels.cell_layouts import across, apart, is_crosswise
 from jitla.codegen.kernels.cell_layouts import chosen_crosswise as chosen
 from jitla.codegen.kernels.reduce_all import (
@@ -40,7 +40,7 @@ from jitla.codegen.kernels.reduce_all import (
     prefetched,
     tree,
 )
-from jitla.fusion import OPERAND, Blocking, Geometry, Stage, StageOperand
+from jitla.fusion import OPERAND, Blocking, BlockStage, Geometry, StageOperand
 from jitla.hops import Hop
 
 __all__ = ["takes_turns", "touch_text", "turns"]
@@ -49,7 +49,7 @@ __all__ = ["takes_turns", "touch_text", "turns"]
 LINES = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %n, ptr %res, i64 %count"
 
 
-def rows_kernel(loop: Loop, math: MathCall) -> str:
+def rows_kernel(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel with aggregates along the rows; a unit is a row.
 
     Rows that NumPy does not halve are taken by one function, as many as lie evenly apart.
@@ -110,14 +110,14 @@ entry:
 """
 
 
-def _lines(loop: Loop, math: MathCall, how: str) -> str:
+def _lines(loop: KernelLoop, math: MathCall, how: str) -> str:
     """Return @lines: the aggregates of `n` elements from `start`, of `count` rows.
 
     Of rows taken as a whole (without `res`) they go where they belong, else to `res`.
     """
-    wide = Writer(loop, loop.lanes, math)
+    wide = BodyWriter(loop, loop.lanes, math)
     lines = wide.lines
-    one = Writer(loop, 1, math, lines=lines)
+    one = BodyWriter(loop, 1, math, lines=lines)
     one.b = LlvmBuilder(lines, 1, math, prefix="o")
     lines.append("entry:")
     _begin(wide, one)
@@ -166,7 +166,7 @@ def _lines(loop: Loop, math: MathCall, how: str) -> str:
     return f"define internal void @lines({LINES}) {how}{{\n" + "\n".join(lines)
 
 
-def _begin(wide: Writer, one: Writer) -> None:
+def _begin(wide: BodyWriter, one: BodyWriter) -> None:
     """Write where the first row lies in every operand, how far apart rows and elements are."""
     for op in wide.loop.operands:
         k = op.word
@@ -184,7 +184,7 @@ def _begin(wide: Writer, one: Writer) -> None:
             word(wide.lines, f"s{k}", "%steps", k)
 
 
-def _along(w: Writer, arrays: Sequence[Operand]) -> dict[Hop, Value]:
+def _along(w: BodyWriter, arrays: Sequence[Operand]) -> dict[Hop, Value]:
     """Write the loads of what has one element per row."""
     fixed = dict(w.fixed)
     for op in arrays:
@@ -194,7 +194,7 @@ def _along(w: Writer, arrays: Sequence[Operand]) -> dict[Hop, Value]:
 
 
 def _turn(
-    w: Writer, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict[Hop, Value],
+    w: BodyWriter, label: str, begin: tuple[str, str, Sequence[Value]], end: str, fixed: dict[Hop, Value],
     ahead: dict[int, int],
 ) -> list[Value]:
     """Write the loop over the elements of a row from `begin` to `end`; return the aggregates."""
@@ -228,7 +228,7 @@ def _turn(
     return ends
 
 
-def _rest(wide: Writer, one: Writer, accs: Sequence[Value], fixed: dict[Hop, Value]) -> list[Value]:
+def _rest(wide: BodyWriter, one: BodyWriter, accs: Sequence[Value], fixed: dict[Hop, Value]) -> list[Value]:
     """Write what becomes of the elements behind whole vectors; return the aggregates.
 
     Functions take as long for one element as for a vector: these share one, which is then added up,
@@ -273,7 +273,7 @@ def _kept(lines: list[str], op: Operand) -> str:
     return f"%kept.at{op.word}"
 
 
-def _element(w: Writer, op: Operand, label: str) -> str:
+def _element(w: BodyWriter, op: Operand, label: str) -> str:
     """Write the address of the element of `op` that the loop is at."""
     at, k = f"%{label}.x{op.word}", op.word
     if op.letter == "c":
@@ -286,7 +286,7 @@ def _element(w: Writer, op: Operand, label: str) -> str:
     return at
 
 
-def _store(one: Writer, loop: Loop) -> None:
+def _store(one: BodyWriter, loop: KernelLoop) -> None:
     """Write the stores of the aggregates, with what NumPy starts from if they are final."""
     flag = "  %final.v = insertelement <1 x i1> poison, i1 %final, i64 0"
     one.lines.append(flag)
@@ -311,7 +311,7 @@ COLUMN_SPAN = (
 )
 
 
-def columns_kernel(loop: Loop, math: MathCall) -> str:
+def columns_kernel(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel with aggregates over the first dimension.
 
     A unit is a block of columns. Rows are added one after the other, as NumPy does; a batch at a
@@ -372,17 +372,17 @@ over:
     return parts + _pass(loop, small) + "\n".join(lines) + f"\n{text}{end}\n{last}  ret void\n}}\n"
 
 
-def _slides(loop: Loop) -> bool:
+def _slides(loop: KernelLoop) -> bool:
     """Tell whether columns may be computed twice: nothing is stored but sums, and these in one run."""
     return all(o.role == "in" or o.role == "agg" and o.letter == "c" for o in loop.operands)
 
 
-def _pads(loop: Loop) -> bool:
+def _pads(loop: KernelLoop) -> bool:
     """Tell whether columns that are no whole vector are a vector whose other lanes repeat the last one."""
     return loop.polynomials and _slides(loop) and all(o.letter in "cbv" for o in loop.operands)
 
 
-def _rooms(loop: Loop) -> list[str]:
+def _rooms(loop: KernelLoop) -> list[str]:
     """Return lines that make room for the sums of the last vector, and for its operands."""
     lines = [f"  %restops = alloca [{len(loop.operands)} x i64], align 16"]
     for op in loop.aggregates:
@@ -391,7 +391,7 @@ def _rooms(loop: Loop) -> list[str]:
     return lines
 
 
-def _widths(loop: Loop, slides: bool) -> list[str]:
+def _widths(loop: KernelLoop, slides: bool) -> list[str]:
     """Return lines that say how the columns of a unit are cut into vectors, and the rest of them."""
     shift = loop.lanes.bit_length() - 1
     lines = [f"  %large = icmp uge i64 %len, {loop.lanes}"]
@@ -423,7 +423,7 @@ def _widths(loop: Loop, slides: bool) -> list[str]:
     return lines
 
 
-def _padded(loop: Loop) -> list[str]:
+def _padded(loop: KernelLoop) -> list[str]:
     """Return lines that cut the columns of a unit into vectors, and take the rest of them by themselves."""
     shift = loop.lanes.bit_length() - 1
     lines = [
@@ -444,7 +444,7 @@ def _padded(loop: Loop) -> list[str]:
     return [*lines, "  br label %untaken", "untaken:"]
 
 
-def _apart(loop: Loop) -> list[str]:
+def _apart(loop: KernelLoop) -> list[str]:
     """Return lines that write %restops: sums of the last columns go where there is room for a vector."""
     lines: list[str] = []
     for op in loop.operands:
@@ -475,7 +475,7 @@ def _so_far(op: Operand) -> list[str]:
     ]
 
 
-def _kept_columns(loop: Loop) -> list[str]:
+def _kept_columns(loop: KernelLoop) -> list[str]:
     """Return lines that store the sums of the columns that are no whole vector."""
     lines = [
         "  %some.rest = xor i1 %none, true", "  %keeps = and i1 %odd, %some.rest",
@@ -496,7 +496,7 @@ def _kept_columns(loop: Loop) -> list[str]:
     return [*lines, "  %m.next = add i64 %m, 1", "  br label %keep"]
 
 
-def _pass(loop: Loop, small: set[int]) -> str:
+def _pass(loop: KernelLoop, small: set[int]) -> str:
     """Return @pass, which runs the function for vectors of `width`; of none, nothing."""
     names = {width: f"few{width}" for width in sorted(small)} | {loop.lanes: "span"}
     cases = " ".join(f"i64 {width}, label %w{width}" for width in names)
@@ -515,7 +515,7 @@ some:
 """
 
 
-def _fill(loop: Loop) -> list[str]:
+def _fill(loop: KernelLoop) -> list[str]:
     """Return lines that store the initial values of column %from + %j."""
     lines = ["  %column = add i64 %from, %j"]
     b = LlvmBuilder(lines, 1, prefix="z")
@@ -530,14 +530,14 @@ def _fill(loop: Loop) -> list[str]:
     return lines
 
 
-def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) -> str:
+def _column_span(loop: KernelLoop, name: str, width: int, math: MathCall, how: str) -> str:
     """Return a function that adds `rows` rows from `row` on to `count` vectors of columns from `start` on.
 
     With a `width` of 0 they are `count` columns, fewer than a vector has. Several rows are taken
     at once, each by loads of its own: the processor then sees as many streams through memory that go
     straight on.
     """
-    w = Writer(loop, width or loop.lanes, math)
+    w = BodyWriter(loop, width or loop.lanes, math)
     w.lines.append("entry:")
     w.begin(varying="b")
     for op in _moving(loop):
@@ -568,7 +568,7 @@ def _column_span(loop: Loop, name: str, width: int, math: MathCall, how: str) ->
     return f"define internal void @{name}({COLUMN_SPAN}) {how}{{\n" + "\n".join(w.lines)
 
 
-def _most(w: Writer, several: int, pairs: int) -> None:
+def _most(w: BodyWriter, several: int, pairs: int) -> None:
     """Write of how many rows `several` are taken at once: of none, if they would share pages of memory.
 
     In the cache they may.
@@ -590,17 +590,17 @@ def _most(w: Writer, several: int, pairs: int) -> None:
     ]
 
 
-def _at_once(loop: Loop) -> int:
+def _at_once(loop: KernelLoop) -> int:
     """Return how many rows are taken at once: of long bodies one, which keep the processor busy."""
     return max(1, min(ROWS_AT_ONCE, BODY_AT_ONCE // len(loop.kernel.body)))
 
 
-def _moving(loop: Loop) -> list[Operand]:
+def _moving(loop: KernelLoop) -> list[Operand]:
     return [o for o in loop.operands if o.letter != "v" and o.role != "agg"]
 
 
 def _rows(
-    w: Writer, label: str, several: int, start: tuple[str, str], end: str, some: str, ahead: int = 0
+    w: BodyWriter, label: str, several: int, start: tuple[str, str], end: str, some: str, ahead: int = 0
 ) -> None:
     """Write the loop over rows from `start`, a value and its block, to `end`, and over their columns.
 
@@ -650,7 +650,7 @@ def _rows(
     ]
 
 
-def _fetch(w: Writer, moving: Sequence[Operand], label: str, several: int, ahead: int) -> None:
+def _fetch(w: BodyWriter, moving: Sequence[Operand], label: str, several: int, ahead: int) -> None:
     """Write the request for as much of later rows as is read of these: in one run, which is soon foreseen."""
     for op in moving:
         if op.role != "in" or op.letter != "c":
@@ -672,7 +672,7 @@ def _fetch(w: Writer, moving: Sequence[Operand], label: str, several: int, ahead
 Bases = dict[Operand, "str | Value"]
 
 
-def _bases(w: Writer, moving: Sequence[Operand], label: str, ahead: int) -> Bases:
+def _bases(w: BodyWriter, moving: Sequence[Operand], label: str, ahead: int) -> Bases:
     """Write where the row `ahead` of the first lies in every operand; of those along it, its element."""
     found: Bases = {}
     for op in moving:
@@ -684,7 +684,7 @@ def _bases(w: Writer, moving: Sequence[Operand], label: str, ahead: int) -> Base
     return found
 
 
-def _at(w: Writer, op: Operand, base: str, label: str, name: str) -> str:
+def _at(w: BodyWriter, op: Operand, base: str, label: str, name: str) -> str:
     """Write the address of the columns that the loop is at."""
     at = f"%{label}.{name}{op.word}"
     if op.letter == "c":
@@ -699,7 +699,7 @@ def _at(w: Writer, op: Operand, base: str, label: str, name: str) -> str:
 
 
 def _row_step(
-    w: Writer, bases: Bases, sums: list[Value], names: tuple[str, str], some: str
+    w: BodyWriter, bases: Bases, sums: list[Value], names: tuple[str, str], some: str
 ) -> list[Value]:
     """Write loads, body and stores of one row and return the new sums."""
     values = dict(w.fixed)
@@ -730,7 +730,7 @@ SLOW = ("divide", "sqrt", "power", "floor_divide", "remainder")
 TURNS_LINE = 64  # bytes
 
 
-def takes_turns(loop: Loop, geometry: Geometry) -> bool:
+def takes_turns(loop: KernelLoop, geometry: Geometry) -> bool:
     """Tell whether threads take turns at adding rows to all sums of `loop`."""
     if loop.form.mode != "cols" or loop.rank or any(o.role == "out" for o in loop.operands):
         return False
@@ -744,7 +744,7 @@ def takes_turns(loop: Loop, geometry: Geometry) -> bool:
         and rows >= BLOCKS * _height(loop, geometry)
 
 
-def _matrices(loop: Loop, geometry: Geometry) -> list[tuple[int, int]]:
+def _matrices(loop: KernelLoop, geometry: Geometry) -> list[tuple[int, int]]:
     """Return which operands are matrices that are read along their rows, and how far these lie apart."""
     strides = iter(geometry.strides)
     found = []
@@ -755,15 +755,15 @@ def _matrices(loop: Loop, geometry: Geometry) -> list[tuple[int, int]]:
     return found
 
 
-def _height(loop: Loop, geometry: Geometry) -> int:
+def _height(loop: KernelLoop, geometry: Geometry) -> int:
     """Return how many rows are read before they are added up."""
     sizes = [loop.operands[k].dtype.itemsize for k, _ in _matrices(loop, geometry)]
     return max(BLOCK_BYTES // (geometry.dims[-1] * sum(sizes)) & -8, 8)
 
 
 def turns(
-    loop: Loop, geometry: Geometry, head: Sequence[int], entries: tuple[int, int]
-) -> tuple[list[Stage], Blocking]:
+    loop: KernelLoop, geometry: Geometry, head: Sequence[int], entries: tuple[int, int]
+) -> tuple[list[BlockStage], Blocking]:
     """Return the stages that read rows and add them up, by code at `entries`.
 
     `head` are the geometry's first words, of one thread.
@@ -776,7 +776,7 @@ def turns(
     for k, step in _matrices(loop, geometry):
         nbytes = columns * loop.operands[k].dtype.itemsize
         whole, last = (_touch(entries[0], n, nbytes, step) for n in (height, rest))
-        stages.append(Stage(whole, last, (StageOperand(OPERAND, k, height * step),)))
+        stages.append(BlockStage(whole, last, (StageOperand(OPERAND, k, height * step),)))
 
     def part(n: int, more: int) -> bytes:
         words = geometry_words(loop, replace(geometry, dims=(n, columns)), (*head[:-1], n), more)
@@ -785,7 +785,7 @@ def turns(
     strides = iter(geometry.strides)
     steps = [0 if o.letter == "v" else next(strides)[0] * (o.role == "in") for o in loop.operands]
     places = tuple(StageOperand(OPERAND, k, height * step) for k, step in enumerate(steps))
-    stages.append(Stage(part(height, AGAIN), part(rest, AGAIN), places, first=part(height, 0)))
+    stages.append(BlockStage(part(height, AGAIN), part(rest, AGAIN), places, first=part(height, 0)))
     return stages, Blocking(blocks, 1, 0, 0, 0, 0)
 
 

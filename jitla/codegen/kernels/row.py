@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.native.pool import PAUSE
 from jitla.errors import BackendError
-from jitla.fusion import BEFORE_BLOCKS, OPERAND, PARTIAL, SHARED, Blocking, Combine, Stage
+from jitla.fusion import BEFORE_BLOCKS, OPERAND, PARTIAL, SHARED, Blocking, BlockStage, Combine
 
 __all__ = [
     "BOUND", "COMBINE", "OWN", "PLACE", "PLACES", "halved", "pack_rows", "rows_text", "unit_begins",
@@ -579,7 +579,7 @@ done:
 MAX_WORDS = 8192  # of all stages' blocks, which are copied to the stack
 
 def pack_rows(
-    entry: int, finish: int, kinds: Sequence[int], stages: Sequence[Stage],
+    entry: int, finish: int, kinds: Sequence[int], stages: Sequence[BlockStage],
     combines: Sequence[Combine], cut: Blocking, grain: int, flags: int,
 ) -> bytes:
     """Return the argument block, everything filled in but the operands; `kinds` are the operands'."""
@@ -619,7 +619,7 @@ def pack_rows(
     return struct.pack(f"<{HEADER + len(words)}q", *head, *words) + blobs
 
 
-def _words(stage: Stage) -> int:
+def _words(stage: BlockStage) -> int:
     """Words that hold either of a stage's blocks, in whole cache lines."""
     words = max(map(len, (stage.whole, stage.last, stage.first))) // 8
     return words + -words % 8

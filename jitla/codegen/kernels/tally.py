@@ -18,7 +18,7 @@ from jitla.codegen.kernel_abi import (
     NEXT,
     PLAIN,
     STEP,
-    Loop,
+    KernelLoop,
     Operand,
     block_of_unit,
     calls,
@@ -143,7 +143,7 @@ _BINS, _USLEEP = 3, 4  # words of the geometry: how many labels there are, the f
 _ELEMENTS = 4  # of one turn of the loop that adds
 
 
-def tally_kernel(loop: Loop, math: MathCall) -> str:
+def tally_kernel(loop: KernelLoop, math: MathCall) -> str:
     """Return the functions of a kernel whose results are sums by label."""
     given, made = _read(loop)
     sums = [o for o in loop.operands if o.role == "tally"]
@@ -171,7 +171,7 @@ def tally_kernel(loop: Loop, math: MathCall) -> str:
     return "".join(parts) + text + NEXT + "  ret void\n}\n"
 
 
-def tally_units(loop: Loop, geometry: Geometry, workers: int) -> tuple[int, tuple[int, ...], int]:
+def tally_units(loop: KernelLoop, geometry: Geometry, workers: int) -> tuple[int, tuple[int, ...], int]:
     """Return the number of units, the first geometry words and the bytes of scratch."""
     blocks = -(-geometry.dims[-1] // TALLIED)
     slots = min(SLOTS, blocks) if workers > 1 else 1
@@ -179,7 +179,7 @@ def tally_units(loop: Loop, geometry: Geometry, workers: int) -> tuple[int, tupl
     return blocks, head, slots * _slot_bytes(loop)
 
 
-def _read(loop: Loop) -> tuple[list[Operand], list[Operand]]:
+def _read(loop: KernelLoop) -> tuple[list[Operand], list[Operand]]:
     """Return what the kernel reads, and what it computes to be added up."""
     given = [o for o in loop.operands if o.role == "in"]
     known = {o.hop for o in given}
@@ -193,11 +193,11 @@ def _places(made: list[Operand]) -> list[int]:
     return [TALLIED * sum(o.dtype.itemsize for o in made[:k]) for k in range(len(made))]
 
 
-def _slot_bytes(loop: Loop) -> int:
+def _slot_bytes(loop: KernelLoop) -> int:
     return TALLIED * sum(o.dtype.itemsize for o in _read(loop)[1])
 
 
-def _inner(loop: Loop, given: list[Operand], made: list[Operand]) -> Loop:
+def _inner(loop: KernelLoop, given: list[Operand], made: list[Operand]) -> KernelLoop:
     """Return the loop that computes what is added up."""
     sums = set(loop.kernel.outputs)
     body = tuple(h for h in loop.kernel.body if h not in sums)
@@ -206,7 +206,7 @@ def _inner(loop: Loop, given: list[Operand], made: list[Operand]) -> Loop:
     return replace(loop, kernel=kernel, form=Form("cell", 1, letters), operands=(*given, *made))
 
 
-def _entry(loop: Loop, operands: list[Operand]) -> list[str]:
+def _entry(loop: KernelLoop, operands: list[Operand]) -> list[str]:
     """Return the first lines: %ops and %steps of what is computed, slots and ring, the geometry."""
     lines = [
         f"define void @k(ptr %block, i64 %begin, i64 %end) {COLD}{{", "entry:",
@@ -230,7 +230,7 @@ def _entry(loop: Loop, operands: list[Operand]) -> list[str]:
     return lines
 
 
-def _unit(loop: Loop, sums: list[Operand], read: list[Hop]) -> str:
+def _unit(loop: KernelLoop, sums: list[Operand], read: list[Hop]) -> str:
     """@unit(block, unit, slot): add a unit that has been computed; the first one clears the results."""
     given, made = _read(loop)
     rooms, known = dict(zip((o.hop for o in made), _places(made), strict=True)), {o.hop: o for o in given}

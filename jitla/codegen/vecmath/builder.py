@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 
-__all__ = ["DOUBLE", "SINGLE", "Code", "Format", "Value"]
+__all__ = ["DOUBLE", "SINGLE", "CodeBuilder", "Format", "SSAValue"]
 
 
 @dataclass(frozen=True)
@@ -52,82 +52,82 @@ SINGLE = Format("float", "i32", 32, 23, 127)
 
 
 @dataclass(frozen=True)
-class Value:
+class SSAValue:
     """One SSA value: kind "f" is real, "i" an integer of the same width, "m" a mask."""
 
-    code: Code
+    code: CodeBuilder
     name: str
     kind: str
 
-    def __add__(self, other: Value | float) -> Value:
+    def __add__(self, other: SSAValue | float) -> SSAValue:
         return self.code.arith("fadd" if self.kind == "f" else "add", self, other)
 
-    def __radd__(self, other: float) -> Value:
+    def __radd__(self, other: float) -> SSAValue:
         return self.code.arith("fadd" if self.kind == "f" else "add", self, other)
 
-    def __sub__(self, other: Value | float) -> Value:
+    def __sub__(self, other: SSAValue | float) -> SSAValue:
         return self.code.arith("fsub" if self.kind == "f" else "sub", self, other)
 
-    def __rsub__(self, other: float) -> Value:
+    def __rsub__(self, other: float) -> SSAValue:
         return self.code.value(other, self.kind) - self
 
-    def __mul__(self, other: Value | float) -> Value:
+    def __mul__(self, other: SSAValue | float) -> SSAValue:
         return self.code.arith("fmul" if self.kind == "f" else "mul", self, other)
 
-    def __rmul__(self, other: float) -> Value:
+    def __rmul__(self, other: float) -> SSAValue:
         return self * other
 
-    def __truediv__(self, other: Value | float) -> Value:
+    def __truediv__(self, other: SSAValue | float) -> SSAValue:
         return self.code.arith("fdiv", self, other)
 
-    def __rtruediv__(self, other: float) -> Value:
+    def __rtruediv__(self, other: float) -> SSAValue:
         return self.code.value(other, self.kind) / self
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> SSAValue:
         return self.code.unary("fneg", self)
 
-    def __and__(self, other: Value | int) -> Value:
+    def __and__(self, other: SSAValue | int) -> SSAValue:
         return self.code.arith("and", self, other)
 
-    def __or__(self, other: Value | int) -> Value:
+    def __or__(self, other: SSAValue | int) -> SSAValue:
         return self.code.arith("or", self, other)
 
-    def __xor__(self, other: Value | int) -> Value:
+    def __xor__(self, other: SSAValue | int) -> SSAValue:
         return self.code.arith("xor", self, other)
 
-    def __lshift__(self, other: int) -> Value:
+    def __lshift__(self, other: int) -> SSAValue:
         return self.code.arith("shl", self, other)
 
-    def __rshift__(self, other: int) -> Value:
+    def __rshift__(self, other: int) -> SSAValue:
         """Logical shift: AVX2 has no arithmetic one for 64 bits."""
         return self.code.arith("lshr", self, other)
 
-    def __lt__(self, other: Value | float) -> Value:
+    def __lt__(self, other: SSAValue | float) -> SSAValue:
         return self.code.compare("olt", self, other)
 
-    def __le__(self, other: Value | float) -> Value:
+    def __le__(self, other: SSAValue | float) -> SSAValue:
         return self.code.compare("ole", self, other)
 
-    def __gt__(self, other: Value | float) -> Value:
+    def __gt__(self, other: SSAValue | float) -> SSAValue:
         return self.code.compare("ogt", self, other)
 
-    def __ge__(self, other: Value | float) -> Value:
+    def __ge__(self, other: SSAValue | float) -> SSAValue:
         return self.code.compare("oge", self, other)
 
-    def equals(self, other: Value | float) -> Value:
+    def equals(self, other: SSAValue | float) -> SSAValue:
         """Mask of the lanes that are equal (false on NaN)."""
         return self.code.compare("oeq", self, other)
 
-    def bits(self) -> Value:
+    def bits(self) -> SSAValue:
         """The bit pattern as an integer."""
         return self.code.cast(self, "i")
 
-    def real(self) -> Value:
+    def real(self) -> SSAValue:
         """The number that has this bit pattern."""
         return self.code.cast(self, "f")
 
 
-class Code:
+class CodeBuilder:
     """Collects the instructions of one inlined function."""
 
     def __init__(self, form: Format, width: int, fresh: Callable[[str], str]) -> None:
@@ -142,9 +142,9 @@ class Code:
         scalar = {"f": form.real, "i": form.whole, "m": "i1"}[kind]
         return scalar if self.width == 1 else f"<{self.width} x {scalar}>"
 
-    def value(self, number: Value | float, kind: str) -> Value:
+    def value(self, number: SSAValue | float, kind: str) -> SSAValue:
         """The operand itself, or a constant in every lane."""
-        if isinstance(number, Value):
+        if isinstance(number, SSAValue):
             assert number.kind == kind, (number, kind)
             return number
         if kind == "f":
@@ -156,84 +156,84 @@ class Code:
         if self.width > 1:
             scalar = self.form.real if kind == "f" else self.form.whole
             text = f"splat ({scalar} {text})"
-        return Value(self, text, kind)
+        return SSAValue(self, text, kind)
 
     def nearest(self, number: float) -> float:
         """The number rounded to the format."""
         return float(np.float32(number)) if self.form.bits == 32 else number
 
-    def push(self, text: str, kind: str, hint: str = "v") -> Value:
+    def push(self, text: str, kind: str, hint: str = "v") -> SSAValue:
         """Append one instruction and name its result."""
         name = self.fresh(hint)
         self.lines.append(f"{name} = {text}")
-        return Value(self, name, kind)
+        return SSAValue(self, name, kind)
 
-    def arith(self, op: str, a: Value, b: Value | float) -> Value:
+    def arith(self, op: str, a: SSAValue, b: SSAValue | float) -> SSAValue:
         """A binary instruction on two values of one kind."""
         other = self.value(b, a.kind)
         return self.push(f"{op} {self.type(a.kind)} {a.name}, {other.name}", a.kind)
 
-    def unary(self, op: str, a: Value) -> Value:
+    def unary(self, op: str, a: SSAValue) -> SSAValue:
         """A unary instruction."""
         return self.push(f"{op} {self.type(a.kind)} {a.name}", a.kind)
 
-    def compare(self, how: str, a: Value, b: Value | float) -> Value:
+    def compare(self, how: str, a: SSAValue, b: SSAValue | float) -> SSAValue:
         """A comparison of reals, giving a mask."""
         other = self.value(b, "f")
         return self.push(f"fcmp {how} {self.type('f')} {a.name}, {other.name}", "m")
 
-    def negative(self, a: Value) -> Value:
+    def negative(self, a: SSAValue) -> SSAValue:
         """Mask of the lanes whose sign bit is set: what a blend instruction reads."""
         zero = self.value(0, "i")
         return self.push(f"icmp slt {self.type('i')} {a.name}, {zero.name}", "m")
 
-    def cast(self, a: Value, kind: str) -> Value:
+    def cast(self, a: SSAValue, kind: str) -> SSAValue:
         """Reinterpret the bits."""
         return self.push(f"bitcast {self.type(a.kind)} {a.name} to {self.type(kind)}", kind)
 
-    def select(self, mask: Value, yes: Value | float, no: Value | float) -> Value:
+    def select(self, mask: SSAValue, yes: SSAValue | float, no: SSAValue | float) -> SSAValue:
         """Lane by lane: ``yes`` where the mask is set, else ``no``."""
-        kind = yes.kind if isinstance(yes, Value) else no.kind if isinstance(no, Value) else "f"
+        kind = yes.kind if isinstance(yes, SSAValue) else no.kind if isinstance(no, SSAValue) else "f"
         a, b, t = self.value(yes, kind), self.value(no, kind), self.type(kind)
         return self.push(
             f"select {self.type('m')} {mask.name}, {t} {a.name}, {t} {b.name}", kind
         )
 
-    def sqrt(self, a: Value) -> Value:
+    def sqrt(self, a: SSAValue) -> SSAValue:
         """The correctly rounded square root (an instruction on every target)."""
         suffix = f"f{self.form.bits}" if self.width == 1 else f"v{self.width}f{self.form.bits}"
         t = self.type("f")
         return self.push(f"call {t} @llvm.sqrt.{suffix}({t} {a.name})", "f")
 
-    def convert(self, a: Value) -> Value:
+    def convert(self, a: SSAValue) -> SSAValue:
         """A real of another code's format as one of this; both write to the same lines."""
         other = a.code.form
         op = "fpext" if other.bits < self.form.bits else "fptrunc"
         return self.push(f"{op} {self.type('f', other)} {a.name} to {self.type('f')}", "f")
 
-    def sibling(self, form: Format) -> Code:
+    def sibling(self, form: Format) -> CodeBuilder:
         """A writer to the same lines in another format."""
-        code = Code(form, self.width, self.fresh)
+        code = CodeBuilder(form, self.width, self.fresh)
         code.lines = self.lines
         return code
 
-    def abs(self, a: Value) -> Value:
+    def abs(self, a: SSAValue) -> SSAValue:
         """The absolute value."""
         return (a.bits() & (self.form.sign - 1)).real()
 
-    def sign_of(self, a: Value) -> Value:
+    def sign_of(self, a: SSAValue) -> SSAValue:
         """The sign bit alone, as an integer."""
         return a.bits() & -self.form.sign
 
-    def with_sign(self, a: Value, sign: Value) -> Value:
+    def with_sign(self, a: SSAValue, sign: SSAValue) -> SSAValue:
         """Set the sign bit of a non-negative number where ``sign`` has it."""
         return (a.bits() | sign).real()
 
-    def upper_half(self, a: Value) -> Value:
+    def upper_half(self, a: SSAValue) -> SSAValue:
         """a cut to half its bits, so that products with another half are exact."""
         return (a.bits() & -(1 << (self.form.mantissa // 2 + 1))).real()
 
-    def some_negative(self, values: Sequence[Value]) -> str:
+    def some_negative(self, values: Sequence[SSAValue]) -> str:
         """Name an i1: whether a lane of these integers is negative."""
         found = values[0]
         for v in values[1:]:
@@ -254,9 +254,9 @@ class Code:
         word = self.push(f"bitcast <{width} x i1> {mask} to i{width}", "m").name
         return self.push(f"icmp ne i{width} {word}, 0", "m").name
 
-    def poly(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def poly(self, x: SSAValue, coefficients: Sequence[float]) -> SSAValue:
         """Sum of c[i] * x**i by Estrin's scheme: short chains, the scheduler is the limit."""
-        terms: list[Value | float] = list(coefficients)
+        terms: list[SSAValue | float] = list(coefficients)
         while len(terms) > 1:
             pairs = zip(terms[::2], terms[1::2], strict=False)
             odd = terms[-1:] if len(terms) % 2 else []
@@ -264,20 +264,20 @@ class Code:
             if len(terms) > 1:
                 x = x * x
         total = terms[0]
-        assert isinstance(total, Value)
+        assert isinstance(total, SSAValue)
         return total
 
-    def paired(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def paired(self, x: SSAValue, coefficients: Sequence[float]) -> SSAValue:
         """Sum of c[i] * x**i by Horner's rule on pairs: fewer products than Estrin takes, half the chain."""
         terms = [x * high + low for low, high in zip(coefficients[::2], coefficients[1::2], strict=False)]
         square = x * x
-        total: Value | float = coefficients[-1] if len(coefficients) % 2 else terms.pop()
+        total: SSAValue | float = coefficients[-1] if len(coefficients) % 2 else terms.pop()
         for term in reversed(terms):
             total = square * total + term
-        assert isinstance(total, Value)
+        assert isinstance(total, SSAValue)
         return total
 
-    def horner(self, x: Value, coefficients: Sequence[float]) -> Value:
+    def horner(self, x: SSAValue, coefficients: Sequence[float]) -> SSAValue:
         """Sum of c[i] * x**i by Horner's rule."""
         total = self.value(coefficients[-1], "f")
         if len(coefficients) == 1:

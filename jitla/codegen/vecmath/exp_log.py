@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from jitla.codegen.native.ufunc_loops import call_text
-from jitla.codegen.vecmath.builder import DOUBLE, Code, Value
+from jitla.codegen.vecmath.builder import DOUBLE, CodeBuilder, SSAValue
 from jitla.codegen.vecmath.coefficients import TABLES
 
 __all__ = [
@@ -23,13 +23,13 @@ EXPM1_RANGE = {64: (-38.0, 710.0), 32: (-18.0, 89.0)}
 TANH_LIMIT = {64: 20.0, 32: 10.0}
 
 
-def clamp(code: Code, x: Value, low: float, high: float) -> Value:
+def clamp(code: CodeBuilder, x: SSAValue, low: float, high: float) -> SSAValue:
     """x within the bounds; NaN stays NaN."""
     x = code.select(x > high, high, x)
     return code.select(x < low, low, x)
 
 
-def reduce_in_two(code: Code, x: Value) -> tuple[Value, Value, Value]:
+def reduce_in_two(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     """x = n*ln2 + top - bottom: the integer n in the low bits of the first value, top (exact), bottom."""
     table = TABLES[code.form.bits]
     high, rest = table["LN2_EXPONENT"]
@@ -38,7 +38,7 @@ def reduce_in_two(code: Code, x: Value) -> tuple[Value, Value, Value]:
     return shifted.bits(), x - n * high, n * rest
 
 
-def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
+def reduce(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue | None]:
     """x = n*ln2 + r + low: the integer n in the low bits of the first value, r, low.
 
     float32 may be off by 2.5 units and does without ``low``.
@@ -48,24 +48,24 @@ def reduce(code: Code, x: Value) -> tuple[Value, Value, Value | None]:
     return n, r, (top - r) - bottom if code.form.bits == 64 else None
 
 
-def exp_tail(code: Code, r: Value, low: Value | None) -> Value:
+def exp_tail(code: CodeBuilder, r: SSAValue, low: SSAValue | None) -> SSAValue:
     """What e**(r + low) has beyond 1 + r."""
     tail = (r * r) * code.poly(r, TABLES[code.form.bits]["EXP"])
     return tail if low is None else low + tail
 
 
-def one_plus(r: Value, tail: Value) -> tuple[Value, Value]:
+def one_plus(r: SSAValue, tail: SSAValue) -> tuple[SSAValue, SSAValue]:
     """1 + r + tail as a rounded number and what is missing."""
     total = 1.0 + r
     return total, ((1.0 - total) + r) + tail
 
 
-def power_of_two(code: Code, n: Value) -> Value:
+def power_of_two(code: CodeBuilder, n: SSAValue) -> SSAValue:
     """2**n for an exponent within the normal range."""
     return ((n + code.form.bias) << code.form.mantissa).real()
 
 
-def halves_of_power(code: Code, n: Value) -> tuple[Value, Value]:
+def halves_of_power(code: CodeBuilder, n: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Two powers of two whose product is 2**n, which need not be a normal number."""
     form = code.form
     doubled = n + 2 * form.bias
@@ -73,19 +73,19 @@ def halves_of_power(code: Code, n: Value) -> tuple[Value, Value]:
     return (half << form.mantissa).real(), ((doubled - half) << form.mantissa).real()
 
 
-def scale(code: Code, y: Value, n: Value) -> Value:
+def scale(code: CodeBuilder, y: SSAValue, n: SSAValue) -> SSAValue:
     """y * 2**n in two exact steps, so that only a subnormal result rounds."""
     first, second = halves_of_power(code, n)
     return y * first * second
 
 
-def exp_parts(code: Code, x: Value) -> tuple[Value, Value, Value]:
+def exp_parts(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     """n, y and what y lacks, with e**x = 2**n * (y + the rest)."""
     n, r, low = reduce(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
     return n, *one_plus(r, exp_tail(code, r, low))
 
 
-def exp(code: Code, x: Value) -> Value:
+def exp(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """e**x. The small parts meet first, what 1 + top loses among them; none of that waits for the rest."""
     n, top, bottom = reduce_in_two(code, clamp(code, x, *EXP_RANGE[code.form.bits]))
     r = top - bottom
@@ -96,7 +96,9 @@ def exp(code: Code, x: Value) -> Value:
     return scale(code, total + (((1.0 - total) + top) + (tail - bottom)), n)
 
 
-def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, Value, Value]:
+def exp2_parts(
+    code: CodeBuilder, x: SSAValue, more: SSAValue | None = None
+) -> tuple[SSAValue, SSAValue, SSAValue]:
     """n, y and what y lacks, with 2**(x + more) = 2**n * (y + the rest); ``more`` is small.
 
     r*ln2 is formed exactly from halves.
@@ -115,13 +117,13 @@ def exp2_parts(code: Code, x: Value, more: Value | None = None) -> tuple[Value, 
     return shifted.bits(), *one_plus(upper * high, tail)
 
 
-def exp2(code: Code, x: Value) -> Value:
+def exp2(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """2**x."""
     n, total, rest = exp2_parts(code, x)
     return scale(code, total + rest, n)
 
 
-def expm1(code: Code, x: Value) -> Value:
+def expm1(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """e**x - 1 = 2**n * (1 + r + tail) - 1, at half size so that 2**n does not overflow."""
     low_end, high_end = EXPM1_RANGE[code.form.bits]
     n, r, low = reduce(code, clamp(code, x, low_end, high_end))
@@ -135,7 +137,7 @@ def expm1(code: Code, x: Value) -> Value:
     return code.select(code.abs(x) < small, x, result)
 
 
-def tanh(code: Code, x: Value) -> Value:
+def tanh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """x + x**3*P/Q below 5/8, else (U - h*V)/(U + h*V), h = 2**-n and U/V = e**2r; one division serves both.
 
     U and V are Q + r*N and Q - r*N, where tanh(r) = r*N/Q. The second form is 1 - 2h plus a quotient, so
@@ -162,7 +164,7 @@ def tanh(code: Code, x: Value) -> Value:
     return code.with_sign(base + quotient, code.sign_of(x))
 
 
-def split(code: Code, x: Value) -> tuple[Value, Value]:
+def split(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     """x = 2**k * m with sqrt(1/2) <= m < sqrt(2), for positive finite x."""
     form = code.form
     root = form.pattern(math.sqrt(0.5))
@@ -177,7 +179,7 @@ def split(code: Code, x: Value) -> tuple[Value, Value]:
     return k, m
 
 
-def kernel(code: Code, f: Value) -> tuple[Value, Value]:
+def kernel(code: CodeBuilder, f: SSAValue) -> tuple[SSAValue, SSAValue]:
     """log(1 + f) = f - (first - second); both small."""
     half_square = 0.5 * f * f
     s = f / (2.0 + f)
@@ -186,12 +188,12 @@ def kernel(code: Code, f: Value) -> tuple[Value, Value]:
     return half_square, s * (half_square + rest)
 
 
-def above_one(code: Code, x: Value, m: Value) -> Value:
+def above_one(code: CodeBuilder, x: SSAValue, m: SSAValue) -> SSAValue:
     """m - 1, and -2 where x is 0: the kernel then divides by zero and ends at -inf."""
     return code.select(x.equals(0.0), -2.0, m - 1.0)
 
 
-def edges(code: Code, x: Value, result: Value) -> Value:
+def edges(code: CodeBuilder, x: SSAValue, result: SSAValue) -> SSAValue:
     """The result with NaN below 0, inf and NaN passed through.
 
     NaN is made as inf - inf: the processor's flags tell of a domain error, as NumPy's do.
@@ -200,13 +202,13 @@ def edges(code: Code, x: Value, result: Value) -> Value:
     return code.select(x < math.inf, result - (outside - outside), x)
 
 
-def log(code: Code, x: Value) -> Value:
+def log(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Natural logarithm."""
     k, m = split(code, x)
     return edges(code, x, whole_log(code, k, above_one(code, x, m)))
 
 
-def whole_log(code: Code, k: Value, f: Value) -> Value:
+def whole_log(code: CodeBuilder, k: SSAValue, f: SSAValue) -> SSAValue:
     """k*ln2 + log(1 + f)."""
     high, low = TABLES[code.form.bits]["LN2_EXPONENT"]
     first, second = kernel(code, f)
@@ -216,7 +218,7 @@ def whole_log(code: Code, k: Value, f: Value) -> Value:
     return total + (lost - (first - (second + k * low)))
 
 
-def split_near(code: Code, x: Value) -> tuple[Value, Value, Value]:
+def split_near(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     """k and m - 1 as of `split`, and what is negative unless x is positive, normal and not huge."""
     form = code.form
     root, unit = form.pattern(math.sqrt(0.5)), 1 << form.mantissa
@@ -229,15 +231,15 @@ def split_near(code: Code, x: Value) -> tuple[Value, Value, Value]:
     return k, m - 1.0, far
 
 
-def log_near(code: Code, x: Value) -> tuple[Value, Value]:
+def log_near(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Natural logarithm, and what is negative where `log` has to be asked."""
     k, f, far = split_near(code, x)
     return whole_log(code, k, f), far
 
 
 def other_base(
-    code: Code, x: Value, factor: str, exponent: tuple[float, float]
-) -> Value:
+    code: CodeBuilder, x: SSAValue, factor: str, exponent: tuple[float, float]
+) -> SSAValue:
     """Logarithm to another base."""
     k, m = split(code, x)
     result = other_log(code, k, above_one(code, x, m), factor, exponent)
@@ -246,8 +248,8 @@ def other_base(
 
 
 def other_log(
-    code: Code, k: Value, f: Value, factor: str, exponent: tuple[float, float]
-) -> Value:
+    code: CodeBuilder, k: SSAValue, f: SSAValue, factor: str, exponent: tuple[float, float]
+) -> SSAValue:
     """k*log(2) + log(1 + f) to another base: the latter in two parts times the factor in two parts."""
     first, second = kernel(code, f)
     upper = code.upper_half(f - first)
@@ -261,31 +263,31 @@ def other_log(
     return total + (((whole - total) + main) + rest)
 
 
-def log2(code: Code, x: Value) -> Value:
+def log2(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Logarithm to base 2."""
     return other_base(code, x, "LOG2E_HALVES", (1.0, 0.0))
 
 
-def log2_near(code: Code, x: Value) -> tuple[Value, Value]:
+def log2_near(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Logarithm to base 2, and what is negative where `log2` has to be asked."""
     k, f, far = split_near(code, x)
     return other_log(code, k, f, "LOG2E_HALVES", (1.0, 0.0)), far
 
 
-def log10(code: Code, x: Value) -> Value:
+def log10(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Logarithm to base 10."""
     high, low = TABLES[code.form.bits]["LOG10_2_EXPONENT"]
     return other_base(code, x, "LOG10E_HALVES", (high, low))
 
 
-def log10_near(code: Code, x: Value) -> tuple[Value, Value]:
+def log10_near(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Logarithm to base 10, and what is negative where `log10` has to be asked."""
     k, f, far = split_near(code, x)
     exponent = TABLES[code.form.bits]["LOG10_2_EXPONENT"]
     return other_log(code, k, f, "LOG10E_HALVES", (exponent[0], exponent[1])), far
 
 
-def log1p(code: Code, x: Value) -> Value:
+def log1p(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """log(1 + x)."""
     u = 1.0 + x
     result = log_pair(code, u, x - (u - 1.0), x)
@@ -295,26 +297,26 @@ def log1p(code: Code, x: Value) -> Value:
 
 
 def log_pair(
-    code: Code,
-    u: Value,
-    lost: Value,
-    near: Value,
-    near_low: Value | float = 0.0,
-    doubled: Value | None = None,
-) -> Value:
+    code: CodeBuilder,
+    u: SSAValue,
+    lost: SSAValue,
+    near: SSAValue,
+    near_low: SSAValue | float = 0.0,
+    doubled: SSAValue | None = None,
+) -> SSAValue:
     """log(u + lost), as `log_parts` makes it, in one number."""
     total, rest = log_parts(code, u, lost, near, near_low, doubled)
     return total + rest
 
 
 def log_parts(
-    code: Code,
-    u: Value,
-    lost: Value,
-    near: Value,
-    near_low: Value | float = 0.0,
-    doubled: Value | None = None,
-) -> tuple[Value, Value]:
+    code: CodeBuilder,
+    u: SSAValue,
+    lost: SSAValue,
+    near: SSAValue,
+    near_low: SSAValue | float = 0.0,
+    doubled: SSAValue | None = None,
+) -> tuple[SSAValue, SSAValue]:
     """log(u + lost), plus ln 2 where ``doubled``; ``lost`` is at most a rounding error of u.
 
     Where u is in [sqrt(1/2), sqrt(2)), u + lost is given more exactly as 1 + near + near_low.
@@ -344,7 +346,7 @@ def log_parts(
 LIMIT = {64: 710.5, 32: 89.5}
 
 
-def halves(code: Code, size: Value) -> tuple[Value, Value, Value, Value, Value]:
+def halves(code: CodeBuilder, size: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue, SSAValue]:
     """2**n/4, 2**-n/4, r, r**2, sinh(r) - r with |x| = n*ln2 + r."""
     form = code.form
     limit = LIMIT[form.bits]
@@ -358,7 +360,7 @@ def halves(code: Code, size: Value) -> tuple[Value, Value, Value, Value, Value]:
     return up, down, r, z, odd if low is None else odd + low
 
 
-def sinh(code: Code, x: Value) -> Value:
+def sinh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Hyperbolic sine: p*cosh(r) + q*sinh(r), p = (2**n - 2**-n)/2, q = (2**n + 2**-n)/2."""
     size = code.abs(x)
     up, down, r, z, odd = halves(code, size)
@@ -372,7 +374,7 @@ def sinh(code: Code, x: Value) -> Value:
     return code.with_sign(code.select(small, size, result), code.sign_of(x))
 
 
-def cosh(code: Code, x: Value) -> Value:
+def cosh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Hyperbolic cosine: q*cosh(r) + p*sinh(r).
 
     It is so flat near 0 that r**2 is taken in two parts, lest a neighbour fall below another.
@@ -391,13 +393,13 @@ def cosh(code: Code, x: Value) -> Value:
     return 2.0 * (result + (lost_too + (lost + rest)))
 
 
-def two_sum(large: Value, small: Value) -> tuple[Value, Value]:
+def two_sum(large: SSAValue, small: SSAValue) -> tuple[SSAValue, SSAValue]:
     """The rounded sum and what rounding lost; the first operand is the larger, or zero."""
     total = large + small
     return total, (large - total) + small
 
 
-def arcsinh(code: Code, x: Value) -> Value:
+def arcsinh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """log(x + root), root = sqrt(1 + x**2), as a large known part plus a quotient.
 
     Up to 1 that is 1 + x + x**2/(1 + root), beyond it 2x + 1/(x + root): the quotient's own
@@ -423,7 +425,7 @@ def arcsinh(code: Code, x: Value) -> Value:
     return code.with_sign(code.select(size < math.inf, result, size), code.sign_of(x))
 
 
-def arccosh(code: Code, x: Value) -> Value:
+def arccosh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """log(1 + t + sqrt(2t + t**2)) with t = x - 1; log(2x) where the square could overflow."""
     huge = x > 2.0 ** (code.form.mantissa + 8)
     t = code.select(huge, 1.0, x - 1.0)
@@ -443,7 +445,7 @@ def arccosh(code: Code, x: Value) -> Value:
     return code.select(x < math.inf, result, x)
 
 
-def arctanh(code: Code, x: Value) -> Value:
+def arctanh(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """k*ln2/2 + atanh(s), where (1 + x)/(1 - x) = 2**k * (1 + s)/(1 - s)."""
     form, table = code.form, TABLES[code.form.bits]
     whole_size = code.abs(x)
@@ -474,7 +476,7 @@ def arctanh(code: Code, x: Value) -> Value:
     return code.with_sign(code.select(whole_size < 1.0, result, edge), code.sign_of(x))
 
 
-def parity(code: Code, y: Value) -> tuple[Value, Value]:
+def parity(code: CodeBuilder, y: SSAValue) -> tuple[SSAValue, SSAValue]:
     """Masks of the exponents that are odd integers, and of those that are no integers."""
     even = 2.0 ** (code.form.mantissa + 1)  # adding it rounds to an even integer
     size = code.abs(y)
@@ -483,12 +485,12 @@ def parity(code: Code, y: Value) -> tuple[Value, Value]:
     return off.equals(1.0), code.compare("one", off, 0.0) & code.compare("one", off, 1.0)
 
 
-def power_body(code: Code, name: str) -> list[str]:
+def power_body(code: CodeBuilder, name: str) -> list[str]:
     """Return the lines of a function that computes x**y of the vectors %x and %y, as the ufunc `name` does.
 
     Elements with whole exponents are NumPy's, whatever is beside them.
     """
-    x, y = Value(code, "%x", "f"), Value(code, "%y", "f")
+    x, y = SSAValue(code, "%x", "f"), SSAValue(code, "%y", "f")
     vector, lanes = code.type("f"), code.width
     room, lines = call_text(name, code.form.bits, lanes, vector)
     whole = whole_lanes(code, y)
@@ -499,7 +501,7 @@ def power_body(code: Code, name: str) -> list[str]:
         every = code.push(f"icmp eq i{lanes} {word}, -1", "m").name
     first, code.lines = code.lines, []
     mine = power(code, x, y)
-    mixed = code.select(whole, Value(code, "%numpy.of", "f"), mine)
+    mixed = code.select(whole, SSAValue(code, "%numpy.of", "f"), mine)
     return [
         *room, *first, f"br i1 {some}, label %numpy, label %own",
         "numpy:", *lines, f"br i1 {every}, label %ready, label %own", "ready:", f"ret {vector} %loop.of",
@@ -508,7 +510,7 @@ def power_body(code: Code, name: str) -> list[str]:
     ]
 
 
-def whole_lanes(code: Code, y: Value) -> Value:
+def whole_lanes(code: CodeBuilder, y: SSAValue) -> SSAValue:
     """Mask of the exponents that are whole numbers."""
     even = 2.0**code.form.mantissa  # adding it rounds to a whole number
     size = code.abs(y)
@@ -516,7 +518,7 @@ def whole_lanes(code: Code, y: Value) -> Value:
     return ((size + even) - even).equals(size) & code.compare("ord", y, y)
 
 
-def power(code: Code, x: Value, y: Value) -> Value:
+def power(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """x**y."""
     a = code.abs(x)
     odd, broken = parity(code, y)
@@ -538,7 +540,7 @@ def power(code: Code, x: Value, y: Value) -> Value:
     return code.select(x.equals(1.0) | y.equals(0.0), 1.0, result)
 
 
-def of_singles(code: Code, a: Value, y: Value, pole: Value) -> Value:
+def of_singles(code: CodeBuilder, a: SSAValue, y: SSAValue, pole: SSAValue) -> SSAValue:
     """a**y of positive float32, in float64: both roundings are too small to be seen."""
     wide = code.sibling(DOUBLE)
     table = TABLES[64]
@@ -558,7 +560,7 @@ def of_singles(code: Code, a: Value, y: Value, pole: Value) -> Value:
     return code.convert(wide.poly(r, table["POW_EXP2_SHORT"]) * power_of_two(wide, shifted.bits()))
 
 
-def of_doubles(code: Code, a: Value, y: Value, pole: Value) -> Value:
+def of_doubles(code: CodeBuilder, a: SSAValue, y: SSAValue, pole: SSAValue) -> SSAValue:
     """a**y of positive float64, from a logarithm right to 2**-66 of it."""
     high, low = log2_parts(code, a, pole)
     # Beyond this every power but that of 1 is 0 or inf, and no product leaves the range.
@@ -575,7 +577,7 @@ def of_doubles(code: Code, a: Value, y: Value, pole: Value) -> Value:
     return scale(code, whole + part, n)
 
 
-def log2_parts(code: Code, a: Value, pole: Value) -> tuple[Value, Value]:
+def log2_parts(code: CodeBuilder, a: SSAValue, pole: SSAValue) -> tuple[SSAValue, SSAValue]:
     """log2(a) as half a mantissa and what it lacks: k + log2(e)*2/3 * s*(3 + z + ...), z = s*s.
 
     s = (m - 1)/(m + 1) is wanted to twice the precision; its upper half has an exact square.

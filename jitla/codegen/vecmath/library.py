@@ -40,8 +40,8 @@ from jitla.codegen.vecmath import (
 from jitla.codegen.vecmath.builder import (
     DOUBLE,
     SINGLE,
-    Code,
-    Value,
+    CodeBuilder,
+    SSAValue,
 )
 
 __all__ = [
@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
-FUNCTIONS: dict[str, Callable[..., Value]] = {
+FUNCTIONS: dict[str, Callable[..., SSAValue]] = {
     "exp": vecmath_exp.exp,
     "exp2": vecmath_exp.exp2,
     "expm1": vecmath_exp.expm1,
@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
 }
 #: Shorter code for the usual arguments: the result, and an integer that is negative in other lanes. Where
 #: it is not, every bit is that of the function above.
-NEAR: dict[str, Callable[[Code, Value], tuple[Value, Value]]] = {
+NEAR: dict[str, Callable[[CodeBuilder, SSAValue], tuple[SSAValue, SSAValue]]] = {
     "log": vecmath_log.log_near,
     "log2": vecmath_log.log2_near,
     "log10": vecmath_log.log10_near,
@@ -143,7 +143,7 @@ def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
         return {f"numpy {name} {dtype}": declaration(name, FORMATS[dtype].bits)}
     if name not in CALLING:
         return {}
-    return vecmath_trig.definitions(Code(FORMATS[dtype], width, str), name)
+    return vecmath_trig.definitions(CodeBuilder(FORMATS[dtype], width, str), name)
 
 
 def inline_math(
@@ -160,8 +160,8 @@ def inline_math(
     depend on the processor.
     """
     assert supports(name, dtype, defines=True), (name, dtype)
-    code = Code(FORMATS[dtype], width, fresh)
-    result = FUNCTIONS[name](code, *(Value(code, a, "f") for a in args))
+    code = CodeBuilder(FORMATS[dtype], width, fresh)
+    result = FUNCTIONS[name](code, *(SSAValue(code, a, "f") for a in args))
     return code.lines, result.name
 
 
@@ -172,8 +172,8 @@ def near_math(
     name: str, dtype: np.dtype, width: int, arg: str, fresh: Callable[[str], str],
 ) -> tuple[list[str], str, Near]:
     """Instructions for the usual arguments, the result's name, and where there are others."""
-    code = Code(FORMATS[dtype], width, fresh)
-    result, far = NEAR[name](code, Value(code, arg, "f"))
+    code = CodeBuilder(FORMATS[dtype], width, fresh)
+    result, far = NEAR[name](code, SSAValue(code, arg, "f"))
     return code.lines, result.name, (dtype, far.name)
 
 
@@ -184,8 +184,8 @@ def some_far(
     lines: list[str] = []
     answer = ""
     for dtype in dict.fromkeys(d for d, _ in tests):
-        code = Code(FORMATS[dtype], width, fresh)
-        some = code.some_negative([Value(code, name, "i") for d, name in tests if d == dtype])
+        code = CodeBuilder(FORMATS[dtype], width, fresh)
+        some = code.some_negative([SSAValue(code, name, "i") for d, name in tests if d == dtype])
         lines += code.lines
         if answer:
             both = fresh("far")
@@ -212,7 +212,8 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     given = ", ".join(f"{t} {arg}" for arg in args)
     lines: list[str] = []
     if name in NUMPY:
-        body = "\n".join(f"  {line}" for line in vecmath_power.power_body(Code(form, width, fresh), name))
+        builder = CodeBuilder(form, width, fresh)
+        body = "\n".join(f"  {line}" for line in vecmath_power.power_body(builder, name))
         return symbol, f"define internal {t} @{symbol}({given}) {PLAIN}{{\nentry:\n{body}\n}}\n"
     if name in NEAR:
         lines, near, far = near_math(name, dtype, width, args[0], fresh)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from jitla.codegen.vecmath.builder import DOUBLE, Code, Value
+from jitla.codegen.vecmath.builder import DOUBLE, CodeBuilder, SSAValue
 from jitla.codegen.vecmath.coefficients import TABLES
 from jitla.codegen.vecmath.exp_log import (
     exp2_parts,
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def eighth_turn(code: Code) -> tuple[float, float]:
+def eighth_turn(code: CodeBuilder) -> tuple[float, float]:
     """pi/4 in two numbers; the first times 3 is exact."""
     high, low = (0.25 * part for part in TABLES[code.form.bits]["PI"])
     step = 2.0 ** (2 - code.form.mantissa)
@@ -34,7 +34,7 @@ def eighth_turn(code: Code) -> tuple[float, float]:
     return short, code.nearest((high - short) + low)
 
 
-def arctan2(code: Code, y: Value, x: Value) -> Value:
+def arctan2(code: CodeBuilder, y: SSAValue, x: SSAValue) -> SSAValue:
     """q*pi/4 + atan(t): t is y/x, (y - x)/(y + x) or -x/y, of magnitudes; all turned left of 0."""
     left, turned = code.negative(x.bits()), code.sign_of(x)
     a, b = code.abs(x), code.abs(y)
@@ -60,14 +60,14 @@ def arctan2(code: Code, y: Value, x: Value) -> Value:
     return code.with_sign(result, code.sign_of(y))
 
 
-def sum_in_two(a: Value, b: Value) -> tuple[Value, Value]:
+def sum_in_two(a: SSAValue, b: SSAValue) -> tuple[SSAValue, SSAValue]:
     """The rounded sum and what rounding lost, whichever is larger."""
     total = a + b
     added = total - a
     return total, (a - (total - added)) + (b - added)
 
 
-def hypot(code: Code, x: Value, y: Value) -> Value:
+def hypot(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """sqrt(x**2 + y**2): float32 in float64, float64 scaled where a square leaves the range."""
     if code.form is not DOUBLE:
         wide = code.sibling(DOUBLE)
@@ -93,12 +93,12 @@ def hypot(code: Code, x: Value, y: Value) -> Value:
 
 # Beyond these differences both e**-d and 2**-d are 0.
 VANISHING = {64: 1080.0, 32: 152.0}
-Parts = Callable[[Code, Value], tuple[Value, Value, Value]]
+Parts = Callable[[CodeBuilder, SSAValue], tuple[SSAValue, SSAValue, SSAValue]]
 
 
 def larger_plus(
-    code: Code, x: Value, y: Value, power: Parts, factor: tuple[float, float] | None
-) -> Value:
+    code: CodeBuilder, x: SSAValue, y: SSAValue, power: Parts, factor: tuple[float, float] | None
+) -> SSAValue:
     """The larger m of both, plus log(1 + base**-d) for their difference d, times the factor.
 
     The logarithm stays in two parts: m may nearly cancel it.
@@ -125,12 +125,12 @@ def larger_plus(
     return result - (unknown - unknown)
 
 
-def logaddexp(code: Code, x: Value, y: Value) -> Value:
+def logaddexp(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """log(e**x + e**y)."""
     return larger_plus(code, x, y, exp_parts, None)
 
 
-def logaddexp2(code: Code, x: Value, y: Value) -> Value:
+def logaddexp2(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """log2(2**x + 2**y)."""
     high, low = TABLES[code.form.bits]["LOG2E_HALVES"]
     return larger_plus(code, x, y, exp2_parts, (high, low))
@@ -142,20 +142,20 @@ ERFC_LIMIT = {64: 27.5, 32: 10.5}
 NDTR_LIMIT = {64: 38.875, 32: 14.75}
 
 
-def below(code: Code, size: Value, limit: float) -> Value:
+def below(code: CodeBuilder, size: SSAValue, limit: float) -> SSAValue:
     """The size, or the limit; NaN stays NaN."""
     return code.select(size > limit, limit, size)
 
 
-def erf_tail(code: Code, a: Value) -> Value:
+def erf_tail(code: CodeBuilder, a: SSAValue) -> SSAValue:
     """erf(a) - a, for |a| below 1/2."""
     z = a * a
     return a * code.poly(z, TABLES[code.form.bits]["ERF"])
 
 
 def erfc_parts(
-    code: Code, square: Value, more: Value, a: Value, low: Value | float = 0.0
-) -> tuple[Value, Value]:
+    code: CodeBuilder, square: SSAValue, more: SSAValue, a: SSAValue, low: SSAValue | float = 0.0
+) -> tuple[SSAValue, SSAValue]:
     """n and y with erfc(a + low) = 2**n * y, for a from 1/2 on; its square is given in two parts.
 
     It is e**(-a*a - 1/2) * (1 + W) / (a + 1/2), W below 0.08 a polynomial in (a - 3)/(a + 3).
@@ -176,8 +176,8 @@ def erfc_parts(
 
 
 def quotient(
-    code: Code, top: Value, bottom: Value, low: Value, top_low: Value | None = None
-) -> Value:
+    code: CodeBuilder, top: SSAValue, bottom: SSAValue, low: SSAValue, top_low: SSAValue | None = None
+) -> SSAValue:
     """(top + top_low)/(bottom + low), little more than rounded once."""
     inverse = 1.0 / bottom
     y = top * inverse
@@ -187,13 +187,13 @@ def quotient(
     return y + rest * inverse
 
 
-def parted_square(code: Code, a: Value) -> tuple[Value, Value]:
+def parted_square(code: CodeBuilder, a: SSAValue) -> tuple[SSAValue, SSAValue]:
     """a*a as an exact square and what it lacks."""
     upper = code.upper_half(a)
     return upper * upper, (a - upper) * (a + upper)
 
 
-def erf(code: Code, x: Value) -> Value:
+def erf(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """The error function: x + x*P(x*x) below 1/2, else 1 - erfc."""
     size = code.abs(x)
     a = below(code, size, ERF_LIMIT[code.form.bits])
@@ -203,7 +203,7 @@ def erf(code: Code, x: Value) -> Value:
     return code.with_sign(result, code.sign_of(x))
 
 
-def erfc(code: Code, x: Value) -> Value:
+def erfc(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """1 - erf, with all digits in the tail."""
     size = code.abs(x)
     a = below(code, size, ERFC_LIMIT[code.form.bits])
@@ -217,7 +217,7 @@ def erfc(code: Code, x: Value) -> Value:
         central, total + (((1.0 - total) - near) - erf_tail(code, near)), outer)
 
 
-def ndtr(code: Code, x: Value) -> Value:
+def ndtr(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """The normal distribution: erfc(-x/sqrt(2))/2, from the square of x itself."""
     high, low = TABLES[code.form.bits]["ROOT_HALF"]
     whole = below(code, code.abs(x), NDTR_LIMIT[code.form.bits])
@@ -235,7 +235,7 @@ def ndtr(code: Code, x: Value) -> Value:
     return code.select(a < 0.5, near, code.select(left, tail, 1.0 - tail))
 
 
-def expit(code: Code, x: Value) -> Value:
+def expit(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """1/(1 + e**-x); below 0 e**x/(1 + e**x), so that small results keep their digits."""
     e, low = small_power(code, x)
     left = x < 0.0
@@ -244,7 +244,7 @@ def expit(code: Code, x: Value) -> Value:
     return quotient(code, code.select(left, e, 1.0), whole, lost, code.select(left, low, 0.0))
 
 
-def small_power(code: Code, x: Value) -> tuple[Value, Value]:
+def small_power(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue]:
     """e**-|x| and what it lacks."""
     n, total, rest = exp_parts(code, -code.abs(x))
     y = total + rest
@@ -252,7 +252,7 @@ def small_power(code: Code, x: Value) -> tuple[Value, Value]:
     return y * half * half_too, ((total - y) + rest) * half * half_too
 
 
-def log_expit(code: Code, x: Value) -> Value:
+def log_expit(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """log(expit(x)): -log(1 + e**-x), below 0 x - log(1 + e**x)."""
     e, low = small_power(code, x)
     whole = 1.0 + e
@@ -262,7 +262,7 @@ def log_expit(code: Code, x: Value) -> Value:
     return code.select(x > -math.inf, result, x)
 
 
-def logit(code: Code, x: Value) -> Value:
+def logit(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """log(x/(1 - x)): with p the smaller of both k*ln2 + 2*atanh(s), 1 - p = 2**k*p * (1 + s)/(1 - s)."""
     form, table = code.form, TABLES[code.form.bits]
     left = x < 0.5
@@ -293,13 +293,13 @@ def logit(code: Code, x: Value) -> Value:
     return code.select(left, -result, result)
 
 
-def xlogy(code: Code, x: Value, y: Value) -> Value:
+def xlogy(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """x*log(y), 0 where x is 0 and y is a number."""
     none = x.equals(0.0) & code.compare("ord", y, y)
     return code.select(none, 0.0, x * log(code, code.select(none, 1.0, y)))
 
 
-def xlog1py(code: Code, x: Value, y: Value) -> Value:
+def xlog1py(code: CodeBuilder, x: SSAValue, y: SSAValue) -> SSAValue:
     """x*log(1 + y), 0 where x is 0 and y is a number."""
     none = x.equals(0.0) & code.compare("ord", y, y)
     return code.select(none, 0.0, x * log1p(code, code.select(none, 0.0, y)))

@@ -6,14 +6,14 @@ import math
 from functools import cache, partial
 from itertools import count
 
-from jitla.codegen.vecmath.builder import DOUBLE, Code, Value
+from jitla.codegen.vecmath.builder import DOUBLE, CodeBuilder, SSAValue
 from jitla.codegen.vecmath.coefficients import TABLES, TWO_OVER_PI_WORDS
 from jitla.codegen.vecmath.exp_log import power_of_two, split
 
 __all__ = ["arccos", "arcsin", "arctan", "cbrt", "cos", "definitions", "sin", "tan"]
 
 
-def half_angle(code: Code, x: Value) -> tuple[Value, Value, Value, Value]:
+def half_angle(code: CodeBuilder, x: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
     """|x|, whether it is below 1/2, y and the tail with asin(y) = y + tail.
 
     y is |x| below 1/2, else sqrt((1 - |x|)/2).
@@ -26,7 +26,7 @@ def half_angle(code: Code, x: Value) -> tuple[Value, Value, Value, Value]:
     return size, inner, y, y * z * code.poly(z, TABLES[code.form.bits]["ASIN"])
 
 
-def arcsin(code: Code, x: Value) -> Value:
+def arcsin(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """y + tail, or pi/2 - 2*(y + tail)."""
     _, inner, y, tail = half_angle(code, x)
     high, low = (0.5 * part for part in TABLES[code.form.bits]["PI"])
@@ -36,7 +36,7 @@ def arcsin(code: Code, x: Value) -> Value:
     return code.with_sign(code.select(inner, y + tail, outer), code.sign_of(x))
 
 
-def arccos(code: Code, x: Value) -> Value:
+def arccos(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """pi/2 - asin(x), 2*asin(y), or pi - 2*asin(y)."""
     _, inner, y, tail = half_angle(code, x)
     high, low = (0.5 * part for part in TABLES[code.form.bits]["PI"])
@@ -52,7 +52,7 @@ def arccos(code: Code, x: Value) -> Value:
     return total + (((start - total) + step) + (rest + factor * tail))
 
 
-def arctan(code: Code, x: Value) -> Value:
+def arctan(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """base + atan(t): t is x, (x - 1)/(x + 1) or -1/x; one division serves all."""
     table = TABLES[code.form.bits]
     size = code.abs(x)
@@ -70,7 +70,7 @@ def arctan(code: Code, x: Value) -> Value:
     return code.with_sign(result, code.sign_of(x))
 
 
-def cbrt(code: Code, x: Value) -> Value:
+def cbrt(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """A short guess t, the residual m - t**3 exactly from halves, one step of Halley's rule."""
     form, table = code.form, TABLES[code.form.bits]
     size = code.abs(x)
@@ -96,22 +96,22 @@ def cbrt(code: Code, x: Value) -> Value:
 NEAR = 2.0**20
 
 
-def sin(code: Code, x: Value) -> Value:
+def sin(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Sine."""
     return circular(code, x, "sin")
 
 
-def cos(code: Code, x: Value) -> Value:
+def cos(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Cosine."""
     return circular(code, x, "cos")
 
 
-def tan(code: Code, x: Value) -> Value:
+def tan(code: CodeBuilder, x: SSAValue) -> SSAValue:
     """Tangent."""
     return circular(code, x, "tan")
 
 
-def circular(code: Code, x: Value, name: str) -> Value:
+def circular(code: CodeBuilder, x: SSAValue, name: str) -> SSAValue:
     """The near value, corrected by a call where a lane is far; float32 is done in float64."""
     if code.form is DOUBLE:
         size = code.abs(x)
@@ -124,12 +124,12 @@ def circular(code: Code, x: Value, name: str) -> Value:
     return code.push(f"call {t} @{far_symbol(code, name)}({t} {x.name}, {t} {near.name})", "f")
 
 
-def far_symbol(code: Code, name: str) -> str:
+def far_symbol(code: CodeBuilder, name: str) -> str:
     """Name of the function that corrects far lanes."""
     return f"far_{name}_f{code.form.bits}x{code.width}"
 
 
-def reduce(code: Code, size: Value) -> tuple[Value, Value, Value]:
+def reduce(code: CodeBuilder, size: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue]:
     """|x| = q*pi/2 + r + low: q in the low bits, r and low."""
     table = TABLES[64]
     shifted = size * table["TWO_OVER_PI"][0] + code.form.magic
@@ -144,7 +144,7 @@ def reduce(code: Code, size: Value) -> tuple[Value, Value, Value]:
     return shifted.bits(), r, low
 
 
-def reduce_short(code: Code, size: Value) -> tuple[Value, Value]:
+def reduce_short(code: CodeBuilder, size: SSAValue) -> tuple[SSAValue, SSAValue]:
     """|x| = q*pi/2 + r for an argument that came from float32."""
     table = TABLES[64]
     shifted = size * table["TWO_OVER_PI"][0] + code.form.magic
@@ -153,7 +153,7 @@ def reduce_short(code: Code, size: Value) -> tuple[Value, Value]:
     return shifted.bits(), (size - q * first) - q * second
 
 
-def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]:
+def parts(code: CodeBuilder, r: SSAValue, low: SSAValue) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
     """sin(r + low) and cos(r + low), each as a large part and a small one."""
     z = r * r
     half = 0.5 * z
@@ -163,17 +163,17 @@ def parts(code: Code, r: Value, low: Value) -> tuple[Value, Value, Value, Value]
     return r, sine, w, cosine
 
 
-def odd_quadrant(code: Code, q: Value) -> Value:
+def odd_quadrant(code: CodeBuilder, q: SSAValue) -> SSAValue:
     """Mask of the lanes whose quadrant is odd."""
     return code.negative(q << 63)
 
 
-def turned(q: Value, sign: Value) -> Value:
+def turned(q: SSAValue, sign: SSAValue) -> SSAValue:
     """The sign of a sine in quadrant q, combined with another sign."""
     return ((q & 2) << 62) ^ sign
 
 
-def finish(code: Code, name: str, q: Value, r: Value, low: Value, sign: Value) -> Value:
+def finish(code: CodeBuilder, name: str, q: SSAValue, r: SSAValue, low: SSAValue, sign: SSAValue) -> SSAValue:
     """The function of q*pi/2 + r + low, with the argument's sign."""
     r, sine, w, cosine = parts(code, r, low)
     if name == "tan":
@@ -186,8 +186,9 @@ def finish(code: Code, name: str, q: Value, r: Value, low: Value, sign: Value) -
 
 
 def finish_tan(
-    code: Code, odd: Value, sine: tuple[Value, Value], cosine: tuple[Value, Value], sign: Value
-) -> Value:
+    code: CodeBuilder, odd: SSAValue, sine: tuple[SSAValue, SSAValue], cosine: tuple[SSAValue, SSAValue],
+    sign: SSAValue
+) -> SSAValue:
     """sin/cos or -cos/sin, numerator and denominator in two parts."""
     s, c = sine[0] + sine[1], cosine[0] + cosine[1]
     s_low, c_low = (sine[0] - s) + sine[1], (cosine[0] - c) + cosine[1]
@@ -203,7 +204,7 @@ def finish_tan(
     return (result.bits() ^ (flip ^ sign)).real()
 
 
-def finish_short(code: Code, name: str, q: Value, r: Value, y: Value) -> Value:
+def finish_short(code: CodeBuilder, name: str, q: SSAValue, r: SSAValue, y: SSAValue) -> SSAValue:
     """The function of q*pi/2 + r to float32's accuracy."""
     z = r * r
     table = TABLES[64]
@@ -220,7 +221,7 @@ def finish_short(code: Code, name: str, q: Value, r: Value, y: Value) -> Value:
     return (code.select(odd, cosine, sine).bits() ^ turned(q, sign)).real()
 
 
-def definitions(code: Code, name: str) -> dict[str, str]:
+def definitions(code: CodeBuilder, name: str) -> dict[str, str]:
     """What the module has to define, by symbol: the digits, one far lane, far vectors."""
     words = ", ".join(f"i64 {w - (w >> 63 << 64)}" for w in TWO_OVER_PI_WORDS)
     digits = f"@jitla_digits = internal constant [20 x i64] [{words}]\n"
@@ -233,17 +234,17 @@ def definitions(code: Code, name: str) -> dict[str, str]:
     }
 
 
-def slow_symbol(code: Code, name: str) -> str:
+def slow_symbol(code: CodeBuilder, name: str) -> str:
     """Name of the function that far lanes are left to."""
     return f"jitla_{name}_slow_f{code.form.bits}x{code.width}"
 
 
-def far_vector(code: Code, name: str) -> str:
+def far_vector(code: CodeBuilder, name: str) -> str:
     """Corrects the lanes beyond the near range, if there are any."""
     w, t = code.width, code.type("f")
     numbers = count()
-    test = Code(code.form, w, lambda hint: f"%t{next(numbers)}")
-    far = test.abs(Value(test, "%x", "f")) > NEAR
+    test = CodeBuilder(code.form, w, lambda hint: f"%t{next(numbers)}")
+    far = test.abs(SSAValue(test, "%x", "f")) > NEAR
     lines = [*test.lines]
     some = far.name
     if w > 1:
@@ -260,7 +261,7 @@ def far_vector(code: Code, name: str) -> str:
     )
 
 
-def slow_vector(code: Code, name: str) -> str:
+def slow_vector(code: CodeBuilder, name: str) -> str:
     """Corrects a vector one lane after the other."""
     w, t, real = code.width, code.type("f"), code.form.real
     far = f"@jitla_{name}_far"
@@ -303,8 +304,8 @@ PARTS = "{ i64, double, double }"  # a number as quadrants and the rest in two p
 def far_lane(name: str) -> str:
     """One number of any size; near and non-finite ones keep their value."""
     numbers = count()
-    code = Code(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
-    x = Value(code, "%x", "f")
+    code = CodeBuilder(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
+    x = SSAValue(code, "%x", "f")
     size = code.abs(x)
     code.lines += [
         f"%beyond = fcmp ogt double {size.name}, 0x{DOUBLE.pattern(NEAR):016X}",
@@ -330,8 +331,8 @@ def far_lane(name: str) -> str:
 def far_reduction() -> str:
     """A finite number beyond the near range in quadrants."""
     numbers = count()
-    code = Code(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
-    whole = Value(code, "%x", "f").bits()
+    code = CodeBuilder(DOUBLE, 1, lambda hint: f"%v{next(numbers)}")
+    whole = SSAValue(code, "%x", "f").bits()
     mantissa = (whole & (2**52 - 1)) | 2**52
     # The first digit that counts: those before it contribute multiples of four.
     start = (whole >> 52) - (1075 - 62)
@@ -345,7 +346,9 @@ def far_reduction() -> str:
     return f"define internal {PARTS} @jitla_turns(double %x) noinline cold {{\n{body}\n}}\n"
 
 
-def fraction(code: Code, mantissa: Value, start: Value) -> tuple[Value, Value, Value, Value]:
+def fraction(
+    code: CodeBuilder, mantissa: SSAValue, start: SSAValue
+) -> tuple[SSAValue, SSAValue, SSAValue, SSAValue]:
     """mantissa times 192 digits from ``start``, modulo 4: the nearest integer, the sign of
     the rest, and its size as two numbers."""
     word, shift = start >> 6, start & 63
@@ -388,7 +391,7 @@ def fraction(code: Code, mantissa: Value, start: Value) -> tuple[Value, Value, V
     return q, sign, pieces[0] * unit, pieces[1] * (unit * 2.0**-53)
 
 
-def times_half_pi(code: Code, high: Value, low: Value) -> tuple[Value, Value]:
+def times_half_pi(code: CodeBuilder, high: SSAValue, low: SSAValue) -> tuple[SSAValue, SSAValue]:
     """(high + low) * pi/2 as two numbers; the main product is exact from halves."""
     pi, pi_low = (0.5 * part for part in TABLES[64]["PI"])
     upper = code.upper_half(high)

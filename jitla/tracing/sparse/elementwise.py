@@ -16,7 +16,7 @@ from jitla.tracing.sparse.lazy_sparse import (
     IN_MEMORY,
     LazySparse,
     Pattern,
-    Product,
+    PendingProduct,
     UnionCache,
     pattern_of,
     scipy_matrix,
@@ -79,7 +79,7 @@ def entries_of(session: Session, x: Any) -> Entries | None:
     """Return pattern and entries of a sparse matrix; None for anything else or unusual parts."""
     if type(x) is LazySparse:
         summed = x._sums_duplicates and not x._pattern.canonical
-        if x._matrix is None and x._session is session and not summed and type(x._base) is not Product:
+        if x._matrix is None and x._session is session and not summed and type(x._base) is not PendingProduct:
             lazy = x if x._pattern.format == "coo" else None
             return Entries(x._pattern, x._values, x._stored_mask, None, lazy)
         x = scipy_matrix(x)
@@ -296,7 +296,7 @@ COMPARISONS = {name: _zero_dropping(function) for name, function in {
 def transpose(session: Session, x: Any) -> Any:
     """Record ``x.T``: a view."""
     if type(x) is LazySparse and x._matrix is None:
-        if x._sums_duplicates or type(x._base) is Product:
+        if x._sums_duplicates or type(x._base) is PendingProduct:
             return NotImplemented
         return LazySparse(session, x._pattern.transposed(), x._values, x._stored_mask, x, "transpose")
     operand = entries_of(session, x)
@@ -312,7 +312,7 @@ def _conversion(form: str) -> Callable[..., Any]:
     """Return the handler of ``x.to<form>()`` of a pending matrix; in the same format, the matrix."""
     def handler(session: Session, x: Any, copy: Any = False) -> Any:
         if type(x) is not LazySparse or x._matrix is not None or x._sums_duplicates or copy is not False \
-                or type(x._base) is Product:
+                or type(x._base) is PendingProduct:
             return NotImplemented
         pattern = x._pattern
         if pattern.format == form:

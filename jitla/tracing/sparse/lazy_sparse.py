@@ -240,7 +240,7 @@ IN_MEMORY = object()
 MAX_UNPRUNED_REFERENCES = 64  # weak references; more are pruned of dead ones
 
 
-class Product(NamedTuple):
+class PendingProduct(NamedTuple):
     """A pending product of two sparse matrices: patterns and entries of both."""
 
     left: Any
@@ -263,8 +263,8 @@ class LazySparse:
 
     Entries with a zero `stored_mask` are 0 and not stored. A view has a `base`: a pending matrix, whose
     method `view_method` returns it, or `IN_MEMORY`, where it shares the arrays of its pattern. A base that is
-    a `Product` makes this a pending product: of the pattern only class and shape are valid, of the entries
-    the dtype; `view_method` is set once it was multiplied as part of a chain.
+    a `PendingProduct` makes this a pending product: of the pattern only class and shape are valid, of the
+    entries the dtype; `view_method` is set once it was multiplied as part of a chain.
     """
 
     _session: Any
@@ -328,7 +328,7 @@ class LazySparse:
     def nnz(self) -> int:
         """Number of entries, known without computing if no mask drops some."""
         is_known = self._matrix is None and self._stored_mask is None and not self._sums_duplicates \
-            and type(self._base) is not Product
+            and type(self._base) is not PendingProduct
         return self._values.size if is_known else scipy_matrix(self).nnz
 
     @property
@@ -362,7 +362,7 @@ def scipy_matrix(lazy: LazySparse) -> Any:
 
 
 def _build(lazy: LazySparse) -> Any:
-    if type(lazy._base) is Product:
+    if type(lazy._base) is PendingProduct:
         return lazy._base.build(lazy._session)
     session = lazy._session
     if type(lazy._base) is LazySparse:
@@ -388,7 +388,7 @@ def materialize_pending(session: Session, target: np.ndarray | None) -> None:
 
 def _is_in(lazy: LazySparse, target: np.ndarray) -> bool:
     """Return whether the memory of `lazy`, entries on the tape excepted, may overlap `target`."""
-    if type(lazy._base) is Product:
+    if type(lazy._base) is PendingProduct:
         return lazy._base.reads(target)
     return any(np.may_share_memory(target, part) for part in lazy._pattern.arrays)
 

@@ -30,7 +30,7 @@ from jitla.tracing.sparse.lazy_sparse import (
     RECORDERS,
     LazySparse,
     Pattern,
-    Product,
+    PendingProduct,
     install_methods,
 )
 
@@ -193,7 +193,8 @@ def matmul(session: Session, x: Any, y: Any) -> Any:
     if is_sparse(x):
         if is_sparse(y):
             return _lazy_product(session, x, y)
-        if type(x) is LazySparse and type(x._base) is Product and x._matrix is None and not x._view_method:
+        if type(x) is LazySparse and type(x._base) is PendingProduct and x._matrix is None \
+                and not x._view_method:
             return _multiply_chain(session, x, y)
         return _multiply_dense(session, unmasked_entries(session, x), y)
     if not is_sparse(y) or (dense := dense_operand(session, x)) is None:
@@ -219,7 +220,7 @@ def _lazy_product(session: Session, x: Any, y: Any) -> Any:
             or dtype != right.values.dtype or not _is_finite(left.values) or not _is_finite(right.values):
         return NotImplemented
     shape = patterns[0].shape[0], patterns[1].shape[1]
-    both = Product(*(each._replace(memory=None) for each in (left, right)))
+    both = PendingProduct(*(each._replace(memory=None) for each in (left, right)))
     return LazySparse(session, patterns[0].with_shape(shape), left.values, None, both)
 
 

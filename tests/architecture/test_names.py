@@ -1,0 +1,130 @@
+"""Names say what things are: no vague words, and no two public classes of one name."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+
+from tests.architecture.source import Function, Module, modules
+
+Definition = Function | ast.ClassDef
+
+#: Participles, moods and metaphors: they do not say what a thing is.
+VAGUE = frozenset(
+    "alike asked calm crowd door found ghost given gone hard held house kept known late lost made met purse "
+    "rest rests room seen told turn turns twin way ways wild".split())
+
+#: Qualified names that contain a vague word, each with the reason why.
+EXCEPTIONS: dict[str, str] = {
+}
+
+#: Names that are to go; a name that is gone or renamed must leave this list.
+TEMPORARY = {
+    "jitla.codegen.indexing.gather.turns",
+    "jitla.codegen.kernels.reduce_all.ways",
+    "jitla.codegen.kernels.reduce_axis.takes_turns",
+    "jitla.codegen.kernels.reduce_axis.turns",
+    "jitla.codegen.loopir.NestWriter.turns",
+    "jitla.codegen.loopir._Program.room",
+    "jitla.codegen.matmul.narrow._Pieces.turns",
+    "jitla.codegen.native.tape.known_ir",
+    "jitla.codegen.sparse.csr_kernels.held_columns",
+    "jitla.codegen.vecmath.special.eighth_turn",
+    "jitla.concurrency.is_lost_in_fork",
+    "jitla.dispatch.tiering.Crowd",
+    "jitla.dispatch.wrapper_code.FastPath.kept",
+    "jitla.loopjit.dataflow.turns_since",
+    "jitla.loopjit.deopt.asked",
+    "jitla.loopjit.expressions.Expressions.is_held",
+    "jitla.loopjit.expressions.Expressions.on_way",
+    "jitla.loopjit.expressions.Turns",
+    "jitla.loopjit.function.kept",
+    "jitla.loopjit.native_entry.Door",
+    "jitla.loopjit.native_entry.door",
+    "jitla.loopjit.slice_loops.LaneTurns",
+    "jitla.loopjit.slice_loops.LaneTurns.turns",
+    "jitla.loopjit.slice_loops.Laned.asked",
+    "jitla.loopjit.translator.Counting.turn",
+    "jitla.loopjit.types.Variable.held",
+    "jitla.loopjit.types.Variable.turn",
+    "jitla.loopjit.types.held_by",
+    "jitla.loopjit.writer.Hard",
+    "jitla.loopjit.writer.Kept",
+    "jitla.loopjit.writer.LoopWriter.calm",
+    "jitla.loopjit.writer.LoopWriter.held",
+    "jitla.rewrites.matmul_chains.known_nonzeros",
+}
+
+#: Class names that exist in several modules, each with the reason why.
+SHARED: dict[str, str] = {
+    "Load": "a load from memory, as an instruction of the accelerator and as an expression of a loop nest",
+    "Store": "a store to memory, as an instruction of the accelerator and as a statement of a loop nest",
+}
+
+
+def words_of(name: str) -> list[str]:
+    """Words of an identifier, in lower case; they end at underscores, capitals and digits."""
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+def definitions(body: list[ast.stmt]) -> Iterator[Definition]:
+    """Functions and classes defined by `body`, also under conditions."""
+    for node in body:
+        if isinstance(node, Definition):
+            yield node
+        elif isinstance(node, ast.If | ast.Try | ast.With):
+            yield from definitions(node.body)
+            yield from definitions(getattr(node, "orelse", []))
+
+
+def public_names(module: Module) -> Iterator[str]:
+    """Qualified names of public functions and classes, and of public methods of all classes."""
+    for node in definitions(module.tree.body):
+        if not node.name.startswith("_"):
+            yield f"{module.name}.{node.name}"
+        if isinstance(node, ast.ClassDef):
+            for member in definitions(node.body):
+                if not member.name.startswith("_"):
+                    yield f"{module.name}.{node.name}.{member.name}"
+
+
+@cache
+def vague_names() -> frozenset[str]:
+    return frozenset(name for module in modules().values() for name in public_names(module)
+                     if not VAGUE.isdisjoint(words_of(name.rpartition(".")[2])))
+
+
+@cache
+def shared_classes() -> dict[str, list[str]]:
+    """Names of public classes that several modules define, with these modules."""
+    places = defaultdict(list)
+    for module in modules().values():
+        for node in definitions(module.tree.body):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(module.name)
+    return {name: found for name, found in places.items() if len(set(found)) > 1}
+
+
+def test_words_of_a_name():
+    assert words_of("is_lost_in_fork") == ["is", "lost", "in", "fork"]
+    assert words_of("LaneTurns2D") == ["lane", "turns", "d"]
+    assert words_of("HTMLWriter") == ["html", "writer"]
+
+
+def test_public_names_contain_no_vague_words():
+    assert not sorted(vague_names() - set(EXCEPTIONS) - TEMPORARY)
+
+
+def test_exceptions_of_vague_names_exist():
+    assert not sorted((set(EXCEPTIONS) | TEMPORARY) - vague_names())
+
+
+def test_public_class_names_exist_once():
+    assert not {name: places for name, places in shared_classes().items() if name not in SHARED}
+
+
+def test_shared_class_names_exist():
+    assert not set(SHARED) - set(shared_classes())
