@@ -122,7 +122,7 @@ def test_they_may_change(eager, monkeypatch):
 
 @pytest.mark.parametrize(("function", "reason"), [
     (maybe, "a call of nothing_at_times: it may return nothing"),
-    (looped, "a call of looping: it has a while statement")])
+    (looped, "a call of loop_function: it has a while statement")])
 def test_others_are_called_by_python(eager, function, reason):
     fast = eager(function)
     with warnings.catch_warnings():
