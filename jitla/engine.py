@@ -77,7 +77,7 @@ class Engine:
 
     @property
     def recorder(self) -> Any:
-        """The memory of events."""
+        """The event log."""
         if self._recorder is None:
             with self._lock:
                 if self._recorder is None:
@@ -86,7 +86,7 @@ class Engine:
 
     @property
     def background(self) -> Any:
-        """What compiles behind the program."""
+        """The queue of background compilation."""
         if self._background is None:
             with self._lock:
                 if self._background is None:
@@ -95,17 +95,17 @@ class Engine:
 
     @property
     def has_compiler(self) -> bool:
-        """Whether there is a compiler already."""
+        """Whether a compiler has been built."""
         return bool(self._compilers)
 
     @property
     def uses_reference_machine(self) -> bool:
-        """Whether plans are made for a machine of round numbers, as nobody has measured this one."""
+        """Whether plans assume the reference machine, as this one is not calibrated."""
         return self._machine is None or self._machine is self.module("hops").REFERENCE_MACHINE
 
     @staticmethod
     def _key(config: Config) -> tuple[Any, ...]:
-        """Return what compilers depend on."""
+        """Return the options that a compiler depends on."""
         return (config.numerics, config.num_threads, config.fusion, config.memory_limit, config.cpu,
                config.without_rules, config.rewrites, config.search_bound, config.search_steps,
                config.search_ms, config.search_from_us, config.accelerator, config.placement,
@@ -118,7 +118,7 @@ class Engine:
         if found is None:
             if not COMPILING.current.allowed:
                 raise CompilationDisabled
-            with self._lock, unthrottled():  # others may wait for the lock
+            with self._lock, unthrottled():  # other threads may wait for the lock
                 found = self._compilers.get(key) or self._new_compiler(config)
                 self._compilers[key] = found
         return found
@@ -146,14 +146,14 @@ class Engine:
             environment=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
 
     def plan_store(self, config: Config) -> Any:
-        """Return what keeps plans from process to process."""
+        """Return the store of plans on disk."""
         key = self._key(config)
         if key not in self._plan_stores:
             self._plan_stores[key] = self.module("runtime.disk_cache").DiskPlanStore(self.disk, key)
         return self._plan_stores[key]
 
     def schedule_records(self, config: Config, new: bool = False) -> Any:
-        """Return what was tuned here so far; None if nothing was, unless `new` records are to be kept."""
+        """Return the tuning records of the cache directory; None if there are none and `new` is false."""
         place = cache_directory(config)
         if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
             store = self.module("tuner.schedule_store")
@@ -161,7 +161,7 @@ class Engine:
         return self._records.get(place)
 
     def _schedule_tuner(self, config: Config) -> Any:
-        """Return what chooses knobs; None: nobody, as nothing was tuned."""
+        """Return the tuner that chooses schedules; None if nothing was tuned or pinned."""
         found = self.schedule_records(config, new=config.tune_after_ms > 0)
         if self.session is not None or found is None and not config.schedules:
             return self.session
@@ -174,22 +174,22 @@ class Engine:
         return made
 
     def use_tuning_session(self, session: Any = None) -> None:
-        """Make new compilers from now on, for which `session` chooses knobs; without one records do."""
+        """Build new compilers whose schedules `session` chooses; None: records do again."""
         with self._lock:
             self.session = session
             self._compilers.clear()
 
     def drop_compiler(self, config: Config) -> None:
-        """Drop the compiler for `config`: what was pinned there is pinned otherwise now."""
+        """Drop the compiler for `config`, whose pinned schedules have changed."""
         with self._lock:
             self._compilers.pop(self._key(config), None)
 
     def unroll_limit(self, config: Config, always: bool = False) -> int:
-        """Return up to how many operations turns of loops stay together."""
+        """Return the most operations of merged loop iterations in one block."""
         return MAX_UNROLLED_OPERATIONS if config.accelerator or always else 0
 
     def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Any, ...]:
-        """Return the machines called `names`; raise `ConfigError` for a name that none has.
+        """Return the simulated accelerators called `names`; raise `ConfigError` for an unknown name.
 
         If products have to be NumPy's to the bit, none that add up floats. Tiles are those that were tuned by
         the records of a config.
@@ -204,7 +204,7 @@ class Engine:
         return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
 
     def rules(self, without: str) -> Any:
-        """Return the rewrites but those called `without`; raise `ConfigError` for a name that none has."""
+        """Return the rewrite rules except those in `without`; raise `ConfigError` for an unknown name."""
         rules = self.module("rewrites").RULES
         names = without.split(",") if without else []
         unknown = sorted(set(names) - {rule.name for rule in rules})
@@ -214,7 +214,7 @@ class Engine:
         return rules.without(*names) if names else rules
 
     def literal_values(self, config: Config) -> Mapping[str, Collection[Any]]:
-        """Return which values of literals rewrites ask for, by operator."""
+        """Return the values of literals that rewrites match, by operator."""
         if not config.rewrites:
             return {}
         # Of all rules it is known beforehand: no call waits until rewrites are loaded.
@@ -224,7 +224,7 @@ class Engine:
         return found
 
     def _backend(self, cpu: str = "") -> Any:
-        """Return the backend for a level of processors, empty for this one; its run time is loaded."""
+        """Return the LLVM backend for a processor level (empty: this one); its run time is loaded."""
         found = self._backends.get(cpu)
         if found is None:
             if "codegen" not in self.modules:
@@ -240,12 +240,12 @@ class Engine:
         return found
 
     def _planner_fingerprint(self) -> str:
-        """Say what writes the texts that machine code is made of."""
+        """Return the fingerprint of the code that writes LLVM text."""
         found: str = self.module("runtime.disk_cache").planner_fingerprint()
         return found
 
     def disk(self) -> DiskCache | None:
-        """Return what keeps machine code from process to process, by the configuration in force; or None."""
+        """Return the disk cache of machine code under the options in force; None if it is off."""
         config = current()
         return self._disk_of(config) if config.disk_cache else None
 
@@ -265,7 +265,7 @@ class Engine:
             self.module("events").log.warning("%s", text)
 
     def report_failure(self, name: str, text: str) -> None:
-        """Log that calls of the function `name` were left to NumPy because of an error, the first time."""
+        """Log, once, that calls of the function `name` run in NumPy because of an error."""
         with suppress(*RESOURCE_ERRORS):  # there may be no memory, and no logging module, to tell it with
             self.recorder.record_once(self.module("events").Event("failure", f"{name}: {text}"))
 
@@ -277,9 +277,9 @@ class Engine:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
 
     def index_loops(self, config: Config, seen: int = MIN_INDICES_TO_LOAD) -> Any:
-        """Return the loops that read and add up where indices say; a site has `seen` so many of those.
+        """Return the native gather and scatter loops; a site has `seen` that many indices so far.
 
-        For few, NumPy is done before what makes such loops is loaded.
+        For few indices NumPy takes less than loading the compiler: `CompilationDisabled` is raised.
         """
         if config.compile == "auto" and not self._backends and seen < MIN_INDICES_TO_LOAD:
             raise CompilationDisabled
@@ -294,7 +294,7 @@ class Engine:
         return found
 
     def loop_function(self, function: FunctionType) -> Any:
-        """Return `function` as it is called where its loops over elements count; None if it has none."""
+        """Return `function` with its loops over elements compiled; None if it has no such loops."""
         if not any_reachable(function, may_have_element_loops):
             return None
         with self._lock:
@@ -304,7 +304,7 @@ class Engine:
         return self._loops.version(function)
 
     def _with_loop_compiler(self, then: Callable[[Any], None]) -> None:
-        """Call `then` with what compiles loops; what that needs is loaded behind the program."""
+        """Call `then` with the loop compiler, which is loaded in the background."""
         if (made := self.modules.get("loopjit.compiler")) is not None:
             then(made)
         else:
@@ -321,35 +321,35 @@ class Engine:
         self.background.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
 
     def _adopt_loop_object(self, name: str, data: bytes) -> tuple[Any, int]:
-        """Load what the compiler of loops has made; return what keeps it, and its address."""
-        with self._lock, unthrottled():  # others may wait for the lock
+        """Link object code of a loop; return its owner and the address of its function."""
+        with self._lock, unthrottled():  # other threads may wait for the lock
             jit, asked = self._backend().jit, b"jitla_share" in data
             made = jit.adopt(data, name, {
                 "jitla_share": self.module("runtime").share(current().num_threads)} if asked else {})
         return made, made.addresses[name]
 
     def _load_loop_text(self, text: str, name: str) -> tuple[Any, int]:
-        """Compile and load a text of LLVM; return what keeps it, and the address of its function."""
+        """Compile and link LLVM text; return its owner and the address of its function."""
         with self._lock, unthrottled():
             made = self._backend().jit.load(text, (name,))
         return made, made.addresses[name]
 
     def _loop_cache(self) -> Any:
-        """Return what tells, later and in any thread, what keeps machine code by the options in force now."""
+        """Return a function that gives the disk cache and target of the options in force now; None if off."""
         config = current()
         return (lambda: (self._disk_of(config), self._backend().jit.maker)) if config.disk_cache else None
 
     def stored_machine(self, config: Config) -> Any:
-        """Return the constants of this machine that an earlier process measured, or None."""
+        """Return the stored calibration of this machine, or None."""
         return self.module("hops.machine_file").load(cache_directory(config), self.host())
 
     def host(self) -> str:
-        """Say what constants depend on besides the program: the processor, how many threads."""
+        """Return the key of calibrations: processor, vector width, number of threads."""
         target = self._backend().jit.target
         return f"{target.cpu}, {target.vector_bytes} bytes, {self.module('runtime').threads()} threads"
 
     def calibrate(self, config: Config) -> Any:
-        """Measure the machine, keep what was found, and plan with it from now on."""
+        """Calibrate the machine, store the result, and plan with it from now on."""
         with self._lock:
             self._machine = self.module("tuner.calibration").measure(self._backend())
             self.module("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
@@ -384,7 +384,7 @@ class Engine:
         return bound, other or reason
 
     def has_plan(self, config: Config, request: Request) -> bool:
-        """Tell whether an earlier process has planned a block: then its machine code is there, too."""
+        """Return whether the plan of a block is on disk, and with it its machine code."""
         planned, hops = self.plan_store(config), self.module("hops")
         try:
             return bool(planned.has(hops.block_digest(*request[:4])))
@@ -395,7 +395,7 @@ class Engine:
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
     ) -> Any:
-        """Return a block bound to its program for another magnitude; None if there is none, or none fits."""
+        """Return a block bound to the program of another size class; None if none is compiled or suits."""
         size, compiler = magnitude(layouts), self._compilers.get(self._key(config))
         first = size - size % 3  # with long rows as here, or without
         for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
@@ -416,21 +416,22 @@ class Engine:
         return bound, reason
 
     def hoisting_policy(self, config: Config) -> Any:
-        """Return what decides which values are kept from run to run of a block; None: none are."""
+        """Return the policy for hoisting loop-invariant values; None if none are hoisted."""
         if config.invariants == "none" or config.memory_limit:
             return None
-        room = int(HOISTED_MEMORY_SHARE * self.module("runtime").memory())
-        room = min(room, config.invariants_limit) if config.invariants_limit else room
+        max_bytes = int(HOISTED_MEMORY_SHARE * self.module("runtime").memory())
+        if config.invariants_limit:
+            max_bytes = min(max_bytes, config.invariants_limit)
         every = config.invariants == "all"
 
         def choose(request: Request, same: Collection[int], named: tuple[Any, ...]) -> Any:
             recipe = request.roots, request.layouts, request.outs, request.aliases
-            return self.compiler(config).values_to_hoist(recipe, same, named, room, every)
+            return self.compiler(config).values_to_hoist(recipe, same, named, max_bytes, every)
 
-        return self.module("tracing").HoistingPolicy(choose, room, every)
+        return self.module("tracing").HoistingPolicy(choose, max_bytes, every)
 
     def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
-        """Say once, at the user's line, that even the plan which takes least memory takes too much."""
+        """Warn once, at the user's line, that even the plan with the least memory exceeds the limit."""
         taken = bound.peak()
         if taken > limit and bound.program not in told:
             told.add(bound.program)
@@ -451,7 +452,7 @@ def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) ->
 
 
 def magnitude_text(number: int) -> str:
-    """Return the words for a magnitude."""
+    """Return the description of a size class."""
     return ("small", "in the caches", "beyond the caches")[number % 3] + ", long rows" * (number >= 3)
 
 

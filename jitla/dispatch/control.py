@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["Recompilations", "Spec", "call_traced", "recompilation", "recompilations", "spec", "state_of",
            "wait_for_programs", "warm_up"]
 
-SEED = 1  # of the numbers that arguments are made of
-MAX_GENERATOR_VALUES = 100  # values that a generator is asked for, if it is called to be explained
-MAX_WAIT_SECONDS = 60.0  # seconds that are waited for programs at most
+SEED = 1  # of the random numbers in arguments made from specs
+MAX_GENERATOR_VALUES = 100  # taken from a generator that is called to be explained
+MAX_WAIT_SECONDS = 60.0  # for programs of pending blocks
 
 
 class Recompilations(tuple[Any, ...]):
@@ -169,9 +169,9 @@ def spec(*shape: int, dtype: Any = "float64", order: str = "C", density: float =
 def call_traced(
     state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> CallWatch:
-    """Call a decorated function; its calls are traced, and wait for programs, whatever pays.
+    """Call a decorated function traced, waiting for its programs; return the timings of the call.
 
-    What a `Spec` describes is made. Return how long everything in the call took.
+    Arguments that are a `Spec` are replaced by arrays.
     """
     args = tuple(a.make() if isinstance(a, Spec) else a for a in args)
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
@@ -197,7 +197,7 @@ def call_traced(
 
 
 def _call_and_exhaust(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Call `function`; ask what is a generator for some values, and end it."""
+    """Call `function`; take some values of a generator, and close it."""
     result = function(*args, **kwargs)
     if inspect.isgenerator(result):
         for _ in zip(range(MAX_GENERATOR_VALUES), result, strict=False):
@@ -206,12 +206,12 @@ def _call_and_exhaust(function: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _runs_body_at_once(function: Any) -> bool:
-    """Tell whether a call runs the body at once."""
+    """Return whether a call runs the body at once: no generator or coroutine."""
     return not inspect.isgeneratorfunction(function) and not inspect.iscoroutinefunction(function)
 
 
 def wait_for_programs(state: FunctionState) -> None:
-    """Wait until blocks that NumPy runs have their programs."""
+    """Compile the programs of blocks that run in NumPy so far, and wait for them."""
     sites = state.all_sites()
     if any(site.interim_replays for site in sites) and state.may_compile():
         with ENGINE.module("dispatch.tiering").hurrying():
@@ -221,7 +221,7 @@ def wait_for_programs(state: FunctionState) -> None:
 
 
 def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Compile what `function` needs for arguments like these, by calls on arrays that are made for it."""
+    """Compile what `function` needs for arguments like these, by calling it on copies or made-up arrays."""
     tracing = state.tracing or state.load_tracing()
     site, instrumented = state.site(), state.instrumented
     check_arguments(function, args, kwargs)
@@ -235,12 +235,12 @@ def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: 
 
 
 def _fresh_argument(value: Any) -> Any:
-    """Return an argument for one call, which may write into it."""
+    """Return an argument for one call that may write into it."""
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
 def state_of(function: Any) -> FunctionState:
-    """Return what belongs to a decorated function."""
+    """Return the state of a decorated function; raise `TraceError` if it is not decorated."""
     state = getattr(unwrap_callable(function)[0], "__jitla_state__", None)
     if not isinstance(state, FunctionState):
         raise TraceError(f"{function!r} is not decorated by jitla.jit")

@@ -1,4 +1,4 @@
-"""What is called instead of a decorated function: it goes to the plain function, or is traced."""
+"""The dispatcher of decorated functions: runs a call plain, traced, or with compiled loops."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["make_wrapper"]
 
 
 def make_wrapper(function: Any, state: FunctionState) -> Callable[..., Any]:
-    """Return the function that users call instead of `function`."""
+    """Return the wrapper of `function` that users call."""
     does: Callable[..., Any] = called
     if type(function) is FunctionType:
         if not state.changes.get("strict", current().strict):
@@ -45,7 +45,7 @@ def make_wrapper(function: Any, state: FunctionState) -> Callable[..., Any]:
 
 
 def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Do a call of a decorated function."""
+    """Dispatch a call of a decorated function."""
     NESTING.nested += 1
     deep = None
     try:
@@ -114,7 +114,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _plain_code(state: FunctionState) -> Any:
-    """Return the code of the plain function if what users call may have it in a recursion, else None."""
+    """Return the plain function's code if the wrapper can run it in a deep recursion, else None."""
     wrapper: Any = state.wrapper()
     function: Any = state.function
     if wrapper is None or type(function) is not FunctionType \
@@ -129,7 +129,7 @@ def _call_plain(
     function: Callable[..., Any], fast_path: FastPath, state: FunctionState, site: Any, kind: Any,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
-    """Leave a call to the plain function, and the next of its kind to what tests for them."""
+    """Run a call plain, and let the fast path recognise the next calls of its class."""
     if kind is None:
         return function(*args, **kwargs)
     try:
@@ -148,7 +148,7 @@ def _extend_fast_path(
         if wrapper is not None:
             fast_path.admit(wrapper, kind, args, kwargs)
     except RecursionError:
-        kind.short = None  # the next call tries it again, where there may be more room
+        kind.short = None  # the next call tries again, perhaps with more stack
     except Exception as error:  # the call was done: others take longer, that is all
         ENGINE.module("events").log.warning("%r cannot be given shorter code: %r", function, error)
 
@@ -157,7 +157,7 @@ def _run_traced(
     tracing: Any, site: Any, function: Callable[..., Any], instrumented: Callable[..., Any], args: Any,
     kwargs: Any,
 ) -> Any:
-    """Trace a call; where it is to be verified, run the plain function, too."""
+    """Trace a call; with ``verify=True``, run the plain function, too, and compare."""
     if site.checks is None:
         return tracing.run_traced(site, instrumented, args, kwargs)
     return ENGINE.module("dispatch.verify_mode").checked_call(
@@ -166,19 +166,19 @@ def _run_traced(
 
 
 def dispatch_generator(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
-    """Return the generator of a decorated function."""
+    """Return the generator of a call of a decorated generator function."""
     made: Generator[Any, Any, Any] = _suspendable_steps(link.state(), args, kwargs)
     return made
 
 
 def dispatch_coroutine(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
-    """Return what a decorated coroutine function waits for."""
+    """Return the awaitable of a call of a decorated coroutine function."""
     made = _suspendable_steps(link.state(), args, kwargs)
     return made if isinstance(made, Awaitable) else _AwaitableSteps(made)
 
 
 def _suspendable_steps(state: FunctionState, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return a generator of the steps of a call that may be suspended, or the plain function's coroutine."""
+    """Return a generator of the steps of a suspendable call, or the plain function's coroutine."""
     times = state.step_times(args, kwargs)
     if times is not None and not times.is_next_traced(state.has_waiting_blocks):
         made = state.function(*args, **kwargs)
@@ -192,9 +192,9 @@ def _suspendable_steps(state: FunctionState, args: tuple[Any, ...], kwargs: dict
 
 
 def _close_plain(steps: Any) -> None:
-    """End a generator of the plain function, which traced code may do by dropping it.
+    """Close a generator of the plain function, which traced code may do by dropping it.
 
-    Its code reads memory in which the session's values may not be stored yet.
+    Its code may read memory in which the session has not stored its values yet.
     """
     tracing = ENGINE.modules.get("tracing")
     session = None if tracing is None else tracing.LOCAL.session
@@ -205,7 +205,7 @@ def _close_plain(steps: Any) -> None:
 
 
 def _suspendable_site(state: FunctionState) -> tuple[Any, Any]:
-    """Return the site for a call that may be suspended, and the twin; no site: the plain function's call."""
+    """Return the site and the instrumented function for a suspendable call; (None, ...) to run it plain."""
     tracing = state.tracing or state.try_load_tracing()
     instrumented = state.instrumented and tracing.INSTRUMENTED.get(state.function)
     site = state.first_site() if instrumented else None

@@ -50,11 +50,11 @@ _OWN = __file__[: -len("dispatch/function_state.py")]
 
 
 def _waits_for_compiler(own: Config) -> bool:
-    """Say whether calls wait for the compiler whatever pays."""
+    """Return whether options make calls wait for the compiler, whether or not that pays."""
     return bool(own.verify or own.strict or own.memory_limit or own.accelerator)
 
 
-# What was not asked yet.
+# Not computed yet.
 _UNKNOWN: Any = object()
 
 
@@ -64,7 +64,7 @@ def _traced_policies() -> tuple[Any, Any]:
 
 
 def _restored_state(function: Any, changes: dict[str, Any], file: str) -> FunctionState:
-    """Return the state of a function that came from another process, where its source was in `file`.
+    """Return the state of a function unpickled from another process, where its source was in `file`.
 
     Some versions of cloudpickle take the name of the file out of code.
     """
@@ -108,7 +108,7 @@ class FunctionState:
         return _restored_state, (self.function, self.changes, getattr(code, "co_filename", ""))
 
     def belongs_to(self, function: FunctionType) -> bool:
-        """Say whether `function` is what users call, and not one that has its attributes, too."""
+        """Return whether `function` is the wrapper of this state, not one that copied its attributes."""
         owner = self.wrapper()
         if owner is function:
             return True
@@ -120,7 +120,7 @@ class FunctionState:
         return True
 
     def dispatching_copy(self, wrapper: FunctionType) -> FunctionType:
-        """Return what traced code calls where that is not the twin; like `wrapper`, it decides about calls.
+        """Return a copy of `wrapper` that dispatches calls of traced code also in a deep recursion.
 
         `wrapper` itself does not in a deep recursion.
         """
@@ -129,7 +129,7 @@ class FunctionState:
         return made
 
     def class_policy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
-        """Return what calls are judged by before there is a twin; None: it is needed at once."""
+        """Return the policy for calls before tracing is loaded; None if it is needed at once."""
         tracing = ENGINE.modules.get("tracing")
         if tracing is not None and tracing.LOCAL.session is not None:
             return None
@@ -157,7 +157,7 @@ class FunctionState:
     def kind_of(
         self, class_policy: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any],
     ) -> Any:
-        """Return the kind of a call before there is a twin; None: what makes kinds cannot be had now."""
+        """Return the class of a call before tracing is loaded; None if memory or files are lacking."""
         try:
             return class_policy.class_of(args, kwargs)
         except RESOURCE_ERRORS as error:
@@ -165,7 +165,7 @@ class FunctionState:
             return None
 
     def plain_body(self) -> Any:
-        """Return the function whose code does calls that are not traced: it, or one with compiled loops."""
+        """Return the function that runs calls that are not traced: plain, or with compiled loops."""
         loops = self._looping
         if loops is _UNKNOWN or loops is None or loops.traced or not loops.is_current() \
                 or current().with_changes(self.changes).compile == "off":
@@ -176,7 +176,7 @@ class FunctionState:
         ENGINE.background.submit(lambda: self.loop_function and None, soon=True)
 
     def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
-        """Return what calls are that are short; the loops are looked for behind the program."""
+        """Return the policy for short calls; loops are detected in the background."""
         if config.epoch not in self.short_calls:
             counts = any_reachable(function, may_have_element_loops) \
                 and any_reachable(function, has_element_loops)
@@ -185,13 +185,13 @@ class FunctionState:
         return self.short_calls[config.epoch][1]
 
     def _has_default_options(self, config: Config) -> bool:
-        """Say whether nothing in the options asks for the tracer at once."""
+        """Return whether no option requires tracing from the first call on."""
         own = config.with_changes(self.changes)
         return own.compile == "auto" and not (_waits_for_compiler(own) or own.cpu or own.without_rules) \
             and type(self.function) is FunctionType
 
     def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
-        """Return what decides about generators that are given as much; None: all are traced."""
+        """Return the step timings that decide about generators of this size; None if all are traced."""
         config = current()
         tracing = ENGINE.modules.get("tracing")
         if not self._has_default_options(config) or tracing is not None and tracing.LOCAL.session is not None:
@@ -204,13 +204,13 @@ class FunctionState:
         return self.steps[key]
 
     def has_waiting_blocks(self) -> bool:
-        """Say whether blocks of traced calls wait for their programs."""
+        """Return whether blocks of traced calls wait for their programs."""
         return any(site is not None and site.interim_replays for site in self.sites.values())
 
     def loops_before_tracing(self) -> Any:
-        """Return the function where its loops over elements count, if nothing has needed the tracer yet.
+        """Return the loop-compiled form of the function, if tracing has not been loaded yet.
 
-        What that takes to load would be a large part of the first call.
+        Loading it would be a large part of the first call.
         """
         if "tracing" in ENGINE.modules:
             return None
@@ -227,7 +227,7 @@ class FunctionState:
         return loop_function
 
     def require_compilable_loops(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `UnsupportedError` where ``strict=True`` and a loop over elements can only be Python's."""
+        """Raise `UnsupportedError` with ``strict=True`` if a loop over elements cannot be compiled."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
                 or not may_have_element_loops(function.__code__):
@@ -239,7 +239,7 @@ class FunctionState:
                 "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
 
     def raise_untraceable(self) -> None:
-        """Raise `UnsupportedError` where ``strict=True`` and nothing of the function can be traced."""
+        """Raise `UnsupportedError` with ``strict=True`` if the function cannot be traced."""
         config = current()
         if self.changes.get("strict", config.strict) and not config.disable \
                 and type(self.function) is FunctionType:
@@ -252,7 +252,7 @@ class FunctionState:
                 f"{cure} or drop strict=True")
 
     def _untraceable_reason(self) -> str:
-        """Say why nothing of a function of Python is traced."""
+        """Return why the function cannot be traced."""
         function: Any = self.function
         if looks := frame_access_of(function):
             return f"it looks at frames of the stack, by {looks}"
@@ -261,7 +261,7 @@ class FunctionState:
 
     @property
     def loop_function(self) -> Any:
-        """The function where its loops over elements count; None if it has none."""
+        """The function with its loops over elements compiled; None if it has no such loops."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
             try:
@@ -275,7 +275,7 @@ class FunctionState:
 
     @property
     def instrumented(self) -> Callable[..., Any] | None:
-        """What is called to be traced; None: NumPy runs the body."""
+        """The instrumented function; None if the body runs in NumPy."""
         made: Callable[..., Any] | None = self._instrumented
         if made is _UNKNOWN:
             made = None if self.tracing is None else self._find_instrumented(self.tracing)
@@ -288,14 +288,14 @@ class FunctionState:
         return self._instrumented
 
     def call_classes(self, config: Config, kept: bool = False) -> CallClasses:
-        """Return what is known of the kinds of calls under these options."""
+        """Return the call classes of the function under these options."""
         code = self.function.__code__
         made = CallClasses(code.co_filename, code.co_firstlineno, _traced_policies, kept, len(code.co_code),
                       type(self.function) is FunctionType and is_loop_free(self.function))
         return self.classes_by_epoch.setdefault(config.epoch, (config, made))[1]
 
     def load_tracing(self) -> Any:
-        """Load the tracer; make the twin, unless loops over elements may be all that matters."""
+        """Load tracing and instrument the function, unless only its loops over elements matter."""
         return call_with_stack_headroom(self._load_tracing)
 
     def _load_tracing(self) -> Any:
@@ -309,7 +309,7 @@ class FunctionState:
         return tracing
 
     def try_load_tracing(self, *given: Any) -> Any:
-        """Return the tracer for a first call; None: it cannot be had now, the call is the plain function's.
+        """Return the tracing package for a first call; None to run it plain, as it cannot be loaded now.
 
         `given` are the arguments, if loops over elements matter.
         """
@@ -324,7 +324,7 @@ class FunctionState:
             return None
 
     def first_site(self, *given: Any) -> Site | None:
-        """Return the site for a first call under the options in force; None: it is the plain function's."""
+        """Return the site for a first call under the options in force; None to run it plain."""
         if is_waiting_for_load():
             return None
         try:
@@ -336,7 +336,7 @@ class FunctionState:
             return None
 
     def note_failure(self, error: Exception) -> None:
-        """Note that a call was left to the plain function, as the process lacks what tracing needs."""
+        """Record that a call ran plain because the process lacks memory, files or threads."""
         text = f"{type(error).__name__}: {error}"
         if len(self.failures) < MAX_FAILURES:
             self.failures.append(text)
@@ -354,14 +354,14 @@ class FunctionState:
 
     @property
     def recompilation_log(self) -> Any:
-        """What was planned and compiled for the function, whatever the options were."""
+        """The log of what was planned and compiled for the function under all options."""
         if self._recompilation_log is None:
             self._recompilation_log = ENGINE.module("tracing").RecompilationLog()
         return self._recompilation_log
 
     @property
     def note(self) -> str:
-        """Why calls are not traced, as far as that is known; else nothing."""
+        """Why calls are not traced, as far as that is known; else an empty string."""
         if current().disable:
             return "runs in NumPy: the option disable is on"
         sites = self.all_sites()
@@ -376,12 +376,12 @@ class FunctionState:
 
     @property
     def foreign(self) -> str:
-        """The class of tables among the arguments of calls, as far as that is known."""
+        """The class of data frames among the arguments of calls, or an empty string."""
         names = (table_class_name(p.classes) for _, p in list(self.classes_by_epoch.values()))
         return next(filter(None, names), "")
 
     def site(self) -> Site | None:
-        """Return the site for the configuration in force; None if nothing is to be compiled."""
+        """Return the site for the options in force; None with ``compile=\"off\"``."""
         config = current()
         try:
             return self.sites[config.epoch]
@@ -444,11 +444,11 @@ class FunctionState:
         return site
 
     def may_compile(self) -> bool:
-        """Say whether anything may be planned and compiled for this function here and now."""
+        """Return whether planning and compiling are allowed for this function now."""
         return current().recompile and getattr(self.wrapper(), "recompile", True)
 
     def all_sites(self) -> tuple[Site, ...]:
-        """Return the sites of all configurations so far, also of calls that needed no tracer."""
+        """Return the sites of all options so far, also of calls that ran before tracing was loaded."""
         for config, _ in [
                 *self.classes_by_epoch.values(), *self.untraced_calls.values(), *self.short_calls.values()]:
             if self.tracing is None:
@@ -458,7 +458,7 @@ class FunctionState:
         return tuple(site for site in self.sites.values() if site is not None)
 
     def clear(self) -> None:
-        """Forget what was learnt in earlier calls."""
+        """Discard profiles, plans and kernels of earlier calls."""
         self.failures.clear()
         self.steps.clear()
         if self.fast_path is not None:

@@ -1,4 +1,4 @@
-"""Pinning how kernels are cut up and run: by the names, knobs and lines of loops that explanations show."""
+"""Pinned schedules: tiles, knobs and loop transformations that users fix for a kernel by name."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _find_kernel(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel
 def _requested_knobs(
     tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str],
 ) -> dict[str, int | str]:
-    """Return the choices that a call of `schedule` asks for."""
+    """Return the knob values that the arguments of `schedule` request."""
     recompile = ENGINE.module("recompile")
     nested = {k: v for k, v in knobs.items() if k in (recompile.ORDER, recompile.PLACE)}
     apart = bool(knobs) if tile is None else len(nested) < len(knobs)
@@ -180,7 +180,7 @@ def _requested_knobs(
 
 
 def _apply_pins(state: FunctionState, pins: str, found: tuple[_Kernel, ...]) -> None:
-    """Let the calls of a function run as is pinned from now on."""
+    """Recompile the function with these pins from its next call on."""
     before = current().with_changes(state.changes)
     state.pinned_kernels = found
     state.changes = {**state.changes, "schedules": pins}

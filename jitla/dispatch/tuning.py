@@ -1,4 +1,4 @@
-"""Tuning a function: its kernels are run with other schedules, on the arrays of one call."""
+"""`jitla.tune`: searches faster schedules for the kernels of one call, on the arrays of that call."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class KernelTask:
 
 
 class TuningSession:
-    """Runs the kernels of the thread that tunes untuned, and remembers what they were run on."""
+    """Runs kernels of the tuning thread with default schedules, and records their operands and times."""
 
     def __init__(self) -> None:
         self.tasks: dict[KernelKey, KernelTask] = {}

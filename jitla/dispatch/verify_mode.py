@@ -1,4 +1,4 @@
-"""``verify=True``: every block and the whole call run twice, by jitla and by NumPy, and compared."""
+"""``verify=True``: runs every block and the whole call by jitla and by NumPy, and compares the results."""
 
 from __future__ import annotations
 

@@ -277,7 +277,7 @@ class FunctionEntry(NamedTuple):
     code: CodeType | None
     cell_indices: tuple[int, ...]
     # The instrumented function, if it has no cells and does not keep the original alive.
-    twin: FunctionType | None
+    unbound: FunctionType | None
     is_traceable: bool
     # The state of a decorated function, which refers to the function.
     state: ref[Any] | None
@@ -316,7 +316,7 @@ class InstrumentedTable:
             return None
         if entry.code is None:
             return function
-        return entry.twin or self._bind_cells(function, entry)
+        return entry.unbound or self._bind_cells(function, entry)
 
     def reason(self, function: FunctionType) -> str:
         """Return the reason why a user's function cannot be instrumented."""
