@@ -1,4 +1,4 @@
-"""The verifier of instruction streams: encoding, token synchronisation, hazards and memory bounds.
+"""Verifier of accelerator instruction streams: encoding, token synchronisation, hazards and memory bounds.
 
 Vector clocks over one execution give the happens-before order of units; every race shows in any execution,
 since each token has one producer and one consumer.

@@ -1,4 +1,7 @@
-"""The LLVM backend: what it can compile, and how a compiled kernel is cut into chunks."""
+"""The LLVM backend: supported operators, machine code of kernels, and arguments that launch them.
+
+A compiled kernel is run by the native launcher, which splits it into units of work for the threads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Builder of LLVM text for vectors of numbers."""
+"""LLVM text for vectors of NumPy dtypes: types, constants, loads, stores and shuffles of lanes.
+
+Operators are in `ir_elementwise`.
+"""
 
 from __future__ import annotations
 

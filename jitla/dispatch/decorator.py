@@ -1,4 +1,4 @@
-"""The dispatcher of decorated functions: runs a call plain, traced, or with compiled loops."""
+"""The function that replaces a decorated one: each call runs plain, traced, or with compiled loops."""
 
 from __future__ import annotations
 

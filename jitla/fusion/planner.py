@@ -1,4 +1,4 @@
-"""The planner: explores candidates, searches, and builds a plan, within a memory limit."""
+"""Builds a plan, kernels and NumPy calls in order, by the fusion search, optionally within a memory limit."""
 
 from __future__ import annotations
 

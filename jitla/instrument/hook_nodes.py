@@ -1,4 +1,4 @@
-"""Syntax-tree nodes of instrumented functions: calls of hooks, and targets that store through a hook."""
+"""Syntax-tree nodes that call hooks: methods of the tracer in place of operations of the user's code."""
 
 from __future__ import annotations
 

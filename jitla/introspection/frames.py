@@ -1,4 +1,4 @@
-"""Hiding of jitla's frames from callers, and detection of functions that inspect the stack.
+"""File names by which `warnings` and `logging` skip jitla's frames, and detection of frame readers.
 
 A warning with ``stacklevel=2`` is attributed to the caller of the function that issues it, and `logging`
 reports the line that logs. Both walk up the stack and skip frames of Python's import system, which they

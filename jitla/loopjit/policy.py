@@ -1,4 +1,7 @@
-"""When loops are compiled and which version a call takes."""
+"""When a loop nest is compiled, when its code is trusted, and whether a run takes it or Python.
+
+Compiled code first runs on copies, and its results are compared with Python's, before it is used.
+"""
 
 from __future__ import annotations
 

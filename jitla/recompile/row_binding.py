@@ -1,4 +1,8 @@
-"""Binding of row kernels and window kernels: block heights, scratch memory, stages, argument blocks."""
+"""Launch arguments of kernels that run several loops on one block of rows at a time, by sizes and layouts.
+
+A row kernel or window kernel is a sequence of stages over blocks of rows. Binding chooses the block height,
+assigns scratch memory, and packs the arguments into bytes that the native launcher reads.
+"""
 
 from __future__ import annotations
 

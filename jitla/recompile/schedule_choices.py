@@ -1,4 +1,4 @@
-"""Spaces of schedules for the tuner: knobs of kernels, cost estimates, features of the model."""
+"""What may be tuned about a kernel (knobs, costs, features), and the interfaces of tuner and compiler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames of user code on the stack, their lines, and other threads that may run at the same time.
+"""Stack frames of users: their lines, tracebacks without jitla, calls made from them, and other threads.
 
 Each code object has a kind: user code, jitla's own, jitla's where a session begins, or jitla's that calls
 user code within the session (bridge). `path` identifies the point in user code where a block ends.

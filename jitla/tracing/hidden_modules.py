@@ -1,4 +1,4 @@
-"""Hides frames of the tracer from code that counts frames, as `warnings.warn` does with `stacklevel`.
+"""The list of tracer modules whose frames `warnings` and `logging` skip; importing this file marks them.
 
 These modules have functions whose frames are between a user's function and the functions that it calls.
 """

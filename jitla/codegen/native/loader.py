@@ -1,4 +1,4 @@
-"""The native run time put together and made live, once in a process."""
+"""Compiles and loads the native run time, once a process: launcher, thread pool, allocator, tape methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of handlers of NumPy functions: reductions, comparisons, reorganisations, bincount."""
+"""Handlers that record calls of NumPy functions: reductions, comparisons, reshape, transpose, take, bincount."""
 
 from __future__ import annotations
 
