@@ -1,4 +1,4 @@
-"""Handlers that record calls of NumPy functions: reductions, comparisons, reshape, transpose, take, bincount."""
+"""Handlers that record calls of NumPy functions: reductions, comparisons, reshape, transpose, take."""
 
 from __future__ import annotations
 
