@@ -12,7 +12,8 @@ from typing import Any
 from weakref import WeakSet
 
 __all__ = [
-    "THREAD_SHARE", "acquire_before_fork", "unthrottled", "is_lost_in_fork", "wait_idle", "throttle_imports",
+    "THREAD_SHARE", "acquire_before_fork", "unthrottled", "is_orphaned_by_fork", "wait_idle",
+    "throttle_imports",
     "fork_safe_lock", "throttle", "throttled", "restart_work_clock",
     "short_switch_interval",
 ]
@@ -73,7 +74,7 @@ def acquire_before_fork(lock: Any) -> None:
     _FORK_HANDLER.hold(lock)
 
 
-def is_lost_in_fork(lock: Any) -> bool:
+def is_orphaned_by_fork(lock: Any) -> bool:
     """Return whether another thread held `lock` at the fork of this process: the guarded data is unusable."""
     return lock in _FORK_HANDLER.lost
 

@@ -12,7 +12,7 @@ from jitla import concurrency as locks
 from jitla.concurrency import (
     acquire_before_fork,
     fork_safe_lock,
-    is_lost_in_fork,
+    is_orphaned_by_fork,
 )
 
 
@@ -60,8 +60,8 @@ def test_a_library_is_waited_for() -> None:
     lock = fork_safe_lock()
     acquire_before_fork(lock)
     taken(lock, seconds=0.2)
-    assert child_says(lambda: not is_lost_in_fork(lock) and bool(lock.acquire(timeout=5.0)))
-    assert lock.acquire(timeout=5.0) and not is_lost_in_fork(lock)
+    assert child_says(lambda: not is_orphaned_by_fork(lock) and bool(lock.acquire(timeout=5.0)))
+    assert lock.acquire(timeout=5.0) and not is_orphaned_by_fork(lock)
     lock.release()
     locks._FORK_HANDLER._held.remove(lock)
 
@@ -71,7 +71,7 @@ def test_a_library_that_is_not_left_is_lost_in_the_child(monkeypatch: pytest.Mon
     lock = fork_safe_lock()
     acquire_before_fork(lock)
     go = taken(lock)
-    assert child_says(lambda: is_lost_in_fork(lock) and bool(lock.acquire(timeout=5.0)))
-    assert not is_lost_in_fork(lock)
+    assert child_says(lambda: is_orphaned_by_fork(lock) and bool(lock.acquire(timeout=5.0)))
+    assert not is_orphaned_by_fork(lock)
     go.set()
     locks._FORK_HANDLER._held.remove(lock)

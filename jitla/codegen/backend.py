@@ -32,9 +32,9 @@ from jitla.codegen.kernel_abi import (
     tile_sizes,
 )
 from jitla.codegen.kernels.reduce_axis import (
-    takes_turns,
+    reduces_by_row_blocks,
+    row_block_stages,
     touch_text,
-    turns,
 )
 from jitla.codegen.kernels.row import pack_rows, rows_text
 from jitla.codegen.kernels.tally import RING_WORDS
@@ -75,12 +75,13 @@ if TYPE_CHECKING:
     from jitla.codegen.module import kernel_text, reason_of
     from jitla.codegen.sparse.csr_kernels import (
         csr_text,
-        held_columns,
+        specialised_columns,
     )
     from jitla.codegen.sparse.kernels import Stored, pack_entries
     from jitla.loopir import Nest
 else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
-    csr_text, held_columns = lazy_functions("jitla.codegen.sparse.csr_kernels", "csr_text", "held_columns")
+    csr_text, specialised_columns = lazy_functions("jitla.codegen.sparse.csr_kernels", "csr_text",
+                                                   "specialised_columns")
     lies, pack_pairs, pairs_text = lazy_functions("jitla.codegen.matmul.narrow", "lies", "pack_pairs",
                                                   "pairs_text")
     pack_wide, wide_text = lazy_functions("jitla.codegen.matmul.wide", "pack_wide", "wide_text")
@@ -141,7 +142,7 @@ class LlvmExecutable:
         """Return the argument block for `geometry`, everything filled in but the operands."""
         nanoseconds = estimated_ns(self._loop.kernel, prod(geometry.dims))
         workers = self._workers(nanoseconds)
-        if workers > 1 and not more and takes_turns(self._loop, geometry):
+        if workers > 1 and not more and reduces_by_row_blocks(self._loop, geometry):
             return self._in_turn(self._loop, geometry, self._entry, self._threads, nanoseconds)
         units, head, scratch = _units(self._loop, geometry, workers)
         grain = max(1, units if workers == 1 else -(-units // (CHUNKS * workers)))
@@ -282,7 +283,7 @@ class LlvmBackend:
         if self._touch is None:
             self._touch = self.jit.load(lambda: touch_text(self.jit.target.triple), ("k",), ("touch",))
         head = _units(loop, geometry, 1)[1]
-        stages, cut = turns(loop, geometry, head, (self._touch.addresses["k"], entry))
+        stages, cut = row_block_stages(loop, geometry, head, (self._touch.addresses["k"], entry))
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
         return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
@@ -325,7 +326,7 @@ class LlvmBackend:
         """Return what makes the argument block of a product over compressed rows with some `columns`."""
         name = form if columns < 2 else f"{form}s"
         how = name, dtype, index
-        held = held_columns(columns, dtype)
+        held = specialised_columns(columns, dtype)
         library = self.jit.load(
             lambda: csr_text(*how, self.jit.target, held), ("k", "stage"), ("compressed", *how, held))
         return _Blocks(library, partial(pack_entries, index=index), "stage")

@@ -20,7 +20,7 @@ from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
     acquire_before_fork,
     fork_safe_lock,
-    is_lost_in_fork,
+    is_orphaned_by_fork,
     restart_work_clock,
     throttle,
 )
@@ -208,7 +208,7 @@ class Jit:
 
     def _emit(self, text: str, level: int) -> bytes:
         COMPILING.current.require_allowed()
-        if is_lost_in_fork(_INSIDE):
+        if is_orphaned_by_fork(_INSIDE):
             raise BackendError("the compiler was at work when this process was forked")
         require_memory(FOR_CODE + FOR_TEXT * len(text))
         data: bytes = call_with_deep_stack(_object, text, self.target, level)

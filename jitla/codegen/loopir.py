@@ -134,8 +134,8 @@ class NestWriter:
                 case Alloc():
                     pass  # where it lies is known
 
-    def turns(self, loop: Loop, begin: str, end: str) -> None:
-        """Write the turns of `loop` from `begin` to `end`, one by one."""
+    def sequential_loop(self, loop: Loop, begin: str, end: str) -> None:
+        """Write the iterations of `loop` from `begin` to `end`, without vectors."""
         self._turns(loop.name, (begin, end), 1, loop.extent, lambda: self.body(loop.body))
 
     def _loop(self, loop: Loop) -> None:
@@ -150,7 +150,7 @@ class NestWriter:
         if whole:
             self._turns(loop.name, ("0", str(whole)), width, whole, lambda: self._abreast(loop, width))
         if whole < loop.extent:
-            self.turns(loop, str(whole), str(loop.extent))
+            self.sequential_loop(loop, str(whole), str(loop.extent))
 
     def _turns(
         self, name: str, ends: tuple[str, str], step: int, extent: int, write: Callable[[], None]
@@ -266,7 +266,7 @@ class NestWriter:
         def singly() -> None:
             end = self._word(f"add i64 {first}, {width}", self.lines)
             self.levels[-1].name += " "  # its variable is now that of the inner loop
-            self.turns(loop, first, end)
+            self.sequential_loop(loop, first, end)
             self.levels[-1].name = loop.name
 
         self._choice(last, lambda: self.body(loop.body, width, loop.name), singly)
@@ -456,7 +456,7 @@ class CompiledNest:
         self._threads = min(threads or runtime_threads(), SLOTS)
         self._steps, self._operands = made.steps, made.operands
         self._library: Library = jit.load(made.text, tuple(made.entries))
-        self._room = made.room(self._threads)
+        self._buffer_bytes = made.buffer_bytes(self._threads)
 
     @property
     def text(self) -> str:
@@ -476,7 +476,7 @@ class CompiledNest:
 
         Return the floating-point flags that were raised.
         """
-        room = empty((self._room,), np.dtype(np.uint8))  # anew: several threads may call
+        room = empty((self._buffer_bytes,), np.dtype(np.uint8))  # anew: several threads may call
         room[:LINE] = 0
         return self._run(self._steps, {}, [*[arrays[name] for name in self._operands], room])
 
@@ -528,8 +528,8 @@ class _Program:
         text = quiet(f"{self.math.text}{_CLAIM}{code}", target.features)
         self.text = f'target triple = "{target.triple}"\n{text}'
 
-    def room(self, threads: int) -> int:
-        """Return how many bytes its buffers take: slots in use, what is shared, what threads have."""
+    def buffer_bytes(self, threads: int) -> int:
+        """Return the bytes of all buffers: slots in use, shared ones, and those of each thread."""
         return self.shared + (threads + 1) * self.own + LINE
 
     def _cut(
@@ -571,7 +571,7 @@ class _Program:
             if shared is None:
                 writer.body(body)
             else:
-                writer.turns(shared, "%begin", "%end")
+                writer.sequential_loop(shared, "%begin", "%end")
 
         for guard in reversed(guards):
             write = _guarded(writer, guard, write)

@@ -14,12 +14,12 @@ from jitla.loopjit.types import (
     BITS,
     CODES,
     EXACT,
-    HELD,
     INTEGERS,
     LONGEST,
     PYTHON,
     RANGES,
     STEP,
+    STORAGE,
     TRUTHS,
     TYPES,
     WIDE,
@@ -27,8 +27,8 @@ from jitla.loopjit.types import (
     Span,
     TypedNumber,
     endless,
-    held_by,
     result,
+    storage_of,
 )
 from jitla.loopjit.writer import LoopWriter
 
@@ -98,7 +98,7 @@ class Arithmetic(LoopWriter):
         how = holders.pop() if len(holders) == 1 else "d"
         if "s" in holders | {how} and len(holders):
             raise Refused("a float32 at times, and another float")
-        a, b = self.held(left, how), self.held(right, how)
+        a, b = self.converted(left, how), self.converted(right, how)
         text = self.fresh(f"{a} {_SIGN[name]} {b}")
         return TypedNumber(text, frozenset(made.values()), "b", self._tag(made, left, right), 1, True)
 
@@ -106,14 +106,14 @@ class Arithmetic(LoopWriter):
         """Return what two numbers are held in to be compared or computed with."""
         if {a, b} <= INTEGERS | TRUTHS:
             return "i"
-        return HELD[result("Add", a, b)]
+        return STORAGE[result("Add", a, b)]
 
     def binary(self, name: str, left: TypedNumber, right: TypedNumber) -> TypedNumber:
         """Do an operation of two operands."""
         if not left.kinds or not right.kinds:
             return TypedNumber("0", frozenset(), "i")
         made = self.pairs(name, left, right)
-        holders = {HELD[kind] for kind in made.values()}
+        holders = {STORAGE[kind] for kind in made.values()}
         if name in ("BitAnd", "BitOr", "BitXor", "LShift", "RShift"):
             return self._bits(name, left, right, made)
         if holders == {"i"}:
@@ -136,7 +136,7 @@ class Arithmetic(LoopWriter):
             return value
         value = self.settled(value)
         text = self.fresh(f"{value.text} + 0.0 if {value.tag} == {CODES['int']} else {value.text}")
-        return TypedNumber(text, value.kinds, value.held, value.tag)
+        return TypedNumber(text, value.kinds, value.storage, value.tag)
 
     def _narrow(self, value: TypedNumber, other: TypedNumber) -> None:
         """An integer of Python that NumPy's type has no room for is an error."""
@@ -157,7 +157,7 @@ class Arithmetic(LoopWriter):
     def _integer(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs) -> TypedNumber:
         self._narrow(left, right)
         self._narrow(right, left)
-        a, b = self.held(left, "i"), self.held(right, "i")
+        a, b = self.converted(left, "i"), self.converted(right, "i")
         if name in ("FloorDiv", "Mod"):
             value = self._divided(name, a, b, left, right)
         elif name in _CHECKED:
@@ -215,16 +215,16 @@ class Arithmetic(LoopWriter):
 
     def _bits(self, name: str, left: TypedNumber, right: TypedNumber, made: Pairs) -> TypedNumber:
         kinds = frozenset(made.values())
-        how = held_by(kinds)
+        how = storage_of(kinds)
         if how == "b":
-            a, b = self.held(left, "b"), self.held(right, "b")
+            a, b = self.converted(left, "b"), self.converted(right, "b")
             text = self.fresh(f"{a} {_SIGN[name]} {b}")
             return TypedNumber(text, kinds, "b", self._tag(made, left, right), 1, True)
         if how != "i":
             raise Refused(f"{name} of floats")
         self._narrow(left, right)
         self._narrow(right, left)
-        a, b = self.held(left, "i"), self.held(right, "i")
+        a, b = self.converted(left, "i"), self.converted(right, "i")
         both = left.positive and right.positive
         if name in _SIGN:
             bits, positive = max(left.bits, right.bits), both
@@ -258,7 +258,7 @@ class Arithmetic(LoopWriter):
                 raise Refused(f"{name} of float32")
         if name == "Div":
             right = self.settled(right)
-        a, b = self.held(left, how), self.held(right, how)
+        a, b = self.converted(left, how), self.converted(right, how)
         if name in ("Div", "FloorDiv", "Mod") and not _NUMBER.fullmatch(right.text):
             self.bail(f"{b} == 0")
         if name == "Pow":
@@ -278,7 +278,7 @@ class Arithmetic(LoopWriter):
         (a, b, how), kinds = operands, frozenset(made.values())
         steps = (*left.steps, *right.steps)
         # numbers of Python overflow in silence; of integers there is a ratio that is finite
-        whole = left.held in "ib" and right.held in "ib"
+        whole = left.storage in "ib" and right.storage in "ib"
         silent = whole if name == "Div" else kinds <= PYTHON
         if self.watched and not silent:
             sure = name != "Div" or how == "d" and not self.unsure  # others are done for nothing at times
@@ -297,10 +297,10 @@ class Arithmetic(LoopWriter):
         made = {(kind,): result(name, kind) for kind in sorted(operand.kinds)}
         kinds = frozenset(made.values())
         tag = operand.tag if kinds == operand.kinds else ""
-        if len(kinds) > 1 and not tag or "b" in {HELD[k] for k in kinds}:
+        if len(kinds) > 1 and not tag or "b" in {STORAGE[k] for k in kinds}:
             raise Refused(f"{name} of truth values, or of values of several kinds")
-        how = held_by(kinds)
-        text = self.held(operand, how)
+        how = storage_of(kinds)
+        text = self.converted(operand, how)
         if how != "i":
             if kinds & INTEGERS:
                 self.bail(f"{text} == 0")  # of integers zero has no sign
@@ -365,7 +365,7 @@ def called(writer: Arithmetic, function: Any, name: str, values: list[TypedNumbe
     if function in _ABSOLUTE:
         return _absolute(writer, function, value)
     if function in _ROUNDING:
-        if function is not int and value.held == "i" and value.kinds != {"int"} and value.bits > EXACT:
+        if function is not int and value.storage == "i" and value.kinds != {"int"} and value.bits > EXACT:
             writer.bail(f"wide({value.text})")  # NumPy's integers are rounded as floats
         return _rounded(writer, _ROUNDING[function], value)
     if function in _ASKING:
@@ -377,8 +377,8 @@ def called(writer: Arithmetic, function: Any, name: str, values: list[TypedNumbe
 
 def _double(writer: Arithmetic, value: TypedNumber) -> str:
     """Return a number as the functions of the library take it."""
-    text = writer.held(value, "d")
-    return f"float64({text})" if value.held == "s" else text
+    text = writer.converted(value, "d")
+    return f"float64({text})" if value.storage == "s" else text
 
 
 def _floating(writer: Arithmetic, kind: str, text: str, a: str, b: str) -> TypedNumber:
@@ -406,8 +406,8 @@ def _absolute(writer: Arithmetic, function: Any, value: TypedNumber) -> TypedNum
 
 def _rounded(writer: Arithmetic, how: str, value: TypedNumber) -> TypedNumber:
     """Make an integer of Python."""
-    if value.held in "ib":
-        text = writer.held(value, "i")
+    if value.storage in "ib":
+        text = writer.converted(value, "i")
         return TypedNumber(text, frozenset({"int"}), "i", "", value.bits, value.positive)
     a = _double(writer, value)
     writer.bail(f"not (abs({a}) < 9007199254740992.0)", hard=True)
@@ -420,23 +420,23 @@ def _hidden(writer: Arithmetic, given: TypedNumber, made: TypedNumber) -> TypedN
 
     What they compute themselves of constants does not set the processor's flags.
     """
-    if made.held == "b" or made.kinds <= PYTHON or not given.kinds & PYTHON:
+    if made.storage == "b" or made.kinds <= PYTHON or not given.kinds & PYTHON:
         return made
-    return replace(made, text=writer.fresh(f"hidden_{made.held}({made.text})"))
+    return replace(made, text=writer.fresh(f"hidden_{made.storage}({made.text})"))
 
 
 def _made(writer: Arithmetic, kind: str, value: TypedNumber) -> TypedNumber:
     """Make a number of another type."""
-    how = HELD[kind]
+    how = STORAGE[kind]
     if how == "b":
         return TypedNumber(writer.fresh(writer.truth(value)), frozenset({kind}), "b", "", 1, True)
     if how == "d":
         return TypedNumber(_double(writer, value), frozenset({kind}), "d")
     if how == "s":
-        if value.held == "i" and value.bits > EXACT:
+        if value.storage == "i" and value.bits > EXACT:
             raise Refused("a float32 of a large integer")
-        return TypedNumber(writer.held(value, "s"), frozenset({kind}), "s")
-    whole = value if value.held == "i" else _rounded(writer, "trunc", value)
+        return TypedNumber(writer.converted(value, "s"), frozenset({kind}), "s")
+    whole = value if value.storage == "i" else _rounded(writer, "trunc", value)
     if value.kinds != {kind}:
         writer.in_range(whole.text, kind, whole)
     positive = whole.positive or RANGES[kind][0] == 0
@@ -451,7 +451,7 @@ def _extreme(writer: Arithmetic, name: str, values: list[TypedNumber]) -> TypedN
     best = values[0]
     for value in values[1:]:
         test = writer.compare(name, value, best).text
-        held = held_by(kinds)
+        held = storage_of(kinds)
         (text, code), (other, its) = (writer.united(each, kinds, held) for each in (value, best))
         made = writer.fresh(f"{text} if {test} else {other}")
         tag = writer.fresh(f"int64({code}) if {test} else int64({its})") if len(kinds) > 1 else ""

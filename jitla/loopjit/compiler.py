@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 
 from jitla.concurrency import short_switch_interval
 from jitla.events import log
-from jitla.loopjit.function import Kept, kept
-from jitla.loopjit.native_entry import CLOCK, NAME, CompiledKernel, Door, ExpectedName, door
+from jitla.loopjit.function import CodeCacheAccess, cached_object
+from jitla.loopjit.native_entry import (
+    CLOCK,
+    NAME,
+    CompiledKernel,
+    ExpectedName,
+    NativeEntry,
+    native_entry_text,
+)
 from jitla.loopjit.policy import MISSING, Entry, Variant
 from jitla.loopjit.slice_loops import laned
 from jitla.loopjit.translator import kernel
@@ -145,7 +152,7 @@ class CompilerTools(NamedTuple):
     foreman: Foreman
     link: Callable[[str, bytes], tuple[Any, int]]
     load: Callable[[str, str], tuple[Any, int]]
-    kept_by: Kept
+    kept_by: CodeCacheAccess
     calm: Callable[[], Callable[[], bool]]
 
 
@@ -188,7 +195,8 @@ def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
 
 def _translate(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
     given, made = _read(entry, variant)
-    name, data = kept(made.text, made.pointers, tools.foreman.ask, tools.foreman.program, tools.kept_by)
+    name, data = cached_object(made.text, made.pointers, tools.foreman.ask, tools.foreman.program,
+                               tools.kept_by)
     library, address = tools.link(name, data)
     variant.code = CompiledKernel(made, entry.nest.writes, library, address)
     _build(entry, variant, variant.code, given, tools)
@@ -197,7 +205,7 @@ def _translate(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
 
 def _build(entry: Entry, variant: Variant, code: CompiledKernel, given: dict[str, Given],
            tools: CompilerTools) -> None:
-    """Make the door of a nest, where machine code can tell its values from others."""
+    """Build the native entry of a nest, if machine code can check the kinds of its values."""
     examples = {name: int if type(each) in (bool, int) else each
                 for name, each in zip((*entry.names, *entry.outside), variant.key, strict=True)}
     large = any(what == LARGE for what in variant.given)
@@ -207,11 +215,11 @@ def _build(entry: Entry, variant: Variant, code: CompiledKernel, given: dict[str
              for space, name, value in variant.assumed]
     calm = tools.calm()
     undisturbed = (lambda: calm() and variant.unchanged()) if variant.helpers else calm
-    text, objects = door(code.kernel, entry.names, entry.outside, given, examples,
-                         list({(id(each.space), each.name): each for each in found}.values()),
-                         entry.nest.live, undisturbed, entry.space)
-    variant.door = Door(code, objects, tools.load(text, NAME),
-                        lambda made: entry.left(variant, made))
+    text, objects = native_entry_text(code.kernel, entry.names, entry.outside, given, examples,
+                                      list({(id(each.space), each.name): each for each in found}.values()),
+                                      entry.nest.live, undisturbed, entry.space)
+    variant.native_entry = NativeEntry(code, objects, tools.load(text, NAME),
+                                       lambda made: entry.left(variant, made))
 
 
 def _resolve(entry: Entry, variant: Variant, name: str, inside: FunctionType | None = None) -> Any:

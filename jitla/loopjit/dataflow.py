@@ -23,10 +23,10 @@ def stored_names(loop: ast.For | ast.While) -> Iterator[str]:
             yield node.id
 
 
-def turns_since(around: Sequence[tuple[ast.For | ast.While, int | None]], name: str) -> int | None:
-    """Return the bits of how often a variable may be added to before it is assigned anew; None if not known.
+def update_count_bits(around: Sequence[tuple[ast.For | ast.While, int | None]], name: str) -> int | None:
+    """Return the bits of the number of updates of a variable between assignments; None if unknown.
 
-    `around` are the loops, the outermost first, with the bits of their turns.
+    `around` are the enclosing loops, the outermost first, with the bits of their trip counts.
     """
     outermost = around[0][0]
     bits = sum(found == name for found in stored_names(outermost)).bit_length()

@@ -35,17 +35,18 @@ def replace(function: ast.AST, nests: Sequence[DetectedNest], takes: Sequence[Se
                 setattr(node, name, [part for each in body for part in made.get(each, [each])])
 
 
-def asked(number: int) -> str:
-    """Return the text that becomes what is asked before the nest of that number."""
+def nest_placeholder(number: int) -> str:
+    """Return the constant that stands for the entry of nest `number` until the code object is made."""
     return f"\0loops nest {number}"
 
 
 def _choice(number: int, nest: DetectedNest, takes: Sequence[str]) -> list[ast.stmt]:
     """Return the statements that a nest becomes."""
     at = nest.loop
-    ask = ast.Attribute(_constant(asked(number)), "ask", ast.Load())
+    placeholder = nest_placeholder(number)
+    ask = ast.Attribute(_constant(placeholder), "ask", ast.Load())
     call = ast.Call(ask, [_name(each) for each in takes], [])
-    done = ast.Call(ast.Attribute(_constant(asked(number)), "done", ast.Load()), [_name(FOUND)], [])
+    done = ast.Call(ast.Attribute(_constant(placeholder), "done", ast.Load()), [_name(FOUND)], [])
     count = sum(isinstance(node, ast.For) for node in nest.labels)
     outs = [f".{name}" for name in nest.writes]
     parts = [AT, *outs, *(f".{letter}{k + 1}" for k in range(count) for letter in "ces")]
@@ -152,11 +153,11 @@ class Resumed:
         going = ast.Compare(_name(AT), [ast.Eq()], [_constant(0)])
         start = ast.If(self.reached({label}), [self.reset()], [])
         match node:
-            case ast.If(test=asked, body=body, orelse=orelse):
-                inner = ast.IfExp(going, asked, self.reached(self.inside(body)))
+            case ast.If(test=condition, body=body, orelse=orelse):
+                inner = ast.IfExp(going, condition, self.reached(self.inside(body)))
                 return ast.If(test, [start, ast.If(inner, self.block(body), self.block(orelse))], [])
-            case ast.While(test=asked, body=body):
-                inner = ast.IfExp(going, asked, _constant(True))
+            case ast.While(test=condition, body=body):
+                inner = ast.IfExp(going, condition, _constant(True))
                 return ast.If(test, [start, ast.While(inner, self.block(body), [])], [])
             case ast.For(target=target, iter=source, body=body):
                 k = self.counters[node]

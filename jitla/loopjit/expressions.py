@@ -17,11 +17,11 @@ from jitla.loopjit.dataflow import needs
 from jitla.loopjit.detect import DetectedNest, chain
 from jitla.loopjit.types import (
     BITS,
-    HELD,
     INTEGERS,
     RANGES,
     START,
     STOP,
+    STORAGE,
     WIDE,
     Array,
     Given,
@@ -42,8 +42,8 @@ SIZE = 40  # bits of lengths of arrays, and of what may be an index
 
 
 @dataclass
-class Turns:
-    """An inner loop that counts between what is known when it begins."""
+class CountedLoop:
+    """An inner loop with a counter whose bounds are known on entry."""
 
     number: int
     # Its variable, what that holds in it; nothing if the loop assigns it elsewhere, too.
@@ -85,7 +85,7 @@ class Ahead(Arithmetic):
 
     def __init__(self) -> None:
         super().__init__()
-        self.turns: list[Turns] = []
+        self.turns: list[CountedLoop] = []
         # Of each loop around, whether it may not be reached.
         self.doubts: list[bool] = []
         # Whether what is written now is an index.
@@ -108,7 +108,7 @@ class Ahead(Arithmetic):
         found.wrong += wrong
         return True
 
-    def certain(self, turns: Turns) -> bool:
+    def certain(self, turns: CountedLoop) -> bool:
         """Say whether what is written now is done in each turn of a loop, if loops in it have turns."""
         return turns.plain and not self.unsure and not any(self.doubts[turns.around + 1:])
 
@@ -290,12 +290,12 @@ class Elements(Ahead):
         """Read an element."""
         kind = self.arrays[name].kind
         bits = BITS.get(kind, WIDE)
-        return self.fetched(TypedNumber(f"p_{name}[{place}]", frozenset({kind}), HELD[kind], "", bits))
+        return self.fetched(TypedNumber(f"p_{name}[{place}]", frozenset({kind}), STORAGE[kind], "", bits))
 
     def fetched(self, value: TypedNumber) -> TypedNumber:
         """Return an element as what holds its kind."""
         kind = value.kind
-        text = {"i": f"int64({value.text})", "b": f"({value.text} != 0)"}.get(value.held, value.text)
+        text = {"i": f"int64({value.text})", "b": f"({value.text} != 0)"}.get(value.storage, value.text)
         positive = kind in RANGES and RANGES[kind][0] == 0
         return replace(value, text=self.fresh(text), positive=positive)
 
@@ -305,26 +305,26 @@ class Elements(Ahead):
         self.written.add(name)
         if not array.writeable:
             raise Refused(f"{name} is read-only")
-        kind, how = array.kind, HELD[array.kind]
+        kind, how = array.kind, STORAGE[array.kind]
         if not value.kinds:
             return ZERO[how]
         if how in "ds":
-            if value.held == "d" and how == "s":
+            if value.storage == "d" and how == "s":
                 text = self.fresh(f"float32({value.text})")
                 self.bail(f"lost({value.text}, {text})")
                 return text
-            text = self.held(value, "d") if value.held == "i" else value.text
+            text = self.converted(value, "d") if value.storage == "i" else value.text
             return f"float{64 if how == 'd' else 32}({text})"
         if how == "b":
-            return f"uint8({value.text} != 0)" if value.held != "b" else f"uint8({value.text})"
+            return f"uint8({value.text} != 0)" if value.storage != "b" else f"uint8({value.text})"
         text = value.text
-        if value.held in "ds":
+        if value.storage in "ds":
             self.bail(f"not (abs({text}) < 9007199254740992.0)", hard=True)
             text = self.fresh(f"int64({text})")
             value = TypedNumber(text, value.kinds, "i", "", 53)
-        elif value.held == "b":
+        elif value.storage == "b":
             text = f"int64({text})"
-        if value.kinds != {kind} or value.held != how:
+        if value.kinds != {kind} or value.storage != how:
             self.in_range(text, kind, value)
         return f"{'u' if kind[0] == 'u' else ''}int{8 * int(kind[1])}({text})"
 
@@ -442,7 +442,7 @@ class Expressions(Elements):
         if len(names) == 1:
             right = self.expression(node.comparators[0])
             if self.quick and node in self.needs.compared:
-                left, right = self.calm(left), self.calm(right)
+                left, right = self.without_steps(left), self.without_steps(right)
             return self.compare(names[0], left, right)
         return self.chain(left, list(zip(names, node.comparators, strict=True)))
 
@@ -484,7 +484,7 @@ class Expressions(Elements):
         if counts is not None:
             return replace(counts, text=f"v_{name}")
         tag = f"g_{name}" if len(variable.kinds) > 1 else ""
-        held = variable.held
+        held = variable.storage
         if not variable.kinds:
             self.unknown.add(name)
             return TypedNumber(ZERO[held], frozenset(), held)
@@ -509,7 +509,7 @@ class Expressions(Elements):
                 if attr == "ndim":
                     return number(self.arrays[name].ndim)
             case ast.Attribute(value=ast.Name(id=name), attr=attr) \
-                    if not self.is_held(name):
+                    if not self.is_variable(name):
                 found = self.resolve(f"{name}.{attr}", self.within)
                 if type(found) in (int, float, bool):
                     return number(found)
@@ -518,7 +518,7 @@ class Expressions(Elements):
     def call(self, func: ast.expr, args: list[ast.expr]) -> TypedNumber:
         """Call one of the functions whose results are known."""
         name = ast.unparse(func)
-        if self.is_held(name.partition(".")[0]):
+        if self.is_variable(name.partition(".")[0]):
             raise Refused(f"{name} is called")
         found = self.resolve(name, self.within)
         if isinstance(found, Helper):
@@ -538,8 +538,8 @@ class Expressions(Elements):
             raise Refused(f"a call of {name}", element=False)
         return called(self, found, name, [self.settled(self.expression(arg)) for arg in args])
 
-    def is_held(self, name: str) -> bool:
-        """Say whether a name is that of a variable, or of what a nest is given."""
+    def is_variable(self, name: str) -> bool:
+        """Return whether `name` is a variable or an input of the nest."""
         return name in self.scope if self.within is not None else name in self.variables or name in self.given
 
     def done_here(self, helper: Helper, name: str, args: list[ast.expr]) -> TypedNumber:
@@ -567,8 +567,9 @@ class Expressions(Elements):
                 case ast.Return(value=ast.expr() as value):
                     return self.expression(value)
                 case ast.If(test=test, body=first, orelse=second):
-                    ways = [partial(self.on_way, name, [*way, *body[at + 1:]]) for way in (first, second)]
-                    return self.choose(self.test(test), *ways)
+                    branches = [partial(self.branch_result, name, [*branch, *body[at + 1:]])
+                                for branch in (first, second)]
+                    return self.choose(self.test(test), *branches)
                 case ast.Assign(targets=[ast.Name(id=to)], value=value) \
                         | ast.AnnAssign(target=ast.Name(id=to), value=ast.expr() as value):
                     self.scope[to] = self.settled(self.expression(value))
@@ -576,8 +577,8 @@ class Expressions(Elements):
                     self.scope[to] = self.settled(self.operation(op, self.read(to), value))
         raise Refused(f"a call of {name}: it may return nothing", element=False)
 
-    def on_way(self, name: str, body: Sequence[ast.stmt]) -> TypedNumber:
-        """Return what statements return that may not be reached."""
+    def branch_result(self, name: str, body: Sequence[ast.stmt]) -> TypedNumber:
+        """Return the result of a branch that may not be executed."""
         outer, self.scope = self.scope, dict(self.scope)
         try:
             return self.returned(name, body)

@@ -20,7 +20,7 @@ from jitla.instrument import compile_changed, syntax_tree_of
 from jitla.introspection.frames import hide_module
 from jitla.loopjit.arithmetic import callable_in_nests
 from jitla.loopjit.callees import CalleeVersion, Helpers, called, defined, handed
-from jitla.loopjit.deopt import CONSTANTS, asked, replace
+from jitla.loopjit.deopt import CONSTANTS, nest_placeholder, replace
 from jitla.loopjit.detect import DetectedNest, DetectedNests, alone, computed, find, reduction
 from jitla.loopjit.policy import Entry, Variant
 from jitla.profiling.loop_detector import (
@@ -42,13 +42,14 @@ class MachineCodeCache(Protocol):
         ...
 
 
-# What keeps machine code here, and what makes it; None where nothing is kept.
-Kept = Callable[[], tuple[MachineCodeCache, str]] | None
+# Returns the cache of machine code and the name of the processor; None: no cache.
+CodeCacheAccess = Callable[[], tuple[MachineCodeCache, str]] | None
 Ask = Callable[[str, tuple[str, ...]], tuple[str, bytes]]
 
 
-def kept(text: str, pointers: tuple[str, ...], ask: Ask, program: str, kept_by: Kept) -> tuple[str, bytes]:
-    """Return name and object of what is made of `text`, from the shelf if they are there."""
+def cached_object(text: str, pointers: tuple[str, ...], ask: Ask, program: str,
+                  kept_by: CodeCacheAccess) -> tuple[str, bytes]:
+    """Return name and object of the code for `text`, from the cache if they are there."""
     if kept_by is None:
         return ask(text, pointers)
     shelf, processor = kept_by()
@@ -209,7 +210,7 @@ class Loops:
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
                  load: Callable[[str, str], tuple[Any, int]],
                  loads: Callable[[Callable[[Any], None]], None], calm: Callable[[], Callable[[], bool]],
-                 keeps: Callable[[], Kept] = lambda: None) -> None:
+                 keeps: Callable[[], CodeCacheAccess] = lambda: None) -> None:
         self._foreman: Any = None
         self._link = link
         self._load = load
@@ -257,7 +258,7 @@ class Loops:
             return Looping(function, None, [], found.refused, source.node) if found.refused else None
         made = self._entries(function, found.nests, helpers)
         replace(source.node, found.nests, [entry.names for entry in made])
-        objects = CONSTANTS | {asked(number): entry for number, entry in enumerate(made)}
+        objects = CONSTANTS | {nest_placeholder(number): entry for number, entry in enumerate(made)}
         for number, (call, callee) in enumerate(callees):
             handed(call, key := f"\0loops callee {number}")
             objects[key] = callee

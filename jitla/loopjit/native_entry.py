@@ -19,9 +19,9 @@ from jitla.loopjit.types import (
     BY_CODE,
     CODES,
     FLAGS,
-    HELD,
     ITEM,
     PYTHON,
+    STORAGE,
     TYPES,
     Array,
     Given,
@@ -121,11 +121,11 @@ class EntryWriter:
         self.need(self.get(f"icmp eq {kind} {a}, {b}"), other)
 
 
-def door(
+def native_entry_text(
     kernel: LoopKernel, names: Sequence[str], outside: Sequence[str], given: dict[str, Given],
     examples: dict[str, Any], found: Sequence[ExpectedName], live: Sequence[str], calm: Any, space: Any,
 ) -> tuple[str, list[Any]]:
-    """Return the text of the function that is called instead of Python's way, and the objects it reads.
+    """Return the IR of the function that is called instead of Python's loop, and the objects it reads.
 
     It is called with what `names` are; `outside` are looked up in `space`. `examples` are the types of all
     values, for arrays the types of their elements. Of the variables, those in `live` are returned.
@@ -254,7 +254,7 @@ def _shape(text: EntryWriter, value: str, what: Array, place: int) -> int:
 
 def _scalar(text: EntryWriter, value: str, what: Scalar, kernel: LoopKernel, name: str) -> None:
     """Write a number where the kernel reads it."""
-    held = kernel.variables[name].held
+    held = kernel.variables[name].storage
     kind = what.kind
     if kind == "int":
         number = _integer(text, value, what.bits)
@@ -264,9 +264,9 @@ def _scalar(text: EntryWriter, value: str, what: Scalar, kernel: LoopKernel, nam
         number = text.field(value, HEADER, _LOADED[kind])
         if _LOADED[kind] == "float":
             number = text.get(f"fpext float {number} to double")
-        elif HELD[kind] in "ib" and kind != "i8":
+        elif STORAGE[kind] in "ib" and kind != "i8":
             number = text.get(f"{'zext' if kind[0] in 'ub' else 'sext'} {_LOADED[kind]} {number} to i64")
-    if HELD[kind] in "ib" and held in "ds":
+    if STORAGE[kind] in "ib" and held in "ds":
         number = text.get(f"sitofp i64 {number} to double")
     stored = "i64" if held in "ib" else "double"
     text.put(f"store {stored} {number}, ptr {text.at('%memory', kernel.places[name])}")
@@ -334,7 +334,7 @@ def _boxed(text: EntryWriter, kernel: LoopKernel, name: str) -> str:
             other = text.block()
             text.same(code, str(CODES[kind]), "i64", other)
             text.call("Py_DecRef", "void", f"ptr {nothing}")
-            text.put(f"store ptr {_number(text, place, kind, variable.held)}, ptr %item")
+            text.put(f"store ptr {_number(text, place, kind, variable.storage)}, ptr %item")
             text.put(f"br label %{other}")
             text.lines.append(f"{other}:")
     return text.get("load ptr, ptr %item")
@@ -345,13 +345,13 @@ def _number(text: EntryWriter, place: int, kind: str, held: str) -> str:
     where = text.at("%memory", place)
     stored = "i64" if held in "ib" else "double"
     value = text.get(f"load {stored}, ptr {where}")
-    if HELD[kind] in "ib" and stored == "double":
+    if STORAGE[kind] in "ib" and stored == "double":
         value = text.get(f"fptosi double {value} to i64")
-    if HELD[kind] == "b":
+    if STORAGE[kind] == "b":
         truth = text.get(f"icmp ne i64 {value}, 0")
         made = text.get(f"select i1 {truth}, ptr {text.object(True)}, ptr {text.object(False)}")
         text.call("Py_IncRef", "void", f"ptr {made}")
-    elif HELD[kind] == "i":
+    elif STORAGE[kind] == "i":
         made = text.call("PyLong_FromLongLong", "ptr", f"i64 {value}")
     else:
         made = text.call("PyFloat_FromDouble", "ptr", f"double {value}")
@@ -434,13 +434,13 @@ class CompiledKernel:
 
 
 class Slots(np.ndarray):
-    """The memory that a door reads; its own attributes keep what it points to."""
+    """The memory that a native entry reads; its own attributes keep what it points to."""
 
     kept: list[Any]
 
 
-class Door:
-    """A builtin that runs compiled code for values of one kind, and asks another for those of others."""
+class NativeEntry:
+    """A builtin that runs compiled code for values of one kind, and calls another for all other values."""
 
     def __init__(self, code: CompiledKernel, objects: Sequence[Any], loaded: tuple[Any, int],
                  finish: Callable[[tuple[Any, ...]], Any]) -> None:
@@ -448,7 +448,7 @@ class Door:
         self._code = code
         self._finish = finish
         slots = np.zeros(FINISH + 1 + len(FUNCTIONS) + len(objects), np.int64).view(Slots)
-        # whoever is in the builtin while the door is shut still needs all of it
+        # a call in progress needs all of it, even when the entry has been replaced
         slots.kept = [library, code, *objects, self._finished]
         slots[KERNEL], slots[FINISH] = code.address, id(slots.kept[-1])
         slots[FINISH + 1:] = [*_functions(), *map(id, objects)]
@@ -479,7 +479,7 @@ class Door:
 
 @cache
 def _functions() -> list[int]:
-    """Return the addresses of the functions that doors call."""
+    """Return the addresses of the functions that native entries call."""
     found = []
     for name in FUNCTIONS:
         function = ctypes.CDLL(None).clock_gettime if name == "clock" else getattr(ctypes.pythonapi, name)

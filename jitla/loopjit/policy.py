@@ -21,7 +21,7 @@ from jitla.loopjit.types import described, signature
 
 if TYPE_CHECKING:
     from jitla.loopjit.callees import Helpers
-    from jitla.loopjit.native_entry import CompiledKernel, Door
+    from jitla.loopjit.native_entry import CompiledKernel, NativeEntry
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class Variant:
     helpers: dict[FunctionType, CodeType] = field(default_factory=dict)
     key: Any = None
     # What is called instead of Python's way once it is trusted.
-    door: Door | None = None
+    native_entry: NativeEntry | None = None
     # Runs by Python and their seconds; by compiled code; those that Python finished.
     plain: int = 0
     seconds: float = 0.0
@@ -60,12 +60,12 @@ class Variant:
     @property
     def all_runs(self) -> int:
         """Runs of compiled code, whoever began them."""
-        return self.runs + (self.door.runs if self.door is not None else 0)
+        return self.runs + (self.native_entry.runs if self.native_entry is not None else 0)
 
     @property
     def all_compiled(self) -> float:
         """Seconds of them."""
-        return self.compiled + (self.door.seconds if self.door is not None else 0.0)
+        return self.compiled + (self.native_entry.seconds if self.native_entry is not None else 0.0)
 
     def refuse(self, reason: str, line: int = 0, element: bool = True) -> None:
         """Leave it to Python from now on."""
@@ -101,7 +101,7 @@ MOST_TRIALS, SHORTER = 16, 0.5
 MOST_LEFT, SHARE_LEFT = 8, 0.5
 # Kinds of values for which one nest is compiled.
 MOST_VARIANTS = 8
-# Times what Python takes that compiled code may take; seconds that a door takes.
+# Times what Python takes that compiled code may take; seconds that a native entry takes.
 SLOWER, PACKED = 0.9, 1e-6
 COPIED, MISSING = 1 << 28, object()  # bytes that are copied to compare; what a name that is nowhere is
 _MADE = {"waiting", "tried", "trusted"}  # states of what is compiled, or will be
@@ -182,11 +182,11 @@ class Entry:
             self._open()
 
     def _open(self) -> None:
-        """Put the doors of all that is trusted one before the other; Python's way is behind them."""
+        """Chain the native entries of all trusted variants; Python's loop is the last."""
         ask: Callable[..., Any] = self.plainly
         for variant in list(self.variants.values()):
-            if variant.state == "trusted" and variant.door is not None:
-                ask = variant.door.before(ask)
+            if variant.state == "trusted" and variant.native_entry is not None:
+                ask = variant.native_entry.before(ask)
         self.ask = ask
 
     def _new(self, key: Any) -> Variant:
@@ -269,7 +269,7 @@ class Entry:
         run.found = code({**given, **{name: copies[id(given[name])][1] for name in given
                                               if id(given[name]) in copies}})
         run.tried = perf_counter() - start
-        if variant.door is not None:
+        if variant.native_entry is not None:
             run.tried = min(run.tried, code.seconds + PACKED)
         run.copies = list(copies.values())
         run.start = perf_counter()

@@ -48,8 +48,8 @@ _SIGNS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*"}
 _COUNTED = 40  # bits of lengths
 
 
-class LaneTurns:
-    """Writes turns; arrays and numbers are as they were given."""
+class LaneLoopWriter:
+    """Writes the loop around the lanes; arrays and numbers are as they were given."""
 
     def __init__(self, lanes: LaneLoop, line: int, integers: dict[str, int], boxes: dict[str, int]) -> None:
         self.lanes = lanes
@@ -131,8 +131,8 @@ class LaneTurns:
                 return f"not ({self.test(operand)})"
         raise Refused(f"{ast.unparse(node)} is asked", self.line, element=False)
 
-    def turns(self, block: Callable[[], None]) -> None:
-        """Write the loop over turns around a block."""
+    def iterate(self, block: Callable[[], None]) -> None:
+        """Write the loop over iterations around a block."""
         args = self.lanes.turn.iter.args  # type: ignore[attr-defined]
         texts = [self.counted(arg)[0] for arg in args]
         if len(args) == 3 and whole(args[2]) in (1, -1):
@@ -217,7 +217,7 @@ class LaneTurns:
         for name in sorted(self.lanes.names):
             for lane in range(count):
                 self.put(f"x{lane}_{name} = {self.begun(name, lane)}")
-        self.turns(lambda: self.block(self.lanes.turn.body, count))
+        self.iterate(lambda: self.block(self.lanes.turn.body, count))
 
     def begun(self, name: str, lane: int) -> str:
         """Return what a name holds before the first turn."""
@@ -325,7 +325,7 @@ def laned(nest: DetectedNest, given: Mapping[str, Given], resolve: Callable[[str
     return Laned(nest, nest.lanes, given).kernel()
 
 
-class Laned(LaneTurns):
+class Laned(LaneLoopWriter):
     """Writes the text of one nest."""
 
     def __init__(self, nest: DetectedNest, lanes: LaneLoop, given: Mapping[str, Given]) -> None:
@@ -370,7 +370,7 @@ class Laned(LaneTurns):
         head = ["    " + line for line in [*first, *self.extents()]]
         text = "\n".join([f"def quick({parameters}, low, high):", *head, *quick,
                           f"def kernel({parameters}):", "    I[0] = int64(0)", "    I[1] = int64(0)", *head,
-                          *self.asked(), *self.done(parameters), ""])
+                          *self.shape_checks(), *self.done(parameters), ""])
         variables = {name: variable(what) for name, what in self.scalars.items()}
         variables[self.target] = Variable(frozenset({"int"}))
         stored = tuple(sorted(self.lanes.stored))
@@ -386,7 +386,7 @@ class Laned(LaneTurns):
                      if isinstance(node.ctx, ast.Store) and p.index is not None)
         return [f"n{axis} = {extent(place.name, axis, cut)}" for axis, cut in enumerate(place.cuts)]
 
-    def asked(self) -> list[str]:
+    def shape_checks(self) -> list[str]:
         """Return the lines that stop where lanes are not as many everywhere, or arrays share memory."""
         made = [f"n{axis} < int64(1)" for axis in range(self.lanes.axes)]
         for place in {(p.name, p.cuts): p for p in self.lanes.places.values()}.values():
@@ -428,7 +428,7 @@ class Laned(LaneTurns):
         self.put("risky = False")
         for name in sorted(self.lanes.names):
             self.put(f"number_{name} = {name in self.lanes.carried and name not in self.boxes}")
-        self.turns(lambda: self.dry_block(self.lanes.turn.body))
+        self.iterate(lambda: self.dry_block(self.lanes.turn.body))
         for name in sorted(self.lanes.stored):
             self.put(f"early_{name} = early_{name} or risky")
 

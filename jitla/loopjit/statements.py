@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from jitla.loopjit.arithmetic import COMPARED
-from jitla.loopjit.dataflow import stored_names, turns_since
+from jitla.loopjit.dataflow import stored_names, update_count_bits
 from jitla.loopjit.detect import chain, leaves, reduction
 from jitla.loopjit.expressions import ZERO, Expressions
 from jitla.loopjit.types import INTEGERS, WIDE, Refused, TypedNumber, Variable, whole
@@ -78,8 +78,8 @@ class Statements(Expressions):
         value = self.rooted(node, self.expression(node.value))
         match targets:
             case [ast.Name(id=name)] if self.quick and name in self.needs.extremes \
-                    and node not in self.needs.needed and value.held in "ds" and value.kinds:
-                value = replace(value, text=self.own(f"hidden_{value.held}({value.text})"))
+                    and node not in self.needs.needed and value.storage in "ds" and value.kinds:
+                value = replace(value, text=self.own(f"hidden_{value.storage}({value.text})"))
         if len(targets) > 1:
             value = replace(value, text=self.fresh(value.text))
         self.assign_all(targets, [value] * len(targets))
@@ -109,7 +109,7 @@ class Statements(Expressions):
 
     def rooted(self, node: ast.stmt, value: TypedNumber) -> TypedNumber:
         """Return what a statement assigns; of what is needed for sure the flags are asked for later."""
-        return self.calm(value) if self.quick and node in self.needs.needed else self.settled(value)
+        return self.without_steps(value) if self.quick and node in self.needs.needed else self.settled(value)
 
     def stepped(self, node: ast.AugAssign, left: TypedNumber) -> TypedNumber | None:
         """Return what a count becomes: one that begins small does not overflow in years."""
@@ -132,8 +132,8 @@ class Statements(Expressions):
             return None
         right = self.expression(node.value)
         name = type(node.op).__name__
-        turns = turns_since(self.around, node.target.id)
-        if turns is None or not right.kinds or right.held != "i" or right.bits + turns > COUNTED \
+        turns = update_count_bits(self.around, node.target.id)
+        if turns is None or not right.kinds or right.storage != "i" or right.bits + turns > COUNTED \
                 or set(self.pairs(name, left, right).values()) != left.kinds:
             return self.binary(name, left, right)
         up = isinstance(node.op, ast.Add)
@@ -176,8 +176,8 @@ class Statements(Expressions):
         self.grow(variable, value)
         self.definite.add(target.id)
         if not value.kinds:
-            return ZERO[variable.held], "0"
-        return self.united(value, variable.kinds, variable.held)
+            return ZERO[variable.storage], "0"
+        return self.united(value, variable.kinds, variable.storage)
 
     def turning(self, name: str) -> bool:
         """Say whether a variable is the one that the outermost loop counts with, and nothing else."""
@@ -233,12 +233,12 @@ class Statements(Expressions):
                 variable = self.variables[name]
             case _:
                 return False
-        if len(variable.kinds) < 2 or variable.held != "d" or variable.kinds & INTEGERS \
+        if len(variable.kinds) < 2 or variable.storage != "d" or variable.kinds & INTEGERS \
                 or type(op).__name__ not in COMPARED \
                 or isinstance(source, ast.Name) and source.id not in self.definite:
             return False
         a, b = (self.settled(self.copied(each)) for each in (left, right))
-        if a.held != "d" or b.held != "d" or not a.kinds or not b.kinds:
+        if a.storage != "d" or b.storage != "d" or not a.kinds or not b.kinds:
             return False
         test = self.compare(type(op).__name__, a, b).text
         same = self.compare(type(op).__name__, replace(a, text=self.own(f"hidden_d({a.text})")), b).text
@@ -434,9 +434,9 @@ class Rows(Statements):
         value = self.settled(self.copied(node))
         if not value.kinds <= _NUMBERS:
             raise Refused("a value that is no number among rows", element=False)
-        if self.quick and value.held in "ds":
+        if self.quick and value.storage in "ds":
             self.see(value)  # there may be no element that needs it
-        text = self.held(value, "d") if value.held == "i" else value.text
+        text = self.converted(value, "d") if value.storage == "i" else value.text
         found = TypedNumber(self.own(f"float64({text})"), _FLOAT, "d")
         return lambda y: found
 

@@ -25,19 +25,19 @@ from jitla.loopjit.dataflow import (
     unread,
 )
 from jitla.loopjit.detect import DetectedNest, reduction
-from jitla.loopjit.expressions import SIZE, Turns
+from jitla.loopjit.expressions import SIZE, CountedLoop
 from jitla.loopjit.statements import PATIENCE, Row, Rows
 from jitla.loopjit.types import (
     BITS,
     CODES,
     EXACT,
     FROM,
-    HELD,
     INTEGERS,
     ITEM,
     PYTHON,
     START,
     STOP,
+    STORAGE,
     TO,
     WIDE,
     Array,
@@ -50,7 +50,7 @@ from jitla.loopjit.types import (
     endless,
     number,
 )
-from jitla.loopjit.writer import LARGEST, Hard, Kept, Written
+from jitla.loopjit.writer import LARGEST, ArrayBackup, CannotDefer, Written
 
 # What a sum of negative zeros is: some releases of NumPy begin with one, others with a zero.
 _BEGIN = repr(float(np.add.reduce(np.array([-0.0]))))
@@ -142,8 +142,8 @@ class Counting(Reductions):
         if self.quick:
             for name in self.needs.after.get(loop, ()):
                 variable = self.variables[name]
-                if variable.held in "ds" and not variable.kinds <= PYTHON:
-                    self.put(f"seen = seen | bits_{variable.held}(v_{name})")
+                if variable.storage in "ds" and not variable.kinds <= PYTHON:
+                    self.put(f"seen = seen | bits_{variable.storage}(v_{name})")
 
     def counting(self, node: ast.For) -> None:
         """Count, or go through the elements of an array; of the outermost loop, through a part only."""
@@ -161,7 +161,7 @@ class Counting(Reductions):
             self.begin(k, found)
             self.sticky = sticky
         with self.ahead(k, node, found):
-            self.turn(k, node, found, part)
+            self.counted_loop(k, node, found, part)
 
     @contextmanager
     def ahead(self, k: int, node: ast.For, found: Range) -> Iterator[None]:
@@ -175,8 +175,8 @@ class Counting(Reductions):
         if stored.count(name) > 1 or self.variables[name].kinds != {"int"}:
             name = ""
         plain = not any(isinstance(part, LEAVING) for part in ast.walk(node))
-        turns = Turns(k, name, found.value, frozenset(stored), len(self.lines), self.depth,
-                      len(self.doubts), plain, found.step.startswith("int64(-"))
+        turns = CountedLoop(k, name, found.value, frozenset(stored), len(self.lines), self.depth,
+                            len(self.doubts), plain, found.step.startswith("int64(-"))
         self.turns.append(turns)
         try:
             yield
@@ -184,14 +184,14 @@ class Counting(Reductions):
             self.turns.pop()
         self.lines[turns.line:turns.line] = turns.lines(self.leaving)
 
-    def turn(self, k: int, node: ast.For, found: Range, part: tuple[str, str]) -> None:
-        """Write a loop that counts: its head, and what is done in each turn."""
+    def counted_loop(self, k: int, node: ast.For, found: Range, part: tuple[str, str]) -> None:
+        """Write a counted loop: its head, and the body of an iteration."""
         assert isinstance(node.target, ast.Name)
         self.count(k, found.step, part)
         before = set(self.definite)
         self.depth += 1
         value = found.value if found.value.text.startswith("c") else self.fetched(found.value)
-        if self.variables[node.target.id].held != value.held and value.bits > EXACT:
+        if self.variables[node.target.id].storage != value.storage and value.bits > EXACT:
             raise Refused("the variable of a loop holds other numbers, too")
         self.assign(node.target, value)
         self.depth -= 1
@@ -221,7 +221,7 @@ class Counting(Reductions):
             case ast.Name(id=name) if name in self.arrays and self.arrays[name].ndim == 1:
                 array = self.arrays[name]
                 value = TypedNumber(f"p_{name}[c{k} * {self.stride(name, 0)}]", frozenset({array.kind}),
-                                    HELD[array.kind], "", BITS.get(array.kind, WIDE))
+                                    STORAGE[array.kind], "", BITS.get(array.kind, WIDE))
                 return Range("int64(0)", f"d_{name}_0", "int64(1)", value)
         raise Refused(f"a loop over {ast.unparse(node.iter)}", element=False)
 
@@ -292,7 +292,7 @@ class Translator(Counting):
         for self.rounds in range(ROUNDS):
             self.begin_round()
             self.statement(self.nest.loop)
-            spans = [variable.turn() for variable in self.variables.values()]
+            spans = [variable.start_round() for variable in self.variables.values()]
             if self.rounds > PATIENCE and any(spans):
                 for variable, moved in zip(self.variables.values(), spans, strict=True):
                     if moved:
@@ -335,7 +335,7 @@ class Translator(Counting):
                 lengths = (f"d_{name}_{axis}" for axis in range(len(boxes[0])))
                 boxes = [[("0.0", f"(float64({length}) - 1.0)") for length in lengths]]
             steps = [self.stride(name, axis) for axis in range(len(boxes[0]))]
-            made.kept.append(Kept(index, name, boxes, steps, noted or not self.again(name, made)))
+            made.kept.append(ArrayBackup(index, name, boxes, steps, noted or not self.again(name, made)))
         made.loose = self.loose and odd
         if isinstance(loop, ast.For):
             made.parted = not breaks(loop.body)
@@ -421,7 +421,7 @@ class Translator(Counting):
             self.sticky = True
             self.put("bad = bool_(0)")
             self.counting(node)
-        except Hard:
+        except CannotDefer:
             del self.lines[kept[0]:], self.proofs[kept[4]:]
             self._count, self.counters, self.definite, self.depth = kept[1], kept[2], set(kept[3]), kept[5]
             self.unsure, self.known, self.pending, self.boxes, self.loose = unsure, {}, [], boxes, loose
@@ -475,10 +475,10 @@ def kernel(nest: DetectedNest, given: Mapping[str, Given], resolve: Callable[...
     gives = tuple(name for name in nest.writes if made.variables[name].kinds)
     takes = tuple(name for name, what in given.items() if isinstance(what, Scalar))
     names = (*gives, *(name for name in takes if name not in gives))
-    held = {name: made.variables[name].held for name in names}
+    held = {name: made.variables[name].storage for name in names}
     for name in takes:
         what = given[name]
-        if isinstance(what, Scalar) and held[name] == "d" and HELD[what.kind] == "i" and what.bits > EXACT:
+        if isinstance(what, Scalar) and held[name] == "d" and STORAGE[what.kind] == "i" and what.bits > EXACT:
             raise Refused(f"{name} is an integer at times, and a float", nest.line)
     back = "".join(_PACKED[held[name]] + "q" for name in gives) + "qqq" * made.counters
     only = "".join(_PACKED[held[name]] for name in names[len(gives):])
@@ -503,7 +503,7 @@ def _text(
     parameters = "I, F" + "".join(f", p_{name}" for name in arrays)
     first = lengths(arrays, sizes)
     for index, name in enumerate(names):
-        how = made.variables[name].held
+        how = made.variables[name].storage
         at = 2 * index if name in gives else only + index - len(gives)
         what = given.get(name)
         known = CODES[what.kind] if isinstance(what, Scalar) else 0
@@ -519,7 +519,7 @@ def _text(
             bodies += [f"def {title}({parameters}{more}):", _returning(made, body, back)]
     begun = []
     for index, name in enumerate(gives):
-        what, how = given.get(name), made.variables[name].held
+        what, how = given.get(name), made.variables[name].storage
         if not isinstance(what, Scalar):
             begun.append(f"F[{2 * index}] = 0.0" if how in "ds" else f"I[{2 * index}] = int64(0)")
         begun.append(f"I[{2 * index + 1}] = int64({CODES[what.kind] if isinstance(what, Scalar) else 0})")
@@ -547,7 +547,7 @@ def _returning(made: Translator, body: list[str], back: list[str]) -> str:
 
 
 def _held(made: Translator, word: str) -> str:
-    return made.variables[word[2:]].held if word.startswith("v_") else "i"
+    return made.variables[word[2:]].storage if word.startswith("v_") else "i"
 
 
 def _driven(made: Translator, lines: Written, back: list[str], parameters: str) -> list[str]:

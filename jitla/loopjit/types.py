@@ -23,13 +23,13 @@ KIND_OF = {made: kind for kind, made in TYPES.items()}
 CODES = {kind: code for code, kind in enumerate(TYPES, 1)}
 BY_CODE = dict(enumerate(TYPES.values(), 1))
 # What a number is held in: i a 64-bit integer, d and s floats, b a truth value.
-HELD = {kind: "i" for kind in ("int", "i1", "i2", "i4", "i8", "u1", "u2", "u4")} | {
+STORAGE = {kind: "i" for kind in ("int", "i1", "i2", "i4", "i8", "u1", "u2", "u4")} | {
     "float": "d", "f8": "d", "f4": "s", "bool": "b", "b1": "b"}
 RANGES = {kind: (int(np.iinfo(TYPES[kind]).min), int(np.iinfo(TYPES[kind]).max))
           for kind in ("i1", "i2", "i4", "i8", "u1", "u2", "u4")}
 BITS = {kind: max(high.bit_length(), 1) for kind, (_, high) in RANGES.items()} | {
     "bool": 1, "b1": 1, "int": 63}
-INTEGERS = frozenset(kind for kind, held in HELD.items() if held == "i")
+INTEGERS = frozenset(kind for kind, held in STORAGE.items() if held == "i")
 TRUTHS = frozenset({"bool", "b1"})
 PYTHON = frozenset({"int", "float", "bool"})
 # Elements of arrays: the characters of their types. Others of the same size are other types.
@@ -82,11 +82,11 @@ STEP = 16  # bits of a constant beside what is counted up or down without an end
 
 @dataclass(frozen=True)
 class TypedNumber:
-    """A number: its text, its possible kinds, how it is held, and the text of its kind's code."""
+    """A number: its text, its possible kinds, its storage, and the text of its kind's code."""
 
     text: str
     kinds: frozenset[str]
-    held: str
+    storage: str
     tag: str = ""
     bits: int = WIDE
     positive: bool = False
@@ -139,9 +139,9 @@ def number(value: int | float | bool) -> TypedNumber:
     return TypedNumber(f"float64({text})", frozenset({kind}), "d")
 
 
-def held_by(kinds: Iterable[str]) -> str:
-    """Return what holds values of any of `kinds`."""
-    found = {HELD[kind] for kind in kinds}
+def storage_of(kinds: Iterable[str]) -> str:
+    """Return the storage for values of any of `kinds`: a letter of `STORAGE`."""
+    found = {STORAGE[kind] for kind in kinds}
     if len(found) == 1:
         return found.pop()
     if found <= {"i", "b"}:
@@ -186,8 +186,8 @@ class Variable:
     span: Span = None
     spans: set[Span] | None = field(default_factory=set)
 
-    def turn(self) -> bool:
-        """Begin a round with what the last one has found; say whether that is new."""
+    def start_round(self) -> bool:
+        """Start a round of the fixpoint with the bounds of the last one; return whether they changed."""
         before, found = self.span, self.spans
         self.span = None
         if found and None not in found:
@@ -203,9 +203,9 @@ class Variable:
         return self.span != before
 
     @property
-    def held(self) -> str:
-        """What holds it."""
-        return held_by(self.kinds) if self.kinds else "i"
+    def storage(self) -> str:
+        """The letter of its storage."""
+        return storage_of(self.kinds) if self.kinds else "i"
 
 
 def variable(what: Scalar) -> Variable:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import field
 
 from jitla.classes import dataclass
-from jitla.loopjit.types import EXACT, FROM, START, STOP, TO, TypedNumber, held_by
+from jitla.loopjit.types import EXACT, FROM, START, STOP, TO, TypedNumber, storage_of
 
 _CAST = {"i": "int64", "d": "float64", "s": "float32", "b": "bool_"}
 # Floats are these, or beyond what is finite.
@@ -20,8 +20,8 @@ _DEAR = ("lib_", "power", "ratio", "sqrt", "float_div", "float_mod", "floor(", "
 _LOST = re.compile(r"beyond\(|past\(|o[0-9]+$")
 
 
-class Hard(Exception):
-    """Something must not be done where a check fails, so that noting it is not enough."""
+class CannotDefer(Exception):
+    """A check must stop the loop at once, so that it cannot be deferred."""
 
 
 class LoopWriter:
@@ -66,7 +66,7 @@ class LoopWriter:
             return
         if self.sticky:
             if hard:
-                raise Hard
+                raise CannotDefer
             self.pending.append((condition, ""))
         elif hard:
             self.put(f"if rare({condition}): {self.leaving}")
@@ -125,13 +125,13 @@ class LoopWriter:
 
     # -- conversions ---------------------------------------------------------------------------
 
-    def held(self, value: TypedNumber, how: str) -> str:
-        """Return the text of `value` held as `how`; integers that floats cannot hold are left."""
-        if value.held == how:
+    def converted(self, value: TypedNumber, how: str) -> str:
+        """Return the text of `value` converted to storage `how`; leave for integers beyond floats."""
+        if value.storage == how:
             return value.text
         if how == "b":
             return f"({value.text} != 0)"
-        if value.held == "i" and how in "ds" and value.bits > EXACT:
+        if value.storage == "i" and how in "ds" and value.bits > EXACT:
             # only of integers of Python NumPy may think otherwise: they are converted by way of it
             self.bail(f"wide({value.text})")
         if how == "s":
@@ -140,9 +140,9 @@ class LoopWriter:
 
     def _single(self, value: TypedNumber) -> str:
         """Return a value as float32: Python's numbers are rounded, and must not become infinite."""
-        wide = value.text if value.held == "d" else f"float64({value.text})"
+        wide = value.text if value.storage == "d" else f"float64({value.text})"
         name = self.fresh(f"float32({wide})")
-        if value.held == "d":
+        if value.storage == "d":
             self.bail(f"lost({wide}, {name})")
         return name
 
@@ -152,33 +152,33 @@ class LoopWriter:
             return value
         if self.watched:
             self.see(value)
-            return self.calm(value)
+            return self.without_steps(value)
         return self.judged(value)
 
     def see(self, value: TypedNumber) -> None:
         """Let what is asked of the flags later need `value`: compilers leave out what nobody needs."""
         if not self._again(f"seen {value.text}"):
-            self.put(f"seen = seen | bits_{value.held}({value.text})")
+            self.put(f"seen = seen | bits_{value.storage}({value.text})")
 
     def judged(self, value: TypedNumber) -> TypedNumber:
         """Look at what the steps of a value have made."""
         if self.watched:  # of functions of the library the flags are not relied on
-            self.bail(f"not (abs({value.text}) <= {LARGEST[value.held]})")
-            return self.calm(value)
+            self.bail(f"not (abs({value.text}) <= {LARGEST[value.storage]})")
+            return self.without_steps(value)
         detail = " or ".join(f"flagged({a}, {b}, {r})" for a, b, r in value.steps)
         if not self._again(f"? {value.text} {detail}"):
-            self.pending.append((f"not (abs({value.text}) <= {LARGEST[value.held]})", detail))
-        return self.calm(value)
+            self.pending.append((f"not (abs({value.text}) <= {LARGEST[value.storage]})", detail))
+        return self.without_steps(value)
 
-    def calm(self, value: TypedNumber) -> TypedNumber:
-        """Return a value whose flags are looked at elsewhere."""
-        return TypedNumber(value.text, value.kinds, value.held, value.tag, value.bits, value.positive)
+    def without_steps(self, value: TypedNumber) -> TypedNumber:
+        """Return `value` without steps: their flags are checked elsewhere."""
+        return TypedNumber(value.text, value.kinds, value.storage, value.tag, value.bits, value.positive)
 
     def united(self, value: TypedNumber, kinds: frozenset[str], how: str) -> tuple[str, str]:
         """Return text and code of `value` as a variable of `kinds` holds it."""
         text = value.text
-        if value.held != how:
-            if how == "d" and value.held == "i" and value.bits > EXACT:
+        if value.storage != how:
+            if how == "d" and value.storage == "i" and value.bits > EXACT:
                 self.bail(f"wide({text})")
             text = f"{_CAST[how]}({text})"
         return text, value.code
@@ -186,7 +186,7 @@ class LoopWriter:
     def truth(self, value: TypedNumber) -> str:
         """Return the text of what `bool` makes of a value."""
         value = self.settled(value)
-        return value.text if value.held == "b" else f"({value.text} != 0)"
+        return value.text if value.storage == "b" else f"({value.text} != 0)"
 
     def choose(
         self, test: str, first: Callable[[], TypedNumber], second: Callable[[], TypedNumber]
@@ -198,7 +198,7 @@ class LoopWriter:
         kinds = parts[0][0].kinds | parts[1][0].kinds
         if not kinds:
             return parts[0][0]
-        how = held_by(kinds)
+        how = storage_of(kinds)
         bits = max(part[0].bits for part in parts)
         positive = all(part[0].positive for part in parts)
         if len(kinds) == 1 and all(value.kinds and _cheap(lines) for value, lines, _ in parts):
@@ -263,8 +263,8 @@ MOST_ROOM = 1 << 25  # elements that are kept at most
 LOOSE, ALWAYS = 64, 4096
 
 
-class Kept:
-    """Elements of one array that are kept before anything is stored: a box of them."""
+class ArrayBackup:
+    """A copy of a box of elements of one array, made before anything is stored."""
 
     def __init__(self, number: int, name: str, boxes: list[list[tuple[str, str]]],
                  steps: list[str], copied: bool) -> None:
@@ -326,7 +326,7 @@ class Written:
     careful: list[str] = field(default_factory=list)
     quick: list[str] | None = None
     proofs: list[str] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[ArrayBackup] = field(default_factory=list)
     loose: bool = False
     # Whether the outermost loop may be done in parts; whether the processor may note what is odd.
     parted: bool = False
@@ -358,7 +358,7 @@ class Written:
                 f"    {TO} = {STOP} if done + now >= turns else {FROM} + now * STEP"]
 
     @property
-    def copied(self) -> list[Kept]:
+    def copied(self) -> list[ArrayBackup]:
         """What is copied before anything is stored."""
         return [each for each in self.kept if each.copied]
 

@@ -103,13 +103,13 @@ def order_price(
 NonzeroBound = Callable[[Hop], int | None]
 
 
-def known_nonzeros(hop: Hop) -> int | None:
+def nonzeros_bound(hop: Hop) -> int | None:
     """Return the upper bound on the nonzeros of `hop`, if one is known."""
     return hop.meta.nnz
 
 
 def order_factors(
-    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = known_nonzeros,
+    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = nonzeros_bound,
 ) -> tuple[Hop, ...]:
     """Return `roots` with element-wise products of three or more factors in their cheapest order."""
     shared = shared_nodes(roots)
@@ -213,7 +213,7 @@ class Chain(NamedTuple):
 
 
 def order_chains(
-    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = known_nonzeros,
+    roots: tuple[Hop, ...], hook: Hook, nonzeros: NonzeroBound = nonzeros_bound,
 ) -> tuple[Hop, ...]:
     """Return `roots` with every chain of matrix products in its cheapest order."""
     refused: set[Hop] = set()
@@ -362,7 +362,7 @@ def _chain_price(left: FactorSize, right: FactorSize) -> float:
 
 def is_well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
     """Return whether the order of a chain is nearly the cheapest with axis lengths replaced by `lengths`."""
-    sizes = [_factor_size(f, i, len(chain.factors), known_nonzeros) for i, f in enumerate(chain.factors)]
+    sizes = [_factor_size(f, i, len(chain.factors), nonzeros_bound) for i, f in enumerate(chain.factors)]
     now = [FactorSize(lengths.get(s.rows, s.rows), lengths.get(s.columns, s.columns), s.nonzeros)
            for s in sizes]
     if any(0 in s[:2] for s in now):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.codegen.indexing.gather import ENTRY, Carried, block_head, over_units, turns
+from jitla.codegen.indexing.gather import ENTRY, Carried, block_head, counted_loop_ir, over_units
 from jitla.codegen.kernel_abi import Target
 
 __all__ = [
@@ -85,8 +85,8 @@ def count_text(triple: str) -> str:
   %d.next = add i64 %d, %w
 """
     turn += f"  %c.next = add i64 {total}, 0\n"
-    body = turns(("%from", "%to"), ("unit", "counted"), _WORDS * _LANES, turn, one,
-                 [Carried("c", "i64", "0")], "", [Carried("d", "i64", "%c")]) + """counted:
+    body = counted_loop_ir(("%from", "%to"), ("unit", "counted"), _WORDS * _LANES, turn, one,
+                           [Carried("c", "i64", "0")], "", [Carried("d", "i64", "%c")]) + """counted:
   %at = getelementptr i64, ptr %counts, i64 %u
   store i64 %d, ptr %at, align 8
   br label %run

@@ -14,7 +14,7 @@ __all__ = [
     "BYTES", "Carried", "ENTRY", "LOOKUP_UNIT", "Shuffle", "TAKE_UNIT", "bits_of", "block_head",
     "bounds_text", "by_blocks", "function", "in_lanes", "lookup_text", "most_of", "near_place",
     "over_units", "pack_indexed", "places_text", "repeated", "shuffle_of", "smaller", "take_rows_text",
-    "take_text", "to_word", "turns", "within", "wrapped",
+    "take_text", "to_word", "counted_loop_ir", "within", "wrapped",
 ]
 
 
@@ -81,11 +81,11 @@ exit:
 """
 
 
-def turns(
+def counted_loop_ir(
     ends: tuple[str, str], places: tuple[str, str], width: int, turn: str, one: str,
     carried: Sequence[Carried] = (), joined: str = "", singly: Sequence[Carried] = (),
 ) -> str:
-    """Lines of a loop between two `ends`: `turn` for `width` elements from %i on, then `one` for %j.
+    """Return the IR of a loop between two `ends`: `turn` for `width` elements from %i on, then `one` for %j.
 
     It is entered from the first of two blocks `places` and goes on to the second. Turns hand on what
     is `carried`, to the lines `joined` last; single elements what is handed on `singly`.
@@ -130,7 +130,7 @@ def repeated(step: Callable[[str, str, int], str], count: int) -> tuple[str, str
 
 def function(head: str, step: Callable[[str, str, int], str], count: int, before: str = "") -> str:
     """Return the function `head` that does `step` for elements %from to %to, in turns of `count`."""
-    body = turns(("%from", "%to"), ("entry", "done"), count, *repeated(step, count))
+    body = counted_loop_ir(("%from", "%to"), ("entry", "done"), count, *repeated(step, count))
     return f"define internal void {head} nounwind {{\nentry:\n{before}{body}done:\n  ret void\n}}\n"
 
 
@@ -245,7 +245,7 @@ def _long_within(vector_bytes: int) -> str:
     """@within for words, of which processors find no greatest: a sign shows in them or in what is left."""
     lanes = 2 * vector_bytes // 8
     vector, code = f"<{lanes} x i64>", f"v{lanes}i64"
-    loop = turns(
+    loop = counted_loop_ir(
         ("%from", "%to"), ("entry", "done"), lanes,
         f"""  %p = getelementptr i64, ptr %index, i64 %i
   %x = load {vector}, ptr %p, align 8
@@ -278,7 +278,7 @@ def _short_within(dtype: np.dtype, vector_bytes: int) -> str:
     lanes, kind = 2 * vector_bytes // dtype.itemsize, f"i{bits_of(dtype)}"
     vector, code = f"<{lanes} x {kind}>", f"v{lanes}{kind}"
     wide = f"zext {kind} %greatest to i64"
-    loop = turns(
+    loop = counted_loop_ir(
         ("%from", "%to"), ("entry", "done"), lanes,
         f"""  %p = getelementptr {kind}, ptr %index, i64 %i
   %x = load {vector}, ptr %p, align {dtype.itemsize}
@@ -359,9 +359,9 @@ def places_text(index: np.dtype, triple: str, vector_bytes: int) -> str:
                 f"  %q{tag} = getelementptr i32, ptr %out, i64 {at}\n"
                 f"  store {to} %y{tag}, ptr %q{tag}, align 4\n")
 
-    loop = turns(("%from", "%to"), ("entry", "done"), lanes,
-                 narrowed("v", "%i", f"<{lanes} x {kind}>", f"<{lanes} x i32>"),
-                 narrowed("s", "%j", kind, "i32"))
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), lanes,
+                           narrowed("v", "%i", f"<{lanes} x {kind}>", f"<{lanes} x i32>"),
+                           narrowed("s", "%j", kind, "i32"))
     fast = f"""define internal void @fast({_ARGS}, i64 %from, i64 %to) nounwind {{
 entry:
 {loop}done:
@@ -433,7 +433,7 @@ def lookup_text(shuffle: Shuffle, checked: bool, triple: str) -> str:
   store i8 %x, ptr %q, align 1
 """
     turn = "".join(_vector(f"v{u}_", u * lanes, shuffle) for u in range(_LOOKUP_CODE_TURN))
-    loop = turns(("%from", "%to"), ("entry", "done"), _LOOKUP_CODE_TURN * lanes, turn, one)
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), _LOOKUP_CODE_TURN * lanes, turn, one)
     head = block_head(("table", "index", "out", "fault"), ("total", "most"))
     body = by_blocks(_LOOKUP_CODE_ARGS, slow=False) if checked else \
         f"  call void @fast({_LOOKUP_CODE_ARGS}, i64 %from, i64 %to)\n  br label %run\n"
@@ -497,7 +497,7 @@ some:
   %first.p = getelementptr {kind}, ptr %index, i64 %from
   %first = load {kind}, ptr %first.p, align {index.itemsize}
 {in_lanes("%first.v", "%first", kind, lanes)}\
-{turns(("%from", "%to"), ("some", "found"), lanes, turn, one,
+{counted_loop_ir(("%from", "%to"), ("some", "found"), lanes, turn, one,
        [Carried(n, vector, "%first.v") for n, _ in names], joined,
        [Carried(f"{n}.s", kind, f"%{n}.all") for n, _ in names])}\
 found:

@@ -12,6 +12,7 @@ from jitla.codegen.indexing.gather import (
     ENTRY,
     Carried,
     block_head,
+    counted_loop_ir,
     function,
     in_lanes,
     near_place,
@@ -19,7 +20,6 @@ from jitla.codegen.indexing.gather import (
     repeated,
     smaller,
     to_word,
-    turns,
     wrapped,
 )
 from jitla.codegen.ir import element_type, memory_type
@@ -65,7 +65,7 @@ known{tag}:
     rows = "".join(f"  %row{k} = mul i64 %stride, {k}\n"
                    f"  %table{k} = getelementptr {element}, ptr %beside, i64 %row{k}\n"
                    for k in range(1, banks))
-    loop = turns(("%from", "%to"), ("entry", "done"), _TURN, *repeated(step, _TURN))
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), _TURN, *repeated(step, _TURN))
     fast = (f"define internal i64 @fast({_ARGS}, i64 %most, i64 %from, i64 %to) nounwind {{\nentry:\n"
             f"{only}{rows}{loop}done:\n  ret i64 %to\n}}\n")
     slow = wrapped(_ARGS, index, added("c", "%i", "%place", 0), only) if wraps else ""
@@ -125,7 +125,7 @@ def _vectors(head: str, target: np.dtype, vector_bytes: int, step: Callable[[str
     """Return the function that does `step` for elements %from to %to, of a tag, the place and the type."""
     lanes, element = vector_bytes // target.itemsize, element_type(target)
     turn, one = step("v", "%i", f"<{lanes} x {element}>"), step("s", "%j", element)
-    loop = turns(("%from", "%to"), ("entry", "done"), lanes, turn, one)
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), lanes, turn, one)
     return (f"define internal void {head}, i64 %from, i64 %to) nounwind {{\nentry:\n{loop}"
             "done:\n  ret void\n}\n")
 
@@ -360,7 +360,7 @@ def _near(element: np.dtype, ratio: np.dtype, lanes: int) -> str:
   store {ints} %bin, ptr %q, align 4
 """
     most = Carried("most", t, "zeroinitializer")
-    loop = turns(("%from", "%to"), ("entry", "done"), lanes, turn, "", [most])
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), lanes, turn, "", [most])
     return f"""define internal i1 @near({_STATE}, {_ALL}) nounwind {{
 entry:
 {_constants(element, ratio, lanes)}{loop}done:
@@ -397,7 +397,8 @@ def _exact(element: np.dtype, ratio: np.dtype, lanes: int) -> str:
   store {ints} %k{tag}, ptr %q{tag}, align 4
 """
 
-    loop = turns(("%from", "%to"), ("entry", "done"), lanes, guess("v", "%i", lanes), guess("s", "%j", 0))
+    loop = counted_loop_ir(("%from", "%to"), ("entry", "done"), lanes, guess("v", "%i", lanes),
+                           guess("s", "%j", 0))
     return (f"define internal void @exact({_STATE}, {_ALL}) nounwind {{\nentry:\n"
             f"{_constants(element, ratio, lanes)}{loop}done:\n  ret void\n}}\n")
 

@@ -328,8 +328,8 @@ BYTES = 8  # of an element of all operands: where more is read, memory is what l
 LONG = {2: 16, 4: 6}  # hops of the longest body that is written so often, and again for what is left over
 
 
-def ways(loop: KernelLoop) -> int:
-    """Return how many leaves are taken at once; one, if cells are stored: their order may matter."""
+def leaves_at_once(loop: KernelLoop) -> int:
+    """Return the number of leaves read at once; one if cells are stored: their order may matter."""
     read = sum(op.dtype.itemsize for op in loop.operands if op.role == "in" and op.walks)
     # where elements of a table lie, the processor guesses only if they are read one after the other
     read += BYTES if any(op.letter == "t" for op in loop.operands) else 0
@@ -341,11 +341,11 @@ def ways(loop: KernelLoop) -> int:
 
 
 def abreast(loop: KernelLoop, math: MathCall, ahead: Mapping[int, int]) -> str:
-    """Return @abreast, which does the work of @tree where that has `ways` leaves, or returns 0.
+    """Return @abreast, which does the work of @tree where that has `leaves_at_once` leaves, or returns 0.
 
     The first leaf is the shortest: the others take what they have more of behind the common loop.
     """
-    many, aggs = ways(loop), loop.aggregates
+    many, aggs = leaves_at_once(loop), loop.aggregates
     far = {word: many * distance for word, distance in ahead.items()}
     w = BodyWriter(loop, loop.lanes, math)
     lines = w.lines
@@ -567,9 +567,9 @@ def _parts(loop: KernelLoop, math: MathCall) -> tuple[str, str]:
         return text + gather(loop) + tree(loop, "gathered"), "tree"
     if not paired(loop) or loop.schedule.unroll > 1:  # what has more partial sums has them throughout
         return text, "leaf"
-    if ways(loop) > 1:
+    if leaves_at_once(loop) > 1:
         text += abreast(loop, math, prefetched(loop))
-    return text + tree(loop, "leaf", ways(loop)), "tree"
+    return text + tree(loop, "leaf", leaves_at_once(loop)), "tree"
 
 
 def _operands(loop: KernelLoop) -> list[str]:

@@ -43,7 +43,7 @@ from jitla.codegen.kernels.reduce_all import (
 from jitla.fusion import OPERAND, Blocking, BlockStage, Geometry, StageOperand
 from jitla.hops import Hop
 
-__all__ = ["takes_turns", "touch_text", "turns"]
+__all__ = ["reduces_by_row_blocks", "touch_text", "row_block_stages"]
 
 
 LINES = "ptr %ops, ptr %steps, ptr %apart, i64 %start, i64 %n, ptr %res, i64 %count"
@@ -730,8 +730,8 @@ SLOW = ("divide", "sqrt", "power", "floor_divide", "remainder")
 TURNS_LINE = 64  # bytes
 
 
-def takes_turns(loop: KernelLoop, geometry: Geometry) -> bool:
-    """Tell whether threads take turns at adding rows to all sums of `loop`."""
+def reduces_by_row_blocks(loop: KernelLoop, geometry: Geometry) -> bool:
+    """Return whether threads add blocks of rows to all sums of `loop`, one after the other."""
     if loop.form.mode != "cols" or loop.rank or any(o.role == "out" for o in loop.operands):
         return False
     body = loop.kernel.body
@@ -761,7 +761,7 @@ def _height(loop: KernelLoop, geometry: Geometry) -> int:
     return max(BLOCK_BYTES // (geometry.dims[-1] * sum(sizes)) & -8, 8)
 
 
-def turns(
+def row_block_stages(
     loop: KernelLoop, geometry: Geometry, head: Sequence[int], entries: tuple[int, int]
 ) -> tuple[list[BlockStage], Blocking]:
     """Return the stages that read rows and add them up, by code at `entries`.

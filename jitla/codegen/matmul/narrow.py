@@ -447,8 +447,8 @@ class _Pieces:
     rows: int
 
     @property
-    def turns(self) -> int:
-        """Elements of a row that one turn of the loop takes: of all rows, a cache line at least."""
+    def elements_per_iteration(self) -> int:
+        """Elements of a row that one iteration reads: of all rows together at least a cache line."""
         return max(CACHE_LINE // (self.rows * self.w.size), 1)
 
     def cells(self) -> Iterator[tuple[int, int, _Piece_skinny]]:
@@ -462,7 +462,7 @@ class _Pieces:
         return "".join(
             f"  %at{k} = add i64 %i, {k}\n  %skip{k} = mul i64 %at{k}, %step\n"
             f"  %x{k} = getelementptr i8, ptr %x, i64 %skip{k}\n" for k in range(self.rows)
-        ) + (f"  %whole = sub i64 %n, {self.turns - 1}\n"
+        ) + (f"  %whole = sub i64 %n, {self.elements_per_iteration - 1}\n"
              f"  %all = mul i64 %step, {self.rows}\n  %further = add i64 %all, {AHEAD}\n"
              f"  %soon = getelementptr i8, ptr %x0, i64 %further\n")
 
@@ -470,7 +470,7 @@ class _Pieces:
         """Lines that fetch as much of what comes next as this turn of the loop uses up."""
         if self.rows == 1:
             return ""
-        return fetch_ahead(self.rows * self.w.size, self.turns)
+        return fetch_ahead(self.rows * self.w.size, self.elements_per_iteration)
 
     def spread(self, tag: str, k: int, at: str) -> str:
         """Lines that put element `at` of row `k` in all lanes, as often as there are widths."""
@@ -502,8 +502,8 @@ def _dot(name: str, of: _Pieces) -> str:
         return text
 
     turns = ""
-    for u in range(of.turns):
-        after = "n" if u == of.turns - 1 else f"u{u}x"
+    for u in range(of.elements_per_iteration):
+        after = "n" if u == of.elements_per_iteration - 1 else f"u{u}x"
         turns += f"  %j{u} = add i64 %j, {u}\n" + step(
             f"u{u}_", f"%j{u}", "%pv" if u == 0 else f"%pv{u}", "a" if u == 0 else f"u{u - 1}x", after)
         turns += f"  %pv{u + 1} = getelementptr i8, ptr {'%pv' if u == 0 else f'%pv{u}'}, i64 %apart\n"
@@ -521,11 +521,11 @@ entry:
 {of.starts()}  br label %loop
 loop:
   %j = phi i64 [ 0, %entry ], [ %j.next, %body ]
-  %pv = phi ptr [ %v, %entry ], [ %pv{of.turns}, %body ]
+  %pv = phi ptr [ %v, %entry ], [ %pv{of.elements_per_iteration}, %body ]
 {sums}  %more = icmp slt i64 %j, %whole
   br i1 %more, label %body, label %odd
 body:
-{of.ahead()}{turns}  %j.next = add i64 %j, {of.turns}
+{of.ahead()}{turns}  %j.next = add i64 %j, {of.elements_per_iteration}
   br label %loop
 odd:
   %l = phi i64 [ %j, %loop ], [ %l.next, %one ]

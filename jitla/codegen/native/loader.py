@@ -27,7 +27,7 @@ from jitla.codegen.native.symbols import (
 from jitla.codegen.native.tape import (
     FIELDS,
     METHODS,
-    known_ir,
+    array_map_ir,
     tape_ir,
 )
 from jitla.runtime import install_native, native_launch
@@ -54,7 +54,7 @@ def native_ir() -> str:
     """IR of pool, memory handler, `empty` and launch entry; no address of this process is in it."""
     names = references()
     return (table_ir() + pool_ir(names) + memory_ir(names) + empty_ir(names, LARGE)
-            + known_ir(names) + tape_ir(names) + launch_ir(names))
+            + array_map_ir(names) + tape_ir(names) + launch_ir(names))
 
 
 def load_native(

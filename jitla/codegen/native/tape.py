@@ -9,7 +9,7 @@ from string import Template
 from jitla.codegen.native.symbols import HEADER, text_ir
 
 __all__ = [
-    "DETACHING", "FIELDS", "METHODS", "REPEATS", "SLOTS", "TAKING", "known_ir", "spelt_out", "tape_ir",
+    "DETACHING", "FIELDS", "METHODS", "REPEATS", "SLOTS", "TAKING", "array_map_ir", "spelt_out", "tape_ir",
 ]
 
 
@@ -228,7 +228,7 @@ define ptr @jitla_forget(ptr %self, ptr %args, i64 %nargs) {
 """
 
 
-def known_ir(names: dict[str, str]) -> str:
+def array_map_ir(names: dict[str, str]) -> str:
     """IR of `find`, `remember` and `forget`."""
     return text_ir("known", "find(array), remember(array, object), forget()") + Template(_KNOWN).substitute(
         names, type_at=HEADER - 8, nd_at=HEADER + 8, dims_at=HEADER + 16, strides_at=HEADER + 24,
@@ -1024,7 +1024,7 @@ python:
 
 
 def tape_ir(names: dict[str, str]) -> str:
-    """IR of the methods, and of their empty table `jitla_tape`; `known_ir` is needed beside it."""
+    """IR of the methods, and of their empty table `jitla_tape`; `array_map_ir` is needed beside it."""
     fields = {name: f"getelementptr (i64, ptr @jitla_tape, i64 {i})" for i, name in enumerate(FIELDS)}
     table = f"@jitla_tape = global [{len(FIELDS)} x i64] zeroinitializer, align 64\n"
     text = Template(SLOTS + spelt_out(TAKING + _TAPE + DETACHING + REPEATS))

@@ -11,9 +11,9 @@ from jitla.codegen.indexing.gather import (
     Carried,
     bits_of,
     block_head,
+    counted_loop_ir,
     in_lanes,
     to_word,
-    turns,
     within,
 )
 from jitla.codegen.ir import Lanes
@@ -28,7 +28,8 @@ from jitla.codegen.sparse.csr_products import (
 )
 
 __all__ = [
-    "OPERANDS", "SHARED", "STAGE_WORDS", "UNITS", "bounds_at", "csr_text", "entries_text", "held_columns",
+    "OPERANDS", "SHARED", "STAGE_WORDS", "UNITS", "bounds_at", "csr_text", "entries_text",
+    "specialised_columns",
     "index_at", "ranges_text", "row_sums_text", "shares",
 ]
 
@@ -172,8 +173,8 @@ declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 {body}{_entry(form, w, index)}{_stage(form, w)}"""
 
 
-def held_columns(columns: int, dtype: np.dtype) -> int:
-    """Return for how many columns there is code of its own: `columns`, or 0 for any number."""
+def specialised_columns(columns: int, dtype: np.dtype) -> int:
+    """Return the number of columns that code is specialised for: `columns`, or 0 for any number."""
     return columns if 1 < columns <= MOST_BYTES // dtype.itemsize else 0
 
 
@@ -259,7 +260,7 @@ def _among(index: np.dtype, vector_bytes: int) -> str:
     lanes, kind = vector_bytes // index.itemsize, f"i{bits_of(index)}"
     vector, mask = f"<{lanes} x {kind}>", f"<{lanes} x i1>"
     narrow = "add i64 {}, 0" if kind == "i64" else f"trunc i64 {{}} to {kind}"
-    loop = turns(
+    loop = counted_loop_ir(
         ("%from", "%to"), ("entry", "done"), lanes,
         f"""  %p = getelementptr {kind}, ptr %index, i64 %i
   %x = load {vector}, ptr %p, align {index.itemsize}

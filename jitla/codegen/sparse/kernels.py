@@ -14,9 +14,9 @@ from jitla.codegen.sparse.csr_kernels import (
     OPERANDS,
     csr_text,
     entries_text,
-    held_columns,
     ranges_text,
     row_sums_text,
+    specialised_columns,
 )
 from jitla.codegen.sparse.sampled import AHEAD, SHORTEST, sampled_product_text
 from jitla.fusion import SparseProduct
@@ -125,7 +125,8 @@ class CompressedRows:
         if not rows or not _in_order(columns, starts):
             return None
         several = x.ndim > 1
-        key = "ranges", several, data.dtype, columns.dtype, held_columns(depth, data.dtype) if several else 0
+        specialised = specialised_columns(depth, data.dtype) if several else 0
+        key = "ranges", several, data.dtype, columns.dtype, specialised
         library = self._libraries.get(key)
         if library is None:
             text = ranges_text(*key[1:4], self._jit.target, key[4])
@@ -164,7 +165,7 @@ class CompressedRows:
     ) -> bool:
         """Fill the last operand; say whether all indices name something."""
         data, columns, starts = operands[:3]
-        key = form, data.dtype, columns.dtype, self._jit.target, held_columns(words[2], data.dtype)
+        key = form, data.dtype, columns.dtype, self._jit.target, specialised_columns(words[2], data.dtype)
         library = self._libraries.get(key)
         if library is None:
             text = csr_text(*key)

@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 
-def eighth_turn(code: CodeBuilder) -> tuple[float, float]:
+def quarter_pi(code: CodeBuilder) -> tuple[float, float]:
     """pi/4 in two numbers; the first times 3 is exact."""
     high, low = (0.25 * part for part in TABLES[code.form.bits]["PI"])
     step = 2.0 ** (2 - code.form.mantissa)
@@ -53,7 +53,7 @@ def arctan2(code: CodeBuilder, y: SSAValue, x: SSAValue) -> SSAValue:
     tail = t * z * code.poly(z, TABLES[code.form.bits]["ATAN"])
     q = code.select(inner, 0.0, code.select(outer, 2.0, code.value(1.0, "f")))
     q = code.select(left, 4.0 - q, q)
-    high, low = eighth_turn(code)
+    high, low = quarter_pi(code)
     base = q * high
     total = base + t
     result = total + (((base - total) + t) + (tail + q * low))
