@@ -395,7 +395,7 @@ def test_every_stage_has_the_scratch_memory_it_asks_for(monkeypatch):
     asked = []
 
     def note(entry, finish, kinds, stages, combines, cut, *more):
-        free = cut.room - cut.spare
+        free = cut.slot_bytes - cut.scratch_offset
         asked.extend((struct.unpack_from("<q", b, 40)[0], free) for s in stages for b in s[:2])
         return pack_rows(entry, finish, kinds, stages, combines, cut, *more)
 

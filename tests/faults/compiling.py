@@ -20,7 +20,6 @@ from jitla.engine import ENGINE
 from jitla.errors import BackendError
 from jitla.recompile import pipeline
 from jitla.recompile.compiler import Compiler
-from jitla.recompile.program import Program
 from tests.faults.running import EXPECTED, X, Y, algorithm, check, decorated, fault, files, same
 
 # ------------------------------------------------------------------------------ steps that fail
@@ -28,8 +27,8 @@ from tests.faults.running import EXPECTED, X, Y, algorithm, check, decorated, fa
 STEPS: dict[str, tuple[Any, str]] = {
     "emit": (Jit, "_emit"), "link": (Jit, "_link"), "load": (Jit, "load"), "key": (Jit, "key"),
     "start": (Jit, "_start"), "made": (Jit, "_made"), "kernel": (LlvmBackend, "compile"),
-    "support": (LlvmBackend, "supports"), "build": (Compiler, "build"), "bind": (Program, "bind"),
-    "executable": (Compiler, "executable"), "gate": (type(ENGINE), "_make"),
+    "support": (LlvmBackend, "supports"), "build": (Compiler, "build"), "bind": (Compiler, "bind"),
+    "executable": (Compiler, "executable"), "engine": (type(ENGINE), "_new_compiler"),
 }
 ERRORS = (BackendError, RuntimeError, MemoryError, OSError, RecursionError, ValueError)
 

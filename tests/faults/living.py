@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HELD: dict[str, tuple[Any, str]] = {
     "emit": (Jit, "_emit"), "link": (Jit, "_link"), "start": (Jit, "_start"), "build": (Compiler, "build"),
-    "gate": (type(ENGINE), "_make"), "native": (type(ENGINE), "_native"), "key": (Jit, "key"),
+    "engine": (type(ENGINE), "_new_compiler"), "native": (type(ENGINE), "_backend"), "key": (Jit, "key"),
     "bind": (type(ENGINE), "bind"), "compile": (Compiler, "_compile"),
 }
 

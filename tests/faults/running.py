@@ -26,7 +26,8 @@ from jitla.engine import ENGINE
 SECONDS = 120.0  # machines that do much else are slow
 FAULTS: dict[str, Callable[[Path], None]] = {}
 FILLED: list[Path] = []  # where a cache is that was filled by `load`
-ROOMS = ("codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "machines", "disk")
+PACKAGES = (
+    "codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "hops.machine_file", "runtime.disk_cache")
 
 
 class Outcome(NamedTuple):
@@ -55,7 +56,7 @@ def fault(*cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 
 def load(filled: Path) -> None:
     """Load what every fault needs, and fill a cache to copy; nothing is compiled here, no thread started."""
-    for name in ROOMS:
+    for name in PACKAGES:
         ENGINE.module(name)
     assert not ended(in_child(lambda: check(filled)), SECONDS)
     assert files(filled), "nothing was kept"
