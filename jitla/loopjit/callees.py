@@ -106,7 +106,7 @@ def is_users(given: FunctionType, caller: FunctionType) -> bool:
 
 
 class CalleeVersion:
-    """What the version of a function asks for what it is to call."""
+    """Selects what a compiled function calls: the version of a callee with loops, or the callee itself."""
 
     __slots__ = ("loop_function",)
 
@@ -114,13 +114,13 @@ class CalleeVersion:
         self.loop_function = loop_function
 
     def of(self, function: Any) -> Any:
-        """Return the version of a function, if it is the one that was met."""
+        """Return the version of `function` if it is the function that was seen, and unchanged."""
         loops = self.loop_function
         return loops.version if function is loops.function and loops.is_current() else function
 
 
 def handed(call: ast.Call, key: str) -> None:
-    """Let a call in a tree ask first, whom `key` stands for."""
+    """Let a call in a tree select its callee by the object that `key` stands for."""
     asked = ast.Call(ast.Attribute(ast.Constant(key), "of", ast.Load()), [call.func], [])
     for node in (asked, asked.func, asked.func.value):  # type: ignore[attr-defined]
         ast.copy_location(node, call.func)

@@ -144,16 +144,16 @@ class Foreman:
 
 
 class CompilerTools(NamedTuple):
-    """Who compiles; what links an object, what loads a text; what keeps machine code, by the options.
+    """The compiling process, the linker of objects, the loader of IR, and the cache of machine code.
 
-    `calm` returns what says whether nobody watches: whoever knows is loaded by then.
+    `unobserved_check` returns the function that tests whether calls are unobserved.
     """
 
     foreman: Foreman
     link: Callable[[str, bytes], tuple[Any, int]]
     load: Callable[[str, str], tuple[Any, int]]
-    kept_by: CodeCacheAccess
-    calm: Callable[[], Callable[[], bool]]
+    code_cache: CodeCacheAccess
+    unobserved_check: Callable[[], Callable[[], bool]]
 
 
 def make(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
@@ -196,7 +196,7 @@ def _read(entry: Entry, variant: Variant) -> tuple[dict[str, Given], Any]:
 def _translate(entry: Entry, variant: Variant, tools: CompilerTools) -> None:
     given, made = _read(entry, variant)
     name, data = cached_object(made.text, made.pointers, tools.foreman.ask, tools.foreman.program,
-                               tools.kept_by)
+                               tools.code_cache)
     library, address = tools.link(name, data)
     variant.code = CompiledKernel(made, entry.nest.writes, library, address)
     _build(entry, variant, variant.code, given, tools)
@@ -213,8 +213,8 @@ def _build(entry: Entry, variant: Variant, code: CompiledKernel, given: dict[str
         return
     found = [ExpectedName(space, name, None if value is MISSING else value)
              for space, name, value in variant.assumed]
-    calm = tools.calm()
-    undisturbed = (lambda: calm() and variant.unchanged()) if variant.helpers else calm
+    is_unobserved = tools.unobserved_check()
+    undisturbed = (lambda: is_unobserved() and variant.unchanged()) if variant.helpers else is_unobserved
     text, objects = native_entry_text(code.kernel, entry.names, entry.outside, given, examples,
                                       list({(id(each.space), each.name): each for each in found}.values()),
                                       entry.nest.live, undisturbed, entry.space)

@@ -48,17 +48,17 @@ Ask = Callable[[str, tuple[str, ...]], tuple[str, bytes]]
 
 
 def cached_object(text: str, pointers: tuple[str, ...], ask: Ask, program: str,
-                  kept_by: CodeCacheAccess) -> tuple[str, bytes]:
+                  code_cache: CodeCacheAccess) -> tuple[str, bytes]:
     """Return name and object of the code for `text`, from the cache if they are there."""
-    if kept_by is None:
+    if code_cache is None:
         return ask(text, pointers)
-    shelf, processor = kept_by()
+    object_cache, processor = code_cache()
     maker = f"{processor} {_compiler(program)}"
     key = _key(text, pointers)
-    found = shelf.get(key, maker)
+    found = object_cache.get(key, maker)
     if found is None:
         name, data = ask(text, pointers)
-        shelf.put(key, maker, name.encode() + b"\n" + data)
+        object_cache.put(key, maker, name.encode() + b"\n" + data)
         return name, data
     first, _, data = found.partition(b"\n")
     return first.decode(), data
@@ -209,22 +209,24 @@ class Loops:
 
     def __init__(self, link: Callable[[str, bytes], tuple[Any, int]],
                  load: Callable[[str, str], tuple[Any, int]],
-                 loads: Callable[[Callable[[Any], None]], None], calm: Callable[[], Callable[[], bool]],
-                 keeps: Callable[[], CodeCacheAccess] = lambda: None) -> None:
+                 loads: Callable[[Callable[[Any], None]], None],
+                 unobserved_check: Callable[[], Callable[[], bool]],
+                 cache_access: Callable[[], CodeCacheAccess] = lambda: None) -> None:
         self._foreman: Any = None
         self._link = link
         self._load = load
         self._loads = loads  # calls what it is given with `jitla.loopjit.compiler`, once that is loaded
-        self._calm = calm  # returns what says whether nobody watches
-        self._keeps = keeps
+        self._unobserved_check = unobserved_check  # returns the test whether calls are unobserved
+        self._cache_access = cache_access
 
     def _make(self, entry: Entry, variant: Variant) -> None:
         """Have a nest compiled; the options in force now say where machine code is kept."""
-        kept_by = self._keeps()
+        code_cache = self._cache_access()
 
         def submit(making: Any) -> None:
             self._foreman = self._foreman or making.Foreman(f"{dirname(__file__)}/worker.py")
-            tools = making.CompilerTools(self._foreman, self._link, self._load, kept_by, self._calm)
+            tools = making.CompilerTools(self._foreman, self._link, self._load, code_cache,
+                                         self._unobserved_check)
             self._foreman.submit(lambda: making.make(entry, variant, tools))
 
         self._loads(submit)
@@ -290,7 +292,8 @@ class Loops:
     def _entries(self, function: FunctionType, nests: list[Any], helpers: Helpers) -> list[Entry]:
         known: Any = function  # not every checker knows that functions have builtins
         builtin = known.__builtins__
-        made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make, lambda: self._calm()(),
+        made = [Entry(nest, nest.takes, function.__globals__, builtin, self._make,
+                      lambda: self._unobserved_check()(),
                       self._ready) for nest in nests]
         for each in made:
             each.beside, each.file, each.helpers = made, function.__code__.co_filename, helpers

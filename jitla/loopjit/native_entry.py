@@ -123,7 +123,8 @@ class EntryWriter:
 
 def native_entry_text(
     kernel: LoopKernel, names: Sequence[str], outside: Sequence[str], given: dict[str, Given],
-    examples: dict[str, Any], found: Sequence[ExpectedName], live: Sequence[str], calm: Any, space: Any,
+    examples: dict[str, Any], found: Sequence[ExpectedName], live: Sequence[str], is_unobserved: Any,
+    space: Any,
 ) -> tuple[str, list[Any]]:
     """Return the IR of the function that is called instead of Python's loop, and the objects it reads.
 
@@ -131,7 +132,7 @@ def native_entry_text(
     values, for arrays the types of their elements. Of the variables, those in `live` are returned.
     """
     text = EntryWriter()
-    _peace(text, calm, found)
+    _require_unobserved(text, is_unobserved, found)
     values = {name: text.field("%args", 8 * k) for k, name in enumerate(names)}
     for name in outside:
         space_of = text.object(space)
@@ -215,9 +216,9 @@ def _ndim(what: Given) -> int:
     return what.ndim
 
 
-def _peace(text: EntryWriter, calm: Any, found: Sequence[ExpectedName]) -> None:
+def _require_unobserved(text: EntryWriter, is_unobserved: Any, found: Sequence[ExpectedName]) -> None:
     """Go on only if nobody watches, and names are what they were."""
-    for asked, wanted in ((calm, True), (sys.gettrace, None)):
+    for asked, wanted in ((is_unobserved, True), (sys.gettrace, None)):
         answer = text.call("PyObject_CallNoArgs", "ptr", f"ptr {text.object(asked)}")
         text.need(text.get(f"icmp ne ptr {answer}, null"), "failed")
         text.call("Py_DecRef", "void", f"ptr {answer}")  # both are for ever

@@ -113,7 +113,7 @@ class Entry:
     def __init__(
         self, nest: DetectedNest, names: tuple[str, ...], space: Mapping[str, Any],
         builtin: Mapping[str, Any],
-        make: Callable[[Entry, Variant], None], calm: Callable[[], bool],
+        make: Callable[[Entry, Variant], None], is_unobserved: Callable[[], bool],
         ready: Callable[[], bool] = lambda: False,
     ) -> None:
         self.nest = nest
@@ -122,7 +122,7 @@ class Entry:
         self.builtin = builtin
         # Has a nest translated and compiled for a kind of values, elsewhere.
         self.make = make
-        self.calm = calm  # says whether nobody watches
+        self.is_unobserved = is_unobserved  # whether nobody observes calls
         self.ready = ready  # and this, whether a process is there that compiles
         # What the version calls before the nest.
         self.ask: Callable[..., Any] = self.plainly
@@ -156,7 +156,7 @@ class Entry:
         if self.rests:
             return Run(variant)
         code = variant.code
-        if code is None or not self.calm() or sys.gettrace() is not None:
+        if code is None or not self.is_unobserved() or sys.gettrace() is not None:
             return None
         if not self._holds(variant):
             del self.variants[key]
