@@ -150,8 +150,8 @@ def test_calls_wait_for_programs_where_numpy_keeps_all_processors_busy(
     clock = [0.0]
     monkeypatch.setattr(replay, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(replay, "process_time", lambda: worked * clock[0])
-    monkeypatch.setattr(tiers.Crowd, "seconds", 0.0)
-    monkeypatch.setattr(tiers.Crowd, "worked", 0.0)
+    monkeypatch.setattr(tiers.ProcessorLoad, "seconds", 0.0)
+    monkeypatch.setattr(tiers.ProcessorLoad, "worked", 0.0)
     monkeypatch.setattr(replay.InterimSeconds, "replaying", 0.0)
     run = replay.Replay.run
 

@@ -126,7 +126,7 @@ class _Local(threading.local):
 LOCAL = _Local()
 
 
-class Crowd:
+class ProcessorLoad:
     """Seconds of late that NumPy took for blocks, nothing being compiled behind it; those of processors."""
 
     seconds = worked = 0.0
@@ -262,7 +262,7 @@ class Tiers:
         """Say whether a thread that compiles behind a block would have no processor to itself."""
         if self._config.compile != "auto" or LOCAL.hurries or ENGINE.background.busy:
             return False
-        return bool(Crowd.worked >= CROWDED * _processors() * Crowd.seconds > 0.0)
+        return bool(ProcessorLoad.worked >= CROWDED * _processors() * ProcessorLoad.seconds > 0.0)
 
     def at_once(self, kept: bool) -> bool:
         """Say whether whoever runs a block once more waits for its program, not long if that is `kept`."""
@@ -324,9 +324,9 @@ class _Job:
         """Take note of what a run of NumPy took, and of how long processors worked meanwhile."""
         if ENGINE.background.busy:
             return
-        if Crowd.seconds > LATELY:
-            Crowd.seconds, Crowd.worked = Crowd.seconds / 2, Crowd.worked / 2
-        Crowd.seconds, Crowd.worked = Crowd.seconds + seconds, Crowd.worked + worked
+        if ProcessorLoad.seconds > LATELY:
+            ProcessorLoad.seconds, ProcessorLoad.worked = ProcessorLoad.seconds / 2, ProcessorLoad.worked / 2
+        ProcessorLoad.seconds, ProcessorLoad.worked = ProcessorLoad.seconds + seconds, ProcessorLoad.worked + worked
 
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""

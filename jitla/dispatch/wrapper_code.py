@@ -212,7 +212,7 @@ def _code(shape: _Shape, tests: str) -> CodeType:
     if rest[0]:
         given = f"({''.join(name + ', ' for name in ways)}*{own}a,) if {own}a else {given}"
     named = "{" + ", ".join(f"{name!r}: {name}" for name in only) + "}"
-    named = f"({own}5 := {own}1.kept)({named})" if any(optional) else named
+    named = f"({own}5 := {own}1.without_defaults)({named})" if any(optional) else named
     if rest[1]:
         named = f"{{**{named}, **{own}w}}" if only else f"{own}w"
     # Whether defaults are those that were seen last; where there are none of a sort, none are handed on.
@@ -351,7 +351,7 @@ class FastPath:
         self.t0 = self.t1 = self.t2 = self.t3 = {}
         self.tables = {}
 
-    def kept(self, named: dict[str, Any]) -> dict[str, Any]:
+    def without_defaults(self, named: dict[str, Any]) -> dict[str, Any]:
         """Return arguments by name without those that are the defaults."""
         usual = self.named or {}
         return {k: v for k, v in named.items() if k not in usual or v is not usual[k]}

@@ -21,12 +21,6 @@ VAGUE = frozenset(
 EXCEPTIONS: dict[str, str] = {
 }
 
-#: Names that are to go; a name that is gone or renamed must leave this list.
-TEMPORARY = {
-    "jitla.dispatch.tiering.Crowd",
-    "jitla.dispatch.wrapper_code.FastPath.kept",
-}
-
 #: Class names that exist in several modules, each with the reason why.
 SHARED: dict[str, str] = {
     "Load": "a load from memory, as an instruction of the accelerator and as an expression of a loop nest",
@@ -84,11 +78,11 @@ def test_words_of_a_name():
 
 
 def test_public_names_contain_no_vague_words():
-    assert not sorted(vague_names() - set(EXCEPTIONS) - TEMPORARY)
+    assert not sorted(vague_names() - set(EXCEPTIONS))
 
 
 def test_exceptions_of_vague_names_exist():
-    assert not sorted((set(EXCEPTIONS) | TEMPORARY) - vague_names())
+    assert not sorted(set(EXCEPTIONS) - vague_names())
 
 
 def test_public_class_names_exist_once():
