@@ -324,9 +324,10 @@ class _Job:
         """Take note of what a run of NumPy took, and of how long processors worked meanwhile."""
         if ENGINE.background.busy:
             return
-        if ProcessorLoad.seconds > LATELY:
-            ProcessorLoad.seconds, ProcessorLoad.worked = ProcessorLoad.seconds / 2, ProcessorLoad.worked / 2
-        ProcessorLoad.seconds, ProcessorLoad.worked = ProcessorLoad.seconds + seconds, ProcessorLoad.worked + worked
+        load = ProcessorLoad
+        if load.seconds > LATELY:
+            load.seconds, load.worked = load.seconds / 2, load.worked / 2
+        load.seconds, load.worked = load.seconds + seconds, load.worked + worked
 
     def before(self, standby: Any) -> None:
         """Make the program before the block runs again, where that is better than behind it."""
