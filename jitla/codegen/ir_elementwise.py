@@ -1,4 +1,4 @@
-"""LLVM text of element-wise operators: scalar recipes, division of integers, floating-point flags."""
+"""LLVM text of the verbs of `ScalarBuilder`, division of integers, and exact floating-point flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state of one decorated function: its instrumented version, its sites, and the timings of its calls."""
+"""One decorated function: its state, and whether a call runs plain, with compiled loops, or traced."""
 
 from __future__ import annotations
 

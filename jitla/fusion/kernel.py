@@ -1,4 +1,4 @@
-"""Plans and their steps: kernels, NumPy calls, schedules, and the protocol of code generation backends."""
+"""Plans and their steps, the division of rows into blocks and units, and the protocol of code generators."""
 
 from __future__ import annotations
 

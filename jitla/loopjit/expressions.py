@@ -1,4 +1,4 @@
-"""Translation of expressions in loops: names, elements of arrays, and their bounds checks."""
+"""Translation of expressions in loops from AST to typed kernel text; indices are checked before the loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiler: makes programs of blocks, and caches plans by shape class and kernels by form.
+"""The compiler: makes and caches programs of blocks, and checks every compiled kernel against NumPy.
 
 Every kernel is checked against NumPy on a few elements when it is compiled (`numpy_difference`); one that
 differs is replaced by NumPy calls.

@@ -1,4 +1,4 @@
-"""Serialised plans, so that later processes need not plan again.
+"""Plans as JSON text and back, for other processes, and the protocol of stores (on disk: `DiskPlanStore`).
 
 Hops of the request are referred to by number; only those made by rewrites are written. A plan that is not
 equal after reading it back is not stored.

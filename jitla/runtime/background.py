@@ -1,4 +1,4 @@
-"""Background compilation: a queue of jobs, run one at a time by a thread that ends when the queue is empty.
+"""Background compilation: a queue of jobs in one thread, which is held to a share of the processor.
 
 The GIL lets one thread run at a time, so a job takes time from the program. Each job therefore sleeps between
 steps so that it takes no more than its `share` of the time. Jobs together take `TIME_SHARE` of it: a token

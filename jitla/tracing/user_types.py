@@ -1,4 +1,4 @@
-"""Classification of operands by whether their operators, attributes and stores may run user code.
+"""Which operands, attributes and stores may run user code, and wrappers that call them as foreign code.
 
 Operands that may run user code are wrapped (`UserOperand`) before an operator is applied: the wrapper ends
 the open block, replaces proxies by arrays, and calls the operator as foreign code. Classes are analysed once

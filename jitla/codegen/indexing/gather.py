@@ -1,4 +1,4 @@
-"""IR of gathers: reads at positions, with bounds checks and tables of values."""
+"""IR of gathers and table lookups with bounds checks, and the loop skeletons that indexing kernels share."""
 
 from __future__ import annotations
 
