@@ -16,7 +16,7 @@ import pytest
 from tests.behaviour.taking import INDEXED
 
 ROOT = Path(__file__).parents[2]
-LARGEST = 8_000_000
+LARGEST = 24_000_000
 
 
 @pytest.mark.slow
