@@ -229,8 +229,8 @@ class Jit:
         library = self._loaded.get(key)
         if library is not None:
             COMPILING.current.count_kernel(None)
-        else:  # only then wait for whoever compiles
-            throttle()  # whoever has the lock does not
+        else:
+            throttle()  # before the lock is taken: its owner never pauses
             before = COMPILING.current.compiled
             objects = [self.compile(part, level) for level, part in parts]
             if COMPILING.current.compiled == before:

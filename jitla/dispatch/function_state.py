@@ -371,7 +371,7 @@ class FunctionState:
             return f"runs in NumPy: {self.plain_reason or self._untraceable_reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
-        few = all(s.call_classes and s.call_classes.cold for s in sites) and bool(self.sites)
+        few = all(s.call_classes and s.call_classes.is_cold for s in sites) and bool(self.sites)
         return "runs in NumPy: calls have not taken long enough to be traced" if few else ""
 
     @property

@@ -401,10 +401,11 @@ def argument_test(name: str, value: Any, known: list[Any]) -> str:
 
 
 def _size_test(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:
-    """Return the test for tables or sparse matrices of a class, whose `count` has so many bits.
+    """Return the test for data frames or sparse matrices of a class whose `count` has `bits` bits.
 
-    That is the number of rows, or of what is stored. Columns and shapes take as long again to count, and
-    differ less: calls on others are told when they are noted.
+    `count` is the expression of the number of rows, or of stored entries. Columns and shapes are not tested:
+    they would double the cost of the test, and they vary less. A call that differs only in these is assigned
+    to its class when it is next recorded.
     """
     if kind not in known:
         known.append(kind)

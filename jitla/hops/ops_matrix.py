@@ -711,7 +711,7 @@ def _roll_meta(x: Meta, shifts: tuple[int, ...]) -> Meta:
     return Meta(x.shape, x.dtype)
 
 
-declare_call("roll", _roll, _roll_meta, "turned by so many elements along every axis", zeros=Zeros.ANY,
+declare_call("roll", _roll, _roll_meta, "rotated along every axis by a number of elements", zeros=Zeros.ANY,
      bound=nnz.subset_bound)
 
 

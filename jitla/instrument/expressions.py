@@ -18,9 +18,9 @@ from typing import TypeVar
 from jitla.instrument.hook_nodes import (
     PROXY,
     constant,
+    copy_position,
     hook,
     name_position,
-    place,
     rewrite_identity,
 )
 from jitla.instrument.scope import (
@@ -218,8 +218,8 @@ class OperandRewriter(ast.NodeTransformer):
         return checks
 
     def _safety_check(self, name: str, check: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
-        flag = place(ast.Name(f".safe {name}", ast.Store()), at)
-        return place(ast.Assign([flag], hook(check, args, at)), at)
+        flag = copy_position(ast.Name(f".safe {name}", ast.Store()), at)
+        return copy_position(ast.Assign([flag], hook(check, args, at)), at)
 
     def dependencies(self, node: ast.expr) -> Dependencies:
         """Return the parameters that the safety of `node` depends on; None if it may be unsafe."""
@@ -234,8 +234,8 @@ class OperandRewriter(ast.NodeTransformer):
         if dependencies is None:
             if self.current_scope.resolve(test.id) != "local":
                 return slow
-            kind = place(ast.Call(constant(type), [_name(test.id, test)], []), test)
-            condition: ast.expr = place(ast.Compare(kind, [ast.Is()], [constant(PROXY)]), test)
+            kind = copy_position(ast.Call(constant(type), [_name(test.id, test)], []), test)
+            condition: ast.expr = copy_position(ast.Compare(kind, [ast.Is()], [constant(PROXY)]), test)
         elif not dependencies:
             return fast
         else:
@@ -245,9 +245,9 @@ class OperandRewriter(ast.NodeTransformer):
             for name in dependencies:
                 self.parameter_uses.setdefault(name, set()).add(use)
             # The operands of operators are checked together; `safety_checks` names the flag.
-            condition = flag = place(ast.Name(min(dependencies), ast.Load()), test)
+            condition = flag = copy_position(ast.Name(min(dependencies), ast.Load()), test)
             self.safety_flags.append(flag)
-        return place(ast.IfExp(condition, fast, slow), fast)
+        return copy_position(ast.IfExp(condition, fast, slow), fast)
 
     # -- operands ------------------------------------------------------------------------------
 
@@ -307,7 +307,7 @@ class OperandRewriter(ast.NodeTransformer):
             plain = self.visit_with_usage(base, "")
             args: list[ast.expr] = [plain, name]
             slow = hook("attribute", args + [ast.Constant(usage)] * bool(usage), at)
-            fast = place(ast.Attribute(plain, node.attr, ast.Load()), node)
+            fast = copy_position(ast.Attribute(plain, node.attr, ast.Load()), node)
             use = ALL_OPERATORS if usage and not foreign else node.attr
             return self.guard_by_type(
                 base, mangle(use, self.private), lift_call(fast, usage, node) if foreign else fast, slow)
@@ -371,11 +371,11 @@ def lift_call(node: ast.expr, usage: str, at: ast.expr) -> ast.expr:
 
 
 def _name(name: str, at: ast.AST) -> ast.expr:
-    return place(ast.Name(name, ast.Load()), at)
+    return copy_position(ast.Name(name, ast.Load()), at)
 
 
 def _uses_tuple(uses: set[str], at: ast.AST) -> ast.expr:
-    return place(ast.Tuple([ast.Constant(use) for use in sorted(uses)], ast.Load()), at)
+    return copy_position(ast.Tuple([ast.Constant(use) for use in sorted(uses)], ast.Load()), at)
 
 
 Node = TypeVar("Node", bound=ast.expr)
@@ -681,7 +681,7 @@ class ExpressionRewriter(OperandRewriter):
         return node
 
     def visit_Yield(self, node: ast.Yield) -> ast.expr:
-        value = place(ast.Constant(None), node) if node.value is None else self.visit(node.value)
+        value = copy_position(ast.Constant(None), node) if node.value is None else self.visit(node.value)
         node.value = hook("yield_value", [value], node)
         return node
 

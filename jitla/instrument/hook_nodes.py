@@ -85,7 +85,7 @@ def hook(name: str, args: list[ast.expr], at: ast.AST) -> ast.Call:
     # all on the first line: CPython gives the call of a method the line where its name ends
     owner = place_at_start(constant(HOOKS), at)
     function = place_at_start(ast.Attribute(owner, name, ast.Load()), at)
-    return place(ast.Call(function, args, []), at)
+    return copy_position(ast.Call(function, args, []), at)
 
 
 def rewrite_identity(node: ast.Compare) -> ast.expr:
@@ -96,19 +96,19 @@ def rewrite_identity(node: ast.Compare) -> ast.expr:
         case ast.Compare(left=left, ops=[ast.Is()], comparators=[right]):
             return hook("is_same", [left, right], node)
         case ast.Compare(left=left, ops=[ast.IsNot()], comparators=[right]):
-            return place(ast.UnaryOp(ast.Not(), hook("is_same", [left, right], node)), node)
+            return copy_position(ast.UnaryOp(ast.Not(), hook("is_same", [left, right], node)), node)
     return node
 
 
 def hook_statement(name: str, args: list[ast.expr], at: ast.AST) -> ast.stmt:
     """Return a statement that calls the hook `name`."""
-    return place(ast.Expr(hook(name, args, at)), at)
+    return copy_position(ast.Expr(hook(name, args, at)), at)
 
 
 def barrier(at: ast.AST) -> ast.stmt:
     """Return a statement that flushes pending operations as a foreign call does."""
     call = ast.Call(hook("call", [constant(BARRIER)], at), [], [])
-    return place(ast.Expr(place(call, at)), at)
+    return copy_position(ast.Expr(copy_position(call, at)), at)
 
 
 def key_expression(index: ast.expr) -> ast.expr:
@@ -116,9 +116,9 @@ def key_expression(index: ast.expr) -> ast.expr:
     match index:
         case ast.Slice(lower=lower, upper=upper, step=step):
             parts = [part or ast.Constant(None) for part in (lower, upper, step)]
-            return place(ast.Call(constant(slice), parts, []), index)
+            return copy_position(ast.Call(constant(slice), parts, []), index)
         case ast.Tuple(elts=elts):
-            return place(ast.Tuple([key_expression(elt) for elt in elts], ast.Load()), index)
+            return copy_position(ast.Tuple([key_expression(elt) for elt in elts], ast.Load()), index)
     return index
 
 
@@ -134,7 +134,7 @@ def attribute_target(obj: ast.expr, name: str, at: ast.AST) -> ast.expr:
 
 def _target(kind: type, obj: ast.expr, key: ast.expr, at: ast.AST) -> ast.expr:
     call = ast.Call(constant(kind), [constant(HOOKS), obj, key], [])
-    return place(ast.Attribute(place(call, at), "value", ast.Store()), at)
+    return copy_position(ast.Attribute(copy_position(call, at), "value", ast.Store()), at)
 
 
 def place_at_start(node: AnyNode, at: ast.AST) -> AnyNode:
@@ -160,7 +160,7 @@ def name_position(node: ast.Attribute) -> ast.AST:
     return at
 
 
-def place(node: AnyNode, at: ast.AST) -> AnyNode:
+def copy_position(node: AnyNode, at: ast.AST) -> AnyNode:
     """Give `node`, and those of its operands that have none, the position of `at`."""
     operands: list[ast.expr] = []
     match node:

@@ -18,13 +18,13 @@ from jitla.instrument.hook_nodes import (
     attribute_target,
     barrier,
     constant,
+    copy_position,
     first_line_of,
     hook,
     hook_statement,
     item_target,
     key_expression,
     name_position,
-    place,
 )
 from jitla.instrument.scope import FunctionNode, NameScope, StaticNames, mangle, scalar_names
 
@@ -89,10 +89,10 @@ class StoreRewriter(ExpressionRewriter):
                 case ast.Attribute(value=obj, attr=attr) as target:
                     value, name = self.visit(node.value), self._attribute_name(attr)
                     args = [value, self.visit(obj), name]
-                    return place(ast.Expr(hook("setattr", args, name_position(target))), node)
+                    return copy_position(ast.Expr(hook("setattr", args, name_position(target))), node)
                 case ast.Subscript(value=obj, slice=key) as target:
                     args = [self.visit(node.value), self.visit(obj), key_expression(self.key(key))]
-                    return place(ast.Expr(hook("setitem", args, target)), node)
+                    return copy_position(ast.Expr(hook("setitem", args, target)), node)
         names = [target.id for target in node.targets if isinstance(target, ast.Name)]
         value, node.value = node.value, self.visit_stored(node.value, *names)
         if any(isinstance(each, (ast.Tuple, ast.List)) for each in node.targets):
@@ -131,10 +131,10 @@ class StoreRewriter(ExpressionRewriter):
     def materialise_names(self, names: list[str], at: ast.AST) -> list[ast.stmt]:
         """Return the statements that materialise the values of those of `names` that are shared."""
         return [
-            place(
+            copy_position(
                 ast.Assign(
-                    [place(ast.Name(name, ast.Store()), at)],
-                    hook("materialise", [place(ast.Name(name, ast.Load()), at)], at),
+                    [copy_position(ast.Name(name, ast.Store()), at)],
+                    hook("materialise", [copy_position(ast.Name(name, ast.Load()), at)], at),
                 ),
                 at,
             )
@@ -154,11 +154,11 @@ class StoreRewriter(ExpressionRewriter):
                 return [statement for each in elts for statement in self._delete_statements(each, at)]
             case ast.Attribute(value=obj, attr=attr):
                 args = [self.visit(obj), self._attribute_name(attr)]
-                return [place(ast.Expr(hook("delattr", args, name_position(target))), at)]
+                return [copy_position(ast.Expr(hook("delattr", args, name_position(target))), at)]
             case ast.Subscript(value=obj, slice=key):
                 args = [self.visit(obj), key_expression(self.key(key))]
-                return [place(ast.Expr(hook("delitem", args, target)), at)]
-        return [place(ast.Delete([target]), at)]
+                return [copy_position(ast.Expr(hook("delitem", args, target)), at)]
+        return [copy_position(ast.Delete([target]), at)]
 
     # -- in-place operations -------------------------------------------------------------------
 
@@ -174,11 +174,11 @@ class StoreRewriter(ExpressionRewriter):
                 if plain:
                     node.value = value
                     return node
-                old: ast.expr = place(ast.Name(name, ast.Load()), target)
+                old: ast.expr = copy_position(ast.Name(name, ast.Load()), target)
                 new: ast.expr = hook("inplace", [function, old, value], node)
                 if self.is_shared(name):
                     new = hook("materialise", [new], node)
-                assignment = place(ast.Assign([target], new), node)
+                assignment = copy_position(ast.Assign([target], new), node)
                 return assignment if again is None else self._guard_by_scalar_type(node, again, assignment)
             case ast.Attribute(value=obj, attr=attr) as target:
                 first, again, spent = self._evaluate_once(self.visit(obj), rebinds)
@@ -188,13 +188,13 @@ class StoreRewriter(ExpressionRewriter):
             case ast.Subscript(value=obj, slice=key) as target:
                 first, again, spent = self._evaluate_once(self.visit(obj), rebinds)
                 key, key_again, spent_key = self._evaluate_once(key_expression(self.key(key)), rebinds)
-                old = place(ast.Subscript(lift_call(first, "[", target), key, ast.Load()), target)
+                old = copy_position(ast.Subscript(lift_call(first, "[", target), key, ast.Load()), target)
                 new = hook("inplace", [function, old, value], node)
                 call = hook("setitem", [new, again, key_again], target)
                 spent = spent + spent_key
-        statements: list[ast.stmt] = [place(ast.Expr(call), node)]
+        statements: list[ast.stmt] = [copy_position(ast.Expr(call), node)]
         if spent:
-            statements.append(place(ast.Delete(spent), node))
+            statements.append(copy_position(ast.Delete(spent), node))
         return statements
 
     def _guard_by_scalar_type(self, node: ast.AugAssign, value: ast.expr, other: ast.stmt) -> ast.stmt:
@@ -204,9 +204,10 @@ class StoreRewriter(ExpressionRewriter):
         if self.is_shared(name):
             return other
         node.value = self.operand(value, "r")
-        kind = place(ast.Call(constant(type), [place(ast.Name(name, ast.Load()), node)], []), node)
-        is_scalar = place(ast.Compare(kind, [ast.In()], [constant(SCALAR_TYPES)]), node)
-        return place(ast.If(is_scalar, [node], [other]), node)
+        operand = copy_position(ast.Name(name, ast.Load()), node)
+        kind = copy_position(ast.Call(constant(type), [operand], []), node)
+        is_scalar = copy_position(ast.Compare(kind, [ast.In()], [constant(SCALAR_TYPES)]), node)
+        return copy_position(ast.If(is_scalar, [node], [other]), node)
 
     def _evaluate_once(self, node: ast.expr, rebinds: bool) -> tuple[ast.expr, ast.expr, list[ast.expr]]:
         # return expressions of the first and the second use of `node`, and the temporaries to delete
@@ -215,9 +216,9 @@ class StoreRewriter(ExpressionRewriter):
         # a name that is no identifier; a walrus target inside a comprehension would be in another scope
         self._temporaries += 1
         name = f".jitla{self._temporaries}"
-        first = place(ast.NamedExpr(place(ast.Name(name, ast.Store()), node), node), node)
-        again = place(ast.Name(name, ast.Load()), node)
-        return first, again, [place(ast.Name(name, ast.Del()), node)]
+        first = copy_position(ast.NamedExpr(copy_position(ast.Name(name, ast.Store()), node), node), node)
+        again = copy_position(ast.Name(name, ast.Load()), node)
+        return first, again, [copy_position(ast.Name(name, ast.Del()), node)]
 
     def _is_stable(self, node: ast.expr) -> bool:
         # whether evaluating it twice in succession gives the same object without side effects
@@ -412,7 +413,7 @@ class _Rewriter(StoreRewriter):
         # leaving the context awaits as well, however the body ends
         flush = hook_statement("await_value", [ast.Constant(None)], first_line_of(node))
         body = materialised_targets + self.block(node.body)
-        node.body = [place(ast.Try(body, [], [], [flush]), node.body[0])]
+        node.body = [copy_position(ast.Try(body, [], [], [flush]), node.body[0])]
         return node
 
     def contexts(self, node: ast.With | ast.AsyncWith, name: str) -> list[ast.stmt]:

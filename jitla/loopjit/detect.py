@@ -252,7 +252,7 @@ class _Reader:
         if any(isinstance(target, ast.Name) for target in targets):
             self.shared |= len(targets) > 1 or isinstance(value, (ast.Name, ast.Subscript))
             if isinstance(value, ast.Subscript):
-                self.viewed.add(self.place(value).name)
+                self.viewed.add(self.parse_subscript(value).name)
             elif isinstance(value, ast.Name):
                 self.viewed.add(value.id)
 
@@ -260,11 +260,11 @@ class _Reader:
         """Read what is assigned to; return names."""
         if isinstance(target, ast.Name):
             return {target.id}
-        self.place(target)
+        self.parse_subscript(target)
         return set()
 
-    def place(self, node: ast.expr) -> LaneSubscript:
-        """Read a subscript."""
+    def parse_subscript(self, node: ast.expr) -> LaneSubscript:
+        """Return the parts of a subscript of slices; raise `_No` for any other expression."""
         if not isinstance(node, ast.Subscript) or not isinstance(node.value, ast.Name):
             raise _No
         parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -300,7 +300,7 @@ class _Reader:
             case ast.Constant(value=number) if type(number) in (int, float):
                 pass
             case ast.Subscript():
-                self.place(node)
+                self.parse_subscript(node)
             case _:
                 raise _No
 

@@ -442,12 +442,12 @@ class Rows(Statements):
 
     def paired(self, name: str, left: Each, right: Each) -> Each:
         """Return what makes an element of an operation of two."""
-        def made(y: str) -> TypedNumber:
+        def operation(y: str) -> TypedNumber:
             a, b = left(y), right(y)
             if name == "Div":  # of what became infinite a ratio does not tell
                 b = self.settled(b)
             return self.step(name, a, b, {("f8", "f8"): "f8"}, (a.text, b.text, "d"))
-        return made
+        return operation
 
 
 def _at(row: Row, y: str) -> str:

@@ -272,7 +272,7 @@ def lazy_exports(package: str, **files: str) -> Callable[[str], Any]:
     """
     file_of = {name: file for file, names in files.items() for name in names.split()}
 
-    def found(name: str) -> Any:
+    def load_export(name: str) -> Any:
         source = file_of.get(name)
         if source is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -280,7 +280,7 @@ def lazy_exports(package: str, **files: str) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return found
+    return load_export
 
 
 def lazy_functions(module: str, *names: str) -> list[Callable[..., Any]]:

@@ -157,7 +157,7 @@ class CallClasses:
         return served
 
     @property
-    def cold(self) -> bool:
+    def is_cold(self) -> bool:
         """Whether no call was traced because all had few elements."""
         kinds = list(self.kinds.values())
         return bool(kinds) and all(type(kind) is ColdCallClass for kind in kinds)

@@ -150,7 +150,7 @@ def lazy_array(session: MemoryWriter, array: np.ndarray) -> LazyArray:
 
 
 _TAKE = OP_ID["take"]
-# for short masks that select less than one in so many elements, or all, NumPy is as fast
+# For short masks that select fewer than 1 in `SPARSE_MASK_RATIO` elements, or all, NumPy is as fast.
 SPARSE_MASK_RATIO = 32
 # elements of a key; for fewer, finding the positions first costs more than it saves
 MIN_DEFERRED_KEY_ELEMENTS = 1 << 18

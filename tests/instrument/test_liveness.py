@@ -169,8 +169,8 @@ def test_unknown_where_locals_are_read() -> None:
 
 def test_offset_of_a_cache_entry_belongs_to_its_instruction() -> None:
     f = define("def f(a, b):\n    x = a\n    here()\n    return x")
-    place = places(f.__code__, "here")[0]
-    assert live_locals(f.__code__, place + 2) == live_locals(f.__code__, place) == {"x"}
+    copy_position = places(f.__code__, "here")[0]
+    assert live_locals(f.__code__, copy_position + 2) == live_locals(f.__code__, copy_position) == {"x"}
 
 
 def test_frames_of_suspended_callers_point_at_their_calls() -> None:

@@ -239,7 +239,7 @@ def span(
     w.lines.append("entry:")
     w.begin()
     accs = []
-    ahead = early(loop)
+    ahead = prefetch_bytes(loop)
     for k, op in enumerate(loop.aggregates):
         w.lines.append(f"  %acc{k} = getelementptr i8, ptr %acc, i64 {loop.slot * width * k}")
         accs.append(w.b.load(f"%acc{k}", op.dtype))
@@ -249,8 +249,8 @@ def span(
     return f"define internal void @{name}({SPAN}) {how}{{\n{body}\n  ret void\n}}\n"
 
 
-def early(loop: KernelLoop) -> dict[int, int]:
-    """Return for which operands memory is asked for early, and how many bytes, as the schedule says."""
+def prefetch_bytes(loop: KernelLoop) -> dict[int, int]:
+    """Return the prefetch distance in bytes of each prefetched operand, by operand number."""
     ahead = loop.schedule.ahead
     return {o.word: ahead for o in loop.operands if ahead and o.role == "in" and o.letter in "cf"}
 

@@ -17,7 +17,7 @@ from jitla.codegen.kernel_abi import (
     seek,
     word,
 )
-from jitla.codegen.kernels.body import BodyWriter, chosen, early, gapped, identity
+from jitla.codegen.kernels.body import BodyWriter, chosen, gapped, identity, prefetch_bytes
 from jitla.codegen.kernels.reduce_all import combined, initial
 from jitla.fusion import crosswise_limit
 from jitla.hops import Hop, Kind
@@ -198,7 +198,7 @@ def _rest(out: Operand) -> list[str]:
 
 def _vector(w: BodyWriter, fixed: dict[Hop, Value], name: str, index: str) -> dict[Hop, Value]:
     """Write loads and cells of the elements from `index` on; return every value."""
-    values, ahead = dict(fixed), early(w.loop)
+    values, ahead = dict(fixed), prefetch_bytes(w.loop)
     for op in w.loop.operands:
         if op.role == "in" and op.walks:
             at = w.pointer(op, f"%at{op.word}", name, index)

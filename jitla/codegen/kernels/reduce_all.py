@@ -19,7 +19,7 @@ from jitla.codegen.kernel_abi import (
     Operand,
     word,
 )
-from jitla.codegen.kernels.body import COMBINE, BodyWriter, early, elements, identity, span
+from jitla.codegen.kernels.body import COMBINE, BodyWriter, elements, identity, prefetch_bytes, span
 
 LEAF = 128  # terms NumPy adds with eight accumulators before it halves
 STRETCH = 512  # terms that are gathered at once where their order is free
@@ -474,7 +474,7 @@ FAR = 1536  # bytes, if the loop looks for extremes as well and reads less at a 
 def prefetched(loop: KernelLoop) -> dict[int, int]:
     """Return for which operand memory is asked for early, and how many bytes."""
     if loop.schedule.ahead:
-        return early(loop)
+        return prefetch_bytes(loop)
     streams = [o for o in loop.operands if o.role == "in" and o.letter in "csf"]
     lone = paired(loop) and len(streams) == 1 and streams[0].letter in "cf"
     extremes = any(o.hop.op.name in ("min", "max") for o in loop.aggregates)

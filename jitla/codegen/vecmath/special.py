@@ -36,7 +36,7 @@ def quarter_pi(code: CodeBuilder) -> tuple[float, float]:
 
 def arctan2(code: CodeBuilder, y: SSAValue, x: SSAValue) -> SSAValue:
     """q*pi/4 + atan(t): t is y/x, (y - x)/(y + x) or -x/y, of magnitudes; all turned left of 0."""
-    left, turned = code.negative(x.bits()), code.sign_of(x)
+    left, sine_sign = code.negative(x.bits()), code.sign_of(x)
     a, b = code.abs(x), code.abs(y)
     # Sums of huge magnitudes overflow; what a quarter takes from tiny ones does not count beside them.
     most = 2.0 ** (code.form.bias - 1)
@@ -48,7 +48,7 @@ def arctan2(code: CodeBuilder, y: SSAValue, x: SSAValue) -> SSAValue:
     top = code.select(inner, b, code.select(outer, -a, b - a))
     bottom = code.select(inner, a, code.select(outer, b, b + a))
     t = code.select(same, 0.0, top) / code.select(same, 1.0, bottom)
-    t = (t.bits() ^ turned).real()
+    t = (t.bits() ^ sine_sign).real()
     z = t * t
     tail = t * z * code.poly(z, TABLES[code.form.bits]["ATAN"])
     q = code.select(inner, 0.0, code.select(outer, 2.0, code.value(1.0, "f")))

@@ -168,7 +168,7 @@ def odd_quadrant(code: CodeBuilder, q: SSAValue) -> SSAValue:
     return code.negative(q << 63)
 
 
-def turned(q: SSAValue, sign: SSAValue) -> SSAValue:
+def sine_sign(q: SSAValue, sign: SSAValue) -> SSAValue:
     """The sign of a sine in quadrant q, combined with another sign."""
     return ((q & 2) << 62) ^ sign
 
@@ -182,7 +182,7 @@ def finish(code: CodeBuilder, name: str, q: SSAValue, r: SSAValue, low: SSAValue
         q, sign = q + 1, code.value(0, "i")
     odd = odd_quadrant(code, q)
     result = code.select(odd, w, r) + code.select(odd, cosine, sine)
-    return (result.bits() ^ turned(q, sign)).real()
+    return (result.bits() ^ sine_sign(q, sign)).real()
 
 
 def finish_tan(
@@ -218,7 +218,7 @@ def finish_short(code: CodeBuilder, name: str, q: SSAValue, r: SSAValue, y: SSAV
         result = code.select(odd, cosine, sine) / code.select(odd, sine, cosine)
         flip = code.select(odd, code.value(-DOUBLE.sign, "i"), code.value(0, "i"))
         return (result.bits() ^ (flip ^ sign)).real()
-    return (code.select(odd, cosine, sine).bits() ^ turned(q, sign)).real()
+    return (code.select(odd, cosine, sine).bits() ^ sine_sign(q, sign)).real()
 
 
 def definitions(code: CodeBuilder, name: str) -> dict[str, str]:
