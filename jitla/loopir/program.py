@@ -1,0 +1,368 @@
+"""Loop programs: typed statements over scalars and views, with control flow, checks and exits.
+
+A program is what one loop of a Python function is lowered to. It is entered with the values of scalars and
+the descriptors of views, runs iterations of its outermost loop, and is left by an exit. Scalars and views
+are mutable variables; a view is a data pointer, a shape and strides in bytes. Nothing in a program refers to
+Python objects, so programs can be printed, interpreted and compiled in any process.
+
+Statements have no side effects before their last step: every check of a statement comes before its store.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import numpy as np
+
+from jitla.classes import dataclass
+from jitla.loopir.nodes import Apply, Number
+
+INT64 = np.dtype(np.int64)
+BOOL = np.dtype(bool)
+
+
+# --------------------------------------------------------------------------- variables
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarVariable:
+    """A mutable scalar of one dtype: bool, integer, float or complex."""
+
+    name: str
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class ViewVariable:
+    """A mutable view of memory: data pointer, and a size and a stride in bytes for each axis."""
+
+    name: str
+    dtype: np.dtype
+    ndim: int
+
+
+# --------------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """The value of a scalar variable."""
+
+    name: str
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """The element of a view at an index in bounds: int64 values, none negative."""
+
+    view: str
+    index: tuple[Value, ...]
+    dtype: np.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The number of elements along an axis of a view, as int64."""
+
+    view: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stride:
+    """The bytes between neighbours along an axis of a view, as int64."""
+
+    view: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """The address of an element of a view as int64, for tests of overlap; without index, of its first."""
+
+    view: str
+    index: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Integer arithmetic that leaves the program by `exit` where the result does not fit into `dtype`.
+
+    `op` is ``add``, ``sub``, ``mul``, ``neg``, ``shl`` (a shift by less than 0 or by the width and more
+    leaves, too), ``floordiv`` or ``mod`` (rounded down; a zero divisor leaves), or ``cast`` of an integer or
+    float (which leaves where the value is not exactly representable).
+    """
+
+    op: str
+    args: tuple[Value, ...]
+    dtype: np.dtype
+    exit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A call of a C function of the mathematical library, such as ``exp``; operands and result are float64."""
+
+    function: str
+    args: tuple[Value, ...]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """float64."""
+        return np.dtype(np.float64)
+
+
+Value = Number | Apply | Read | Element | Extent | Stride | Pointer | Checked | Foreign
+
+
+def dtype_of_value(value: Value) -> np.dtype:
+    """Return the dtype of a value."""
+    return INT64 if isinstance(value, (Extent, Stride, Pointer)) else value.dtype
+
+
+def constant(value: object, dtype: np.dtype | type = INT64) -> Number:
+    """Return `value` as a constant of `dtype`."""
+    kind = np.dtype(dtype)
+    return Number(kind, kind.type(value).tobytes())
+
+
+# --------------------------------------------------------------------------- statements
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """Assignment to a scalar variable."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class StoreElement:
+    """Assignment to the element of a view at an index in bounds."""
+
+    view: str
+    index: tuple[Value, ...]
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class AxisMap:
+    """One axis of a new view: `length` elements from `begin`, `step` apart, of an axis of the source.
+
+    With `axis` None the new axis has stride 0. With `stretch` an axis of the source that has one element
+    gets stride 0 (it is broadcast to `length`).
+    """
+
+    axis: int | None
+    begin: Value
+    length: Value
+    step: Value
+    stretch: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class BindView:
+    """Assignment to a view variable: part of the view `source`; `points` are indices of axes that go."""
+
+    name: str
+    source: str
+    points: tuple[tuple[int, Value], ...]
+    axes: tuple[AxisMap, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Allocate:
+    """Assignment of fresh C-contiguous memory to a view variable, from the arena of the program.
+
+    The memory lives until the iteration of the outermost loop ends. `zero` clears it. A program that runs
+    out of arena memory, or whose shape has a negative size, is left by `exit`.
+    """
+
+    name: str
+    shape: tuple[Value, ...]
+    zero: bool
+    exit: int
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """A branch on a bool."""
+
+    test: Value
+    then: tuple[Statement, ...]
+    otherwise: tuple[Statement, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """A counted loop: `name` takes the values of ``range(begin, end, step)``, whose ends are read once.
+
+    `step` is a constant other than 0. Assignments to `name` in the body do not change the count.
+    """
+
+    label: str
+    name: str
+    begin: Value
+    end: Value
+    step: int
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """An endless loop, which is left by `Break`, or by an exit."""
+
+    label: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Statements that `Break` with this label leaves."""
+
+    label: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """Jump behind the loop or block `label` around it."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Continue:
+    """Jump to the next iteration of the loop `label` around it."""
+
+    label: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Leave the program by `exit` if `test` holds; it is unlikely to."""
+
+    test: Value
+    exit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Leave the program by `exit`."""
+
+    exit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The address of an element of a view as an operand of a routine."""
+
+    view: str
+    index: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The address of a scalar variable as an operand of a routine."""
+
+    name: str
+
+
+Operand = Address | Place
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLoop:
+    """A call of the inner loop of a NumPy ufunc: ``loop(pointers, dims, steps, data)``.
+
+    `routine` is ``"<ufunc>.<type characters>"``, as in ``"exp.d->d"`` or ``"matmul.dd->d"``.
+    """
+
+    routine: str
+    operands: tuple[Operand, ...]
+    dims: tuple[Value, ...]
+    steps: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A call of the `dot` function of a dtype: ``out = sum(a[i * a_step] * b[i * b_step])`` over `length`."""
+
+    dtype: np.dtype
+    a: Operand
+    a_step: Value
+    b: Operand
+    b_step: Value
+    out: Operand
+    length: Value
+
+
+Statement = (Assign | StoreElement | BindView | Allocate | If | For | Repeat | Block | Break | Continue | Check
+             | Leave | InnerLoop | Dot)
+
+
+# --------------------------------------------------------------------------- programs
+
+
+class ExitKind(Enum):
+    """What the state of a program is worth when it is left."""
+
+    PART = "part"  # the part is done: scalars, views and memory are those of Python
+    FINAL = "final"  # the loop is over, by its end, ``break``, or a statement that leaves it; state as above
+    UNDO = "undo"  # the iteration cannot be done: memory has to be restored, and Python runs the iteration
+
+
+@dataclass(frozen=True, slots=True)
+class ExitPoint:
+    """One way out of a program; `line` and `reason` say where and why the program is left."""
+
+    kind: ExitKind
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoopProgram:
+    """A loop as a program.
+
+    `parameters` are scalars and views that have values on entry, `results` those that are given back at
+    every exit; both are places of the state that the program is called with. `written` are views among the
+    parameters whose memory may be written. `raises` says whether floating-point flags have to be looked at.
+    """
+
+    name: str
+    scalars: tuple[ScalarVariable, ...]
+    views: tuple[ViewVariable, ...]
+    parameters: tuple[str, ...]
+    results: tuple[str, ...]
+    body: tuple[Statement, ...]
+    exits: tuple[ExitPoint, ...]
+    written: tuple[str, ...] = ()
+    raises: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateLayout:
+    """Where variables are in the state of a program, in words of 8 bytes; `size` words in all.
+
+    A scalar takes one word (its first bytes), complex128 two; a view takes its pointer, sizes and strides.
+    The last two words are the begin and the end of the arena.
+    """
+
+    places: dict[str, int]
+    arena: int
+    size: int
+
+
+def state_layout(program: LoopProgram) -> StateLayout:
+    """Return the layout of the state of `program`."""
+    scalars = {s.name: s for s in program.scalars}
+    views = {v.name: v for v in program.views}
+    places: dict[str, int] = {}
+    word = 0
+    for name in dict.fromkeys((*program.parameters, *program.results)):
+        places[name] = word
+        word += 1 + 2 * views[name].ndim if name in views else max(1, scalars[name].dtype.itemsize // 8)
+    return StateLayout(places, word, word + 2)
