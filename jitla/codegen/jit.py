@@ -309,7 +309,8 @@ class Jit:
         require_memory(FOR_LOADING + 2 * sum(map(len, objects)))
         require_mapping()
         builder = llvm.JITLibraryBuilder().add_current_process()
-        for name, address in {**symbols_in(objects), **routine_symbols_in(objects), **(symbols or {})}.items():
+        addresses = {**symbols_in(objects), **routine_symbols_in(objects), **(symbols or {})}
+        for name, address in addresses.items():
             builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)

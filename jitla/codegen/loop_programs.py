@@ -11,11 +11,12 @@ import ctypes
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.codegen.ir import BOOL, Value, element_type, memory_type, part_of, refuse, whole
+from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
 from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, Library, host_target
 from jitla.codegen.kernel_abi import Target
@@ -24,11 +25,11 @@ from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
+from jitla.loopir.nodes import Apply, Number
 from jitla.loopir.program import (
     INT64,
     Address,
     Allocate,
-    Apply,
     Assign,
     BindView,
     Block,
@@ -45,15 +46,13 @@ from jitla.loopir.program import (
     InnerLoop,
     Leave,
     LoopProgram,
-    Number,
     Operand,
-    Place,
     Pointer,
     Read,
     Repeat,
     ScalarVariable,
-    Statement,
     StateLayout,
+    Statement,
     StoreElement,
     Stride,
     ViewVariable,
@@ -145,7 +144,8 @@ class _Writer:
         self.layout = state_layout(program)
         self.scalars = {s.name: s for s in program.scalars}
         self.views = {v.name: v for v in program.views}
-        for variable in (*program.scalars, *program.views):
+        self.variables: list[ScalarVariable | ViewVariable] = [*program.scalars, *program.views]
+        for variable in self.variables:
             reason = refuse(variable.dtype)
             if reason:
                 raise BackendError(reason)
@@ -178,8 +178,9 @@ class _Writer:
         text = float_ir(self.machine)
         for name in sorted(set(re.findall(r"\$(\w+)", text))):
             symbol = f'@"{c_symbol(name)}"'
-            self.declared[symbol] = f"declare i32 {symbol}(i32)\n@slot.{name} = internal constant ptr {symbol}\n"
-            text = text.replace(f"${name}", f"@slot.{name}")
+            slot = f"@slot.{name}"
+            self.declared[symbol] = f"declare i32 {symbol}(i32)\n{slot} = internal constant ptr {symbol}\n"
+            text = text.replace(f"${name}", slot)
         return text
 
     def _variables(self) -> None:
@@ -210,25 +211,27 @@ class _Writer:
 
     def _entry(self) -> None:
         """Write the loads of what the program is entered with."""
-        for variable in (*self.program.scalars, *self.program.views):
+        for variable in self.variables:
             if variable.name not in self.program.parameters:
                 self._clear(variable)
         for name in self.program.parameters:
-            word = self.layout.places[name]
+            place = self.layout.places[name]
             if name in self.scalars:
-                self._set(self.scalars[name], self.b.load(self._state(word), self.scalars[name].dtype))
+                self._set(self.scalars[name], self.b.load(self._state(place), self.scalars[name].dtype))
                 continue
             view = self.views[name]
-            pointer = self.b.line(f"load ptr, ptr {self._state(word)}, align 8")
+            pointer = self.b.line(f"load ptr, ptr {self._state(place)}, align 8")
             self._put("ptr", pointer, self._pointer_place(name))
             for k, (kind, axis) in enumerate(_words_of(view)):
-                value = self.b.line(f"load i64, ptr {self._state(word + 1 + k)}, align 8")
+                value = self.b.line(f"load i64, ptr {self._state(place + 1 + k)}, align 8")
                 self._put("i64", value, self._word_place(name, kind, axis))
-        for k, place in enumerate(("%arena", "%arena.end")):
-            self._put("i64", self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8"), place)
+        for k, bound in enumerate(("%arena", "%arena.end")):
+            word = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
+            self._put("i64", word, bound)
         if self.program.raises:
-            self.lines += ["  %flags.before = call i32 @float.get()", "  %flags.none = and i32 %flags.before, -14",
-                           "  call void @float.set(i32 %flags.none)"]
+            self.lines += [
+                "  %flags.before = call i32 @float.get()", "  %flags.none = and i32 %flags.before, -14",
+                "  call void @float.set(i32 %flags.none)"]
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
@@ -255,17 +258,18 @@ class _Writer:
             for k, (kind, axis) in enumerate(_words_of(self.views[name])):
                 value = self.b.line(f"load i64, ptr {self._word_place(name, kind, axis)}, align 8")
                 self._put("i64", value, self._state(word + 1 + k))
-        number = self.b.line("load i64, ptr %exit.number, align 8")
+        result = self.b.line("load i64, ptr %exit.number, align 8")
         if self.program.raises:
             self.lines += [
                 "  %flags.now = call i32 @float.get()", "  %flags.all = or i32 %flags.now, %flags.before",
                 "  call void @float.set(i32 %flags.all)",
                 "  %flags.high = lshr i32 %flags.now, 2", "  %flags.two = and i32 %flags.high, 3",
                 "  %flags.low = shl i32 %flags.now, 2", "  %flags.one = and i32 %flags.low, 4",
-                "  %flags.three = or i32 %flags.two, %flags.one", "  %flags.wide = zext i32 %flags.three to i64",
+                "  %flags.three = or i32 %flags.two, %flags.one",
+                "  %flags.wide = zext i32 %flags.three to i64",
                 "  %flags.word = shl i64 %flags.wide, 32"]
-            number = self.b.line(f"or i64 {number}, %flags.word")
-        self.lines.append(f"  ret i64 {number}")
+            result = self.b.line(f"or i64 {result}, %flags.word")
+        self.lines.append(f"  ret i64 {result}")
 
     # -- lines ----------------------------------------------------------------------------------
 
@@ -576,15 +580,15 @@ class _Writer:
 
     def _apply(self, value: Apply) -> Value:
         op, attrs = lookup(value.op), dict(value.attrs)
-        args = [self._value(a) for a in value.args]
+        args = [self._value(a) for a in cast(tuple[Term, ...], value.args)]
         if op.kind is not Kind.CELL:
             raise BackendError(f"{op.name} is not element-wise")
         dtypes = tuple(a.dtype for a in args)
         wanted = op.resolve(dtypes, attrs)
         if wanted != dtypes:
-            cast = lookup("cast")
+            convert = lookup("cast")
             pairs = zip(args, wanted, strict=True)
-            args = [cast.emit(self.b, a, {"dtype": w}) for a, w in pairs if cast.emit is not None]
+            args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
         before = len(self.lines)
         try:
             result = op.emit(self.b, *args, attrs) if op.emit else None

@@ -117,11 +117,11 @@ class ScalarText(LlvmBuilder):
 
     def _to_signed(self, x: Value, dtype: np.dtype) -> Value:
         if self.flags:
-            how = 'metadata !"fpexcept.strict"'
-            return self._constrained("fptosi", f"{self._suffix(dtype)}.{self._suffix(x.dtype)}", dtype, how, x)
+            suffix = f"{self._suffix(dtype)}.{self._suffix(x.dtype)}"
+            return self._constrained("fptosi", suffix, dtype, 'metadata !"fpexcept.strict"', x)
         if self._x86:  # LLVM folds the plain conversion of what does not fit to anything
             kind = self.type(x.dtype)
-            name = f"llvm.x86.sse{'2' if kind == 'double' else ''}.cvtt{'sd' if kind == 'double' else 's'*2}2si"
+            name = f"llvm.x86.{'sse2.cvttsd2si' if kind == 'double' else 'sse.cvttss2si'}"
             lanes = 16 // x.dtype.itemsize
             vector = self.line(f"insertelement <{lanes} x {kind}> zeroinitializer, {kind} {x.text}, i64 0")
             wide = "64" if dtype.itemsize == 8 else ""

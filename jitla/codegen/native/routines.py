@@ -114,7 +114,7 @@ def _dot(char: str) -> Pair:
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = get(sys.modules["numpy._core._multiarray_umath"]._ARRAY_API, None)
     word = ctypes.sizeof(ctypes.c_void_p)
-    address = ctypes.c_void_p.from_address(table + word * _GET_ARR_FUNCS).value
+    address = ctypes.c_void_p.from_address(table + word * _GET_ARR_FUNCS).value or 0
     get_functions = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(address)
     functions = get_functions(np.dtype(char))
     code = ctypes.c_void_p.from_address(functions + word * _DOTFUNC_WORD).value if functions else None
