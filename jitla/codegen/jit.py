@@ -87,7 +87,7 @@ def modules(text: str) -> list[tuple[int | None, str]]:
     """Return the modules of `text`, each with the level it is compiled at: the usual one if None."""
     first, *others = _PARTS.split(text)
     levels, texts = map(int, others[::2]), others[1::2]
-    return [(None, first), *zip(levels, texts, strict=True)]
+    return [*([(None, first)] if first else []), *zip(levels, texts, strict=True)]
 
 
 class Objects(dict[str, bytes]):
