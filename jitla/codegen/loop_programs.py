@@ -59,33 +59,14 @@ from jitla.loopir.program import (
     state_layout,
 )
 from jitla.loopir.program import Value as Term
+from jitla.loopir.program_state import Outcome
 
-__all__ = ["CompiledProgram", "Outcome", "compile_program", "program_text"]
+__all__ = ["CompiledProgram", "compile_program", "program_text"]
 
 SYMBOL = "program"
 ALIGNMENT = 64  # bytes, of memory from the arena
 FELL_OUT = 0xFFFFFFFF  # the exit of a program whose body ends without leaving it
 UNLIKELY = "!0 = !{!\"branch_weights\", i32 1, i32 4000}\n"
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The exit by which a program was left, and the floating-point flags raised meanwhile.
-
-    Machine code returns it in one word: the exit in the low 32 bits, above them bit 0 "divide by zero",
-    bit 1 "overflow", bit 2 "invalid"; without `LoopProgram.raises` the flags are 0.
-    """
-
-    exit: int
-    divide: bool = False
-    overflow: bool = False
-    invalid: bool = False
-
-    @classmethod
-    def of_word(cls, word: int) -> Outcome:
-        """Decode the word that machine code returns."""
-        flags = word >> 32
-        return cls(word & 0xFFFFFFFF, bool(flags & 1), bool(flags & 2), bool(flags & 4))
 
 
 class CompiledProgram:

@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.errors import NestError
 from jitla.loopir.program import INT64, LoopProgram, state_layout
 
-__all__ = ["pack_state", "read_memory", "unpack_state"]
+__all__ = ["Outcome", "core_axes", "find_ufunc", "pack_state", "read_memory", "unpack_state"]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The exit by which a program was left, and the floating-point flags raised meanwhile.
+
+    Machine code returns it in one word: the exit in the low 32 bits, above them bit 0 "divide by zero",
+    bit 1 "overflow", bit 2 "invalid"; without `LoopProgram.raises` the flags are 0.
+    """
+
+    exit: int
+    divide: bool = False
+    overflow: bool = False
+    invalid: bool = False
+
+    @classmethod
+    def of_word(cls, word: int) -> Outcome:
+        """Decode the word that machine code returns."""
+        flags = word >> 32
+        return cls(word & 0xFFFFFFFF, bool(flags & 1), bool(flags & 2), bool(flags & 4))
 
 
 def pack_state(
@@ -60,12 +83,29 @@ def unpack_state(program: LoopProgram, state: np.ndarray) -> dict[str, Any]:
 
 
 def read_memory(
-    address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...]
+    address: int, dtype: np.dtype, shape: tuple[int, ...] = (), strides: tuple[int, ...] = ()
 ) -> np.ndarray:
     """Return the memory at `address` as an array, without a copy."""
     if 0 in shape:
         return np.empty(shape, dtype)
     low = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s < 0)
     high = sum((n - 1) * s for n, s in zip(shape, strides, strict=True) if s > 0)
-    data = (ctypes.c_char * (high - low + dtype.itemsize)).from_address(address + low)
+    size = high - low + dtype.itemsize
+    data: Any = (ctypes.c_char * size).from_address(address + low)
     return np.ndarray(shape, dtype, data, -low, strides)
+
+
+def find_ufunc(name: str) -> np.ufunc | None:
+    """Return the ufunc of NumPy, or of SciPy if that is imported, called `name`, or None."""
+    for module in ("numpy._core.umath", "scipy.special"):
+        ufunc = getattr(sys.modules.get(module), name, None)
+        if isinstance(ufunc, np.ufunc):
+            return ufunc
+    return None
+
+
+def core_axes(ufunc: np.ufunc) -> tuple[list[str], list[list[str]]]:
+    """Return the core dimensions of a generalised ufunc in the order of `dims`, and those of each operand."""
+    signature = ufunc.signature or ""
+    axes = [re.findall(r"\w+", group) for group in re.findall(r"\(([^)]*)\)", signature)]
+    return list(dict.fromkeys(name for operand in axes for name in operand)), axes

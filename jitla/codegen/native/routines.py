@@ -17,6 +17,7 @@ import numpy as np
 
 from jitla.codegen.native.ufunc_loops import UfuncHead
 from jitla.errors import BackendError
+from jitla.loopir.program_state import find_ufunc
 
 __all__ = ["c_symbol", "dot_symbol", "find_loop", "loop_symbol", "routine_symbols_in"]
 
@@ -60,17 +61,9 @@ def routine_symbols_in(objects: Sequence[bytes]) -> dict[str, int]:
 # --------------------------------------------------------------------------- inner loops of ufuncs
 
 
-def _ufunc(name: str) -> np.ufunc | None:
-    for module in ("numpy._core.umath", "scipy.special"):
-        ufunc = getattr(sys.modules.get(module), name, None)
-        if isinstance(ufunc, np.ufunc):
-            return ufunc
-    return None
-
-
 @cache
 def _find_loop(name: str, dtypes: tuple[np.dtype, ...]) -> str | None:
-    ufunc = _ufunc(name)
+    ufunc = find_ufunc(name)
     for types in () if ufunc is None else ufunc.types:
         if tuple(map(np.dtype, types.replace("->", ""))) == dtypes:
             return types
@@ -86,7 +79,7 @@ def find_loop(name: str, dtypes: Sequence[np.dtype]) -> str | None:
 def _loop(routine: str) -> Pair:
     """Return an inner loop's address and its data."""
     name, types = routine.rsplit(".", 1)
-    ufunc = _ufunc(name)
+    ufunc = find_ufunc(name)
     if ufunc is None or types not in ufunc.types or sys.implementation.name != "cpython":
         raise BackendError(f"no inner loop {routine}")
     number = ufunc.types.index(types)
