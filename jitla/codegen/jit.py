@@ -15,7 +15,9 @@ import llvmlite.binding as llvm
 
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
+from jitla.codegen.native.routines import routine_symbols_in
 from jitla.codegen.native.ufunc_loops import symbols_in
+from jitla.codegen.passes import optimise
 from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
     acquire_before_fork,
@@ -85,7 +87,7 @@ def modules(text: str) -> list[tuple[int | None, str]]:
     """Return the modules of `text`, each with the level it is compiled at: the usual one if None."""
     first, *others = _PARTS.split(text)
     levels, texts = map(int, others[::2]), others[1::2]
-    return [(None, first), *zip(levels, texts, strict=True)]
+    return [*([(None, first)] if first else []), *zip(levels, texts, strict=True)]
 
 
 class Objects(dict[str, bytes]):
@@ -295,7 +297,9 @@ class Jit:
 
     def _listing(self, text: str, level: int) -> str:
         with llvm.parse_assembly(text) as module:
-            found: str = _emitter(self.target, level).emit_assembly(module)
+            emitter = _emitter(self.target, level)
+            optimise(text, module, emitter)
+            found: str = emitter.emit_assembly(module)
             return found
 
     def _link(
@@ -305,7 +309,8 @@ class Jit:
         require_memory(FOR_LOADING + 2 * sum(map(len, objects)))
         require_mapping()
         builder = llvm.JITLibraryBuilder().add_current_process()
-        for name, address in {**symbols_in(objects), **(symbols or {})}.items():
+        addresses = {**symbols_in(objects), **routine_symbols_in(objects), **(symbols or {})}
+        for name, address in addresses.items():
             builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)
@@ -327,7 +332,9 @@ def _object(text: str, target: Target, level: int) -> bytes:
     except RuntimeError as error:
         raise BackendError(f"LLVM rejects a module: {error}") from error
     with module:
-        data: bytes = _emitter(target, level).emit_object(module)
+        emitter = _emitter(target, level)
+        optimise(text, module, emitter)
+        data: bytes = emitter.emit_object(module)
         return data
 
 

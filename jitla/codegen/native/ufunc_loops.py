@@ -23,7 +23,7 @@ SYMBOLS = {
 }
 
 
-class _Ufunc(ctypes.Structure):
+class UfuncHead(ctypes.Structure):
     """The public members of `PyUFuncObject` up to its types."""
 
     _fields_ = (
@@ -48,7 +48,7 @@ def _pair(name: str) -> ctypes.Array[ctypes.c_void_p] | None:
         return None
     if types not in ufunc.types:
         return None
-    seen = _Ufunc.from_address(id(ufunc))
+    seen = UfuncHead.from_address(id(ufunc))
     if (seen.nin, seen.nout, seen.nargs, seen.ntypes) != (ufunc.nin, ufunc.nout, ufunc.nargs, ufunc.ntypes):
         return None
     at = ufunc.types.index(types)

@@ -1,0 +1,831 @@
+"""Machine code of loop programs: scalars in registers, views as pointers, one function with numbered exits.
+
+`program_text` writes a function ``i64 @<symbol>(ptr state)`` without optimising: each variable is memory on
+the stack, which LLVM's passes turn into registers (`jitla.codegen.passes`). What a program calls (loops of
+ufuncs, `dot` functions, the C library) is named by external symbols, so that objects can be cached.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+
+from jitla.classes import dataclass
+from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
+from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
+from jitla.codegen.jit import Jit, Library, host_target
+from jitla.codegen.kernel_abi import PART, Target
+from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
+from jitla.codegen.passes import pipeline_line
+from jitla.codegen.scalar_text import ScalarText
+from jitla.errors import BackendError
+from jitla.hops import Kind, OpSpec, lookup
+from jitla.loopir.nodes import Apply, Number
+from jitla.loopir.program import (
+    INT64,
+    Address,
+    Allocate,
+    Assign,
+    BindView,
+    Block,
+    Break,
+    Check,
+    Checked,
+    Continue,
+    Dot,
+    Element,
+    Extent,
+    For,
+    Foreign,
+    If,
+    InnerLoop,
+    Leave,
+    LoopProgram,
+    Operand,
+    Pointer,
+    Read,
+    Repeat,
+    ScalarVariable,
+    StateLayout,
+    Statement,
+    StoreElement,
+    Stride,
+    ViewVariable,
+    state_layout,
+)
+from jitla.loopir.program import Value as Term
+from jitla.loopir.program_state import Outcome
+
+__all__ = ["CompiledProgram", "compile_program", "program_text"]
+
+SYMBOL = "program"
+ALIGNMENT = 64  # bytes, of memory from the arena
+FELL_OUT = 0xFFFFFFFF  # the exit of a program whose body ends without leaving it
+UNLIKELY = "!0 = !{!\"branch_weights\", i32 1, i32 4000}\n"
+
+
+class CompiledProgram:
+    """A program as loaded machine code: its address, the layout of its state, the library that owns it."""
+
+    __slots__ = ("address", "layout", "library", "program", "_function")
+
+    def __init__(self, program: LoopProgram, layout: StateLayout, library: Library) -> None:
+        self.program, self.layout, self.library = program, layout, library
+        self.address = library.addresses[SYMBOL]
+        self._function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(self.address)
+
+    def run(self, state: np.ndarray) -> Outcome:
+        """Run the program on `state`, an array of `layout.size` words."""
+        return Outcome.of_word(self._function(state.ctypes.data))
+
+
+def compile_program(program: LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
+    """Compile and load `program`; at level 0 in half the time, for code that takes up to three times as long.
+
+    A cached object is loaded without running LLVM's passes.
+    """
+    library = jit.load(PART.format(level) + program_text(program, jit.target, level), (SYMBOL,))
+    return CompiledProgram(program, state_layout(program), library)
+
+
+def program_text(program: LoopProgram, target: Target | None = None, level: int = 1) -> str:
+    """Return the LLVM module of `program`, whose function is called `SYMBOL`."""
+    return _Writer(program, target or host_target()).module(level)
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_.$]+")
+
+
+def _quoted(name: str) -> str:
+    """Return `name` as LLVM writes names."""
+    if _PLAIN.fullmatch(name):
+        return name
+    escaped = "".join(chr(c) if 32 <= c < 127 and c not in b'"\\' else f"\\{c:02X}" for c in name.encode())
+    return f'"{escaped}"'
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """The blocks that `Break` and `Continue` of a label jump to; a `Block` has none for `Continue`."""
+
+    name: str
+    behind: str
+    again: str | None
+
+
+class _Writer:
+    """Writes the module of one program."""
+
+    def __init__(self, program: LoopProgram, target: Target) -> None:
+        self.program, self.target = program, target
+        self.machine = target.triple.split("-")[0]
+        self.machine = "x86_64" if self.machine == "amd64" else self.machine
+        self.layout = state_layout(program)
+        self.scalars = {s.name: s for s in program.scalars}
+        self.views = {v.name: v for v in program.views}
+        self.variables: list[ScalarVariable | ViewVariable] = [*program.scalars, *program.views]
+        for variable in self.variables:
+            reason = refuse(variable.dtype)
+            if reason:
+                raise BackendError(reason)
+        self.lines: list[str] = []
+        self.head: list[str] = []  # memory on the stack, of the entry block
+        self.b = ScalarText(self.lines, self._math, program.raises, self.machine == "x86_64")
+        self.declared: dict[str, str] = {}
+        self.labels: list[_Label] = []
+        self.exits: set[int] = set()
+        self.loops = 0  # around the statement that is written
+        self._count = 0
+        self._slots: dict[str, str] = {}
+
+    # -- the function ---------------------------------------------------------------------------
+
+    def module(self, level: int) -> str:
+        """Return the text of the module."""
+        self._variables()
+        self._entry()
+        if not self._body(self.program.body):
+            self._jump(self._exit(FELL_OUT))
+        self._leave()
+        body = "\n".join(["entry:", *self.head, *self.lines])
+        code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
+        flags = self._float_ir() if self.program.raises and self.machine != "x86_64" else ""
+        return (f'{pipeline_line(level)}target triple = "{self.target.triple}"\n{flags}'
+                f"{''.join(self.declared.values())}{code}{UNLIKELY}")
+
+    def _float_ir(self) -> str:
+        text = float_ir(self.machine)
+        for name in sorted(set(re.findall(r"\$(\w+)", text))):
+            symbol = f'@"{c_symbol(name)}"'
+            slot = f"@slot.{name}"
+            self.declared[symbol] = f"declare i32 {symbol}(i32)\n{slot} = internal constant ptr {symbol}\n"
+            text = text.replace(f"${name}", slot)
+        return text
+
+    def _get_flags(self, name: str) -> None:
+        """Write the load of the flags, bits 0 "invalid", 2 "divide", 3 "overflow", as x86 has them."""
+        if self.machine != "x86_64":
+            self.lines.append(f"  {name} = call i32 @float.get()")
+            return
+        place = self._slot("mxcsr", "i32")
+        self.lines += [f"  call void @llvm.x86.sse.stmxcsr(ptr {place})", f"  {name} = load i32, ptr {place}"]
+
+    def _set_flags(self, value: str) -> None:
+        if self.machine != "x86_64":
+            self.lines.append(f"  call void @float.set(i32 {value})")
+            return
+        place = self._slot("mxcsr", "i32")
+        self.lines += [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
+
+    def _variables(self) -> None:
+        """Write the memory of all variables."""
+        for scalar in self.program.scalars:
+            part = element_type(part_of(scalar.dtype))
+            kind = f"[2 x {part}]" if scalar.dtype.kind == "c" else part
+            self.head.append(f"  {self._place(scalar.name)} = alloca {kind}, align 16")
+        for view in self.program.views:
+            self.head.append(f"  {self._pointer_place(view.name)} = alloca ptr, align 8")
+            for kind in ("size", "stride"):
+                for axis in range(view.ndim):
+                    self.head.append(f"  {self._word_place(view.name, kind, axis)} = alloca i64, align 8")
+        self.head += ["  %exit.number = alloca i64, align 8", "  %arena = alloca i64, align 8",
+                      "  %arena.end = alloca i64, align 8"]
+
+    def _place(self, name: str) -> str:
+        return f"%{_quoted(f's.{name}')}"
+
+    def _pointer_place(self, view: str) -> str:
+        return f"%{_quoted(f'v.{view}')}"
+
+    def _word_place(self, view: str, kind: str, axis: int) -> str:
+        return f"%{_quoted(f'v.{view}.{kind}.{axis}')}"
+
+    def _state(self, word: int) -> str:
+        return self.b.line(f"getelementptr i64, ptr %state, i64 {word}")
+
+    def _entry(self) -> None:
+        """Write the loads of what the program is entered with."""
+        for variable in self.variables:
+            if variable.name not in self.program.parameters:
+                self._clear(variable)
+        for name in self.program.parameters:
+            place = self.layout.places[name]
+            if name in self.scalars:
+                self._set(self.scalars[name], self.b.load(self._state(place), self.scalars[name].dtype))
+                continue
+            view = self.views[name]
+            pointer = self.b.line(f"load ptr, ptr {self._state(place)}, align 8")
+            self._put("ptr", pointer, self._pointer_place(name))
+            for k, (kind, axis) in enumerate(_words_of(view)):
+                value = self.b.line(f"load i64, ptr {self._state(place + 1 + k)}, align 8")
+                self._put("i64", value, self._word_place(name, kind, axis))
+        for k, bound in enumerate(("%arena", "%arena.end")):
+            word = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
+            self._put("i64", word, bound)
+        if self.program.raises:
+            self._get_flags("%flags.before")
+            self.lines.append("  %flags.none = and i32 %flags.before, -14")
+            self._set_flags("%flags.none")
+
+    def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
+        """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
+        if isinstance(variable, ScalarVariable):
+            self._set(variable, self.b.const(0, variable.dtype))
+            return
+        self._put("ptr", "null", self._pointer_place(variable.name))
+        self._put_words(variable.name, [("0", "0")] * variable.ndim)
+
+    def _leave(self) -> None:
+        """Write the exits, and the stores of what the program gives back."""
+        for number in sorted(self.exits):
+            self._begin(f"exit.{number}")
+            self._put("i64", str(number), "%exit.number")
+            self._jump("leave")
+        self._begin("leave")
+        for name in self.program.results:
+            word = self.layout.places[name]
+            if name in self.scalars:
+                self.b.store(self._get(self.scalars[name]), self._state(word))
+                continue
+            self._put("ptr", self.b.line(f"load ptr, ptr {self._pointer_place(name)}, align 8"),
+                      self._state(word))
+            for k, (kind, axis) in enumerate(_words_of(self.views[name])):
+                value = self.b.line(f"load i64, ptr {self._word_place(name, kind, axis)}, align 8")
+                self._put("i64", value, self._state(word + 1 + k))
+        result = self.b.line("load i64, ptr %exit.number, align 8")
+        if self.program.raises:
+            self._get_flags("%flags.now")
+            self.lines.append("  %flags.all = or i32 %flags.now, %flags.before")
+            self._set_flags("%flags.all")
+            self.lines += [
+                "  %flags.high = lshr i32 %flags.now, 2", "  %flags.two = and i32 %flags.high, 3",
+                "  %flags.low = shl i32 %flags.now, 2", "  %flags.one = and i32 %flags.low, 4",
+                "  %flags.three = or i32 %flags.two, %flags.one",
+                "  %flags.wide = zext i32 %flags.three to i64",
+                "  %flags.word = shl i64 %flags.wide, 32"]
+            result = self.b.line(f"or i64 {result}, %flags.word")
+        self.lines.append(f"  ret i64 {result}")
+
+    # -- lines ----------------------------------------------------------------------------------
+
+    def _fresh(self, hint: str) -> str:
+        self._count += 1
+        return f"{hint}.{self._count}"
+
+    def _begin(self, label: str) -> None:
+        self.lines.append(f"{_quoted(label)}:")
+
+    def _jump(self, label: str) -> None:
+        self.lines.append(f"  br label %{_quoted(label)}")
+
+    def _branch(self, test: str, yes: str, no: str, tail: str = "") -> None:
+        self.lines.append(f"  br i1 {test}, label %{_quoted(yes)}, label %{_quoted(no)}{tail}")
+
+    def _put(self, kind: str, value: str, place: str) -> None:
+        self.lines.append(f"  store {kind} {value}, ptr {place}, align 8")
+
+    def _exit(self, number: int) -> str:
+        self.exits.add(number)
+        return f"exit.{number}"
+
+    def _exit_if(self, test: str, number: int) -> None:
+        """Leave the program by exit `number` where `test` holds."""
+        fine = self._fresh("fine")
+        self._branch(test, self._exit(number), fine, ", !prof !0")
+        self._begin(fine)
+
+    def _word(self, text: str) -> Value:
+        return Value(INT64, self.b.line(text))
+
+    def _set(self, scalar: ScalarVariable, x: Value) -> None:
+        place = self._place(scalar.name)
+        if scalar.dtype.kind != "c":
+            kind = element_type(scalar.dtype)
+            self.lines.append(f"  store {kind} {x.text}, ptr {place}")
+            return
+        part = part_of(scalar.dtype)
+        second = self.b.line(f"getelementptr i8, ptr {place}, i64 {part.itemsize}")
+        for value, at in zip(x.parts, (place, second), strict=True):
+            self.lines.append(f"  store {element_type(part)} {value.text}, ptr {at}")
+
+    def _get(self, scalar: ScalarVariable) -> Value:
+        place = self._place(scalar.name)
+        if scalar.dtype.kind != "c":
+            return Value(scalar.dtype, self.b.line(f"load {element_type(scalar.dtype)}, ptr {place}"))
+        part = part_of(scalar.dtype)
+        second = self.b.line(f"getelementptr i8, ptr {place}, i64 {part.itemsize}")
+        texts = [self.b.line(f"load {element_type(part)}, ptr {at}") for at in (place, second)]
+        return whole(scalar.dtype, [Value(part, text) for text in texts])
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def _body(self, body: Sequence[Statement]) -> bool:
+        """Write statements; return whether control never gets behind them."""
+        for statement in body:
+            if self._statement(statement):
+                return True
+        return False
+
+    def _statement(self, statement: Statement) -> bool:
+        match statement:
+            case Assign(name, value):
+                self._set(self.scalars[name], self._value(value))
+            case StoreElement(view, index, value):
+                places = [self._value(i) for i in index]
+                result = self._value(value)
+                self.b.store(result, self._element(view, places))
+            case BindView():
+                self._bind(statement)
+            case Allocate():
+                self._allocate(statement)
+            case Check(test, number):
+                self._exit_if(self._value(test).text, number)
+            case If():
+                return self._if(statement)
+            case For():
+                self._for(statement)
+            case Repeat(label, body):
+                head, behind = self._fresh(f"{label}.head"), self._fresh(f"{label}.out")
+                self._enter_loop(label, head)
+                self._begin(head)
+                self._reset_arena(label)
+                if not self._inside(_Label(label, behind, head), body, loop=True):
+                    self._jump(head)
+                self._begin(behind)
+            case Block(label, body):
+                behind = self._fresh(f"{label}.out")
+                if not self._inside(_Label(label, behind, None), body, loop=False):
+                    self._jump(behind)
+                self._begin(behind)
+            case Break(label):
+                self._jump(self._label(label).behind)
+                return True
+            case Continue(label):
+                again = self._label(label).again
+                if again is None:
+                    raise BackendError(f"{label} is no loop")
+                self._jump(again)
+                return True
+            case Leave(number):
+                self._jump(self._exit(number))
+                return True
+            case InnerLoop():
+                self._inner_loop(statement)
+            case Dot():
+                self._dot(statement)
+        return False
+
+    def _label(self, name: str) -> _Label:
+        for label in reversed(self.labels):
+            if label.name == name:
+                return label
+        raise BackendError(f"there is no {name} around")
+
+    def _inside(self, label: _Label, body: Sequence[Statement], loop: bool) -> bool:
+        self.labels.append(label)
+        self.loops += loop
+        ended = self._body(body)
+        self.loops -= loop
+        self.labels.pop()
+        return ended
+
+    def _enter_loop(self, label: str, first: str) -> None:
+        """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
+        if not self.loops:
+            place = f"%{_quoted(f'arena.{label}')}"
+            if place not in self._slots:
+                self._slots[place] = place
+                self.head.append(f"  {place} = alloca i64, align 8")
+            self._put("i64", self.b.line("load i64, ptr %arena, align 8"), place)
+        self._jump(first)
+
+    def _reset_arena(self, label: str) -> None:
+        if not self.loops:
+            place = f"%{_quoted(f'arena.{label}')}"
+            self._put("i64", self.b.line(f"load i64, ptr {place}, align 8"), "%arena")
+
+    def _if(self, statement: If) -> bool:
+        test = self._value(statement.test).text
+        then, other, behind = (self._fresh(hint) for hint in ("then", "else", "endif"))
+        self._branch(test, then, other if statement.otherwise else behind)
+        self._begin(then)
+        ended = self._body(statement.then)
+        if not ended:
+            self._jump(behind)
+        if statement.otherwise:
+            self._begin(other)
+            if self._body(statement.otherwise):
+                if ended:
+                    return True
+            else:
+                self._jump(behind)
+        self._begin(behind)
+        return False
+
+    def _for(self, loop: For) -> None:
+        """Write a counted loop; steps of one end by comparison, others by the number of iterations."""
+        if not loop.step:
+            raise BackendError("a loop with step 0")
+        begin, end = self._value(loop.begin).text, self._value(loop.end).text
+        tag = self._fresh(loop.label)
+        first, inside, latch, behind = (f"{tag}.{part}" for part in ("in", "body", "next", "out"))
+        counter, following = f"%{_quoted(f'{tag}.i')}", f"%{_quoted(f'{tag}.i.next')}"
+        up = loop.step > 0
+        some = self.b.line(f"icmp {'slt' if up else 'sgt'} i64 {begin}, {end}")
+        single = abs(loop.step) == 1
+        if not single:
+            span = self.b.line(f"sub i64 {end}, {begin}" if up else f"sub i64 {begin}, {end}")
+            less = self.b.line(f"sub i64 {span}, 1")
+            last = self.b.line(f"udiv i64 {less}, {abs(loop.step)}")
+        self._branch(some, first, behind)
+        self._begin(first)
+        self._enter_loop(loop.label, inside)
+        self._begin(inside)
+        self.lines.append(f"  {counter} = phi i64 [ {begin}, %{_quoted(first)} ], "
+                          f"[ {following}, %{_quoted(latch)} ]")
+        if not single:
+            count, count_next = f"%{_quoted(f'{tag}.n')}", f"%{_quoted(f'{tag}.n.next')}"
+            self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(first)} ], "
+                              f"[ {count_next}, %{_quoted(latch)} ]")
+        self._reset_arena(loop.label)
+        self._set(self.scalars[loop.name], Value(INT64, counter))
+        if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
+            self._jump(latch)
+        self._begin(latch)
+        if single:
+            self.lines.append(f"  {following} = add nsw i64 {counter}, {loop.step}")
+            more = self.b.line(f"icmp {'slt' if up else 'sgt'} i64 {following}, {end}")
+        else:
+            self.lines.append(f"  {following} = add i64 {counter}, {loop.step}")
+            more = self.b.line(f"icmp ult i64 {count}, {last}")
+            self.lines.append(f"  {count_next} = add nuw i64 {count}, 1")
+        self._branch(more, inside, behind)
+        self._begin(behind)
+
+    # -- views ----------------------------------------------------------------------------------
+
+    def _data(self, view: str) -> str:
+        return self.b.line(f"load ptr, ptr {self._pointer_place(view)}, align 8")
+
+    def _view_word(self, view: str, kind: str, axis: int) -> str:
+        return self.b.line(f"load i64, ptr {self._word_place(view, kind, axis)}, align 8")
+
+    def _element(self, view: str, index: Sequence[Value]) -> str:
+        """Write the address of an element."""
+        return self._moved(view, list(enumerate(index)))
+
+    def _moved(self, view: str, offsets: Sequence[tuple[int, Value]]) -> str:
+        """Write the address that is some elements further along some axes."""
+        total = ""
+        for axis, at in offsets:
+            if at.text == "0":
+                continue
+            step = self.b.line(f"mul nsw i64 {at.text}, {self._view_word(view, 'stride', axis)}")
+            total = self.b.line(f"add nsw i64 {total}, {step}") if total else step
+        pointer = self._data(view)
+        return self.b.line(f"getelementptr i8, ptr {pointer}, i64 {total}") if total else pointer
+
+    def _bind(self, statement: BindView) -> None:
+        source = statement.source
+        moves = [(axis, self._value(at)) for axis, at in statement.points]
+        words: list[tuple[str, str]] = []
+        for axis in statement.axes:
+            begin, length, step = (self._value(v) for v in (axis.begin, axis.length, axis.step))
+            if axis.axis is None:
+                words.append((length.text, "0"))
+                continue
+            moves.append((axis.axis, begin))
+            stride = self._view_word(source, "stride", axis.axis)
+            apart = stride if step.text == "1" else self.b.line(f"mul i64 {stride}, {step.text}")
+            if axis.stretch:
+                size = self._view_word(source, "size", axis.axis)
+                one = self.b.line(f"icmp eq i64 {size}, 1")
+                apart = self.b.line(f"select i1 {one}, i64 0, i64 {apart}")
+            words.append((length.text, apart))
+        pointer = self._moved(source, moves)
+        self._put("ptr", pointer, self._pointer_place(statement.name))
+        self._put_words(statement.name, words)
+
+    def _put_words(self, view: str, words: Sequence[tuple[str, str]]) -> None:
+        """Write the assignment of sizes and strides."""
+        for axis, (size, stride) in enumerate(words):
+            self._put("i64", size, self._word_place(view, "size", axis))
+            self._put("i64", stride, self._word_place(view, "stride", axis))
+
+    def _allocate(self, statement: Allocate) -> None:
+        view = self.views[statement.name]
+        sizes = [self._value(v).text for v in statement.shape]
+        for size in sizes:
+            self._exit_if(self.b.line(f"icmp slt i64 {size}, 0"), statement.exit)
+        strides, step, empty = [], str(view.dtype.itemsize), "false"
+        for size in reversed(sizes):
+            strides.append(step)
+            some = self.b.line(f"call i64 @llvm.umax.i64(i64 {size}, i64 1)")
+            step = self._fitting("umul", step, some, statement.exit)
+            none = self.b.line(f"icmp eq i64 {size}, 0")
+            empty = self.b.line(f"or i1 {empty}, {none}")
+        bytes_ = self.b.line(f"select i1 {empty}, i64 0, i64 {step}")
+        more = self._fitting("uadd", bytes_, str(ALIGNMENT - 1), statement.exit)
+        needed = self.b.line(f"and i64 {more}, {-ALIGNMENT}")
+        at, end = (self.b.line(f"load i64, ptr {place}, align 8") for place in ("%arena", "%arena.end"))
+        low = self.b.line(f"add i64 {at}, {ALIGNMENT - 1}")
+        begin = self.b.line(f"and i64 {low}, {-ALIGNMENT}")
+        room = self.b.line(f"sub i64 {end}, {begin}")
+        self._exit_if(self.b.line(f"icmp sgt i64 {begin}, {end}"), statement.exit)
+        self._exit_if(self.b.line(f"icmp ugt i64 {needed}, {room}"), statement.exit)
+        self._put("i64", self.b.line(f"add i64 {begin}, {needed}"), "%arena")
+        pointer = self.b.line(f"inttoptr i64 {begin} to ptr")
+        if statement.zero:
+            self.lines.append(
+                f"  call void @llvm.memset.p0.i64(ptr align {ALIGNMENT} {pointer}, i8 0, i64 {bytes_}, "
+                "i1 false)")
+        self._put("ptr", pointer, self._pointer_place(statement.name))
+        self._put_words(statement.name, list(zip(sizes, reversed(strides), strict=True)))
+
+    def _fitting(self, op: str, x: str, y: str, number: int) -> str:
+        """Write unsigned arithmetic of words that leaves by exit `number` where it overflows."""
+        pair = self.b.line(f"call {{ i64, i1 }} @llvm.{op}.with.overflow.i64(i64 {x}, i64 {y})")
+        self._exit_if(self.b.line(f"extractvalue {{ i64, i1 }} {pair}, 1"), number)
+        return self.b.line(f"extractvalue {{ i64, i1 }} {pair}, 0")
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def _value(self, value: Term) -> Value:
+        """Write the instructions that compute `value`."""
+        match value:
+            case Number(dtype, bits):
+                return self.b.const(np.frombuffer(bits, dtype)[0], dtype)
+            case Read(name, _):
+                return self._get(self.scalars[name])
+            case Element(view, index, dtype):
+                return self.b.load(self._element(view, [self._value(i) for i in index]), dtype)
+            case Extent(view, axis):
+                return Value(INT64, self._view_word(view, "size", axis))
+            case Stride(view, axis):
+                return Value(INT64, self._view_word(view, "stride", axis))
+            case Pointer(view, index):
+                pointer = self._element(view, [self._value(i) for i in index])
+                return self._word(f"ptrtoint ptr {pointer} to i64")
+            case Checked():
+                return self._checked(value)
+            case Foreign(function, args):
+                return self._foreign(function, [self._value(a) for a in args])
+            case Apply():
+                return self._apply(value)
+
+    def _apply(self, value: Apply) -> Value:
+        op, attrs = lookup(value.op), dict(value.attrs)
+        args = [self._value(a) for a in cast(tuple[Term, ...], value.args)]
+        if op.kind is not Kind.CELL:
+            raise BackendError(f"{op.name} is not element-wise")
+        dtypes = tuple(a.dtype for a in args)
+        wanted = op.resolve(dtypes, attrs)
+        if wanted != dtypes:
+            convert = lookup("cast")
+            pairs = zip(args, wanted, strict=True)
+            args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
+        before = len(self.lines)
+        try:
+            result = op.emit(self.b, *args, attrs) if op.emit else None
+        except BackendError:
+            if not _ufunc_name(op):
+                raise
+            del self.lines[before:]
+            result = None
+        if result is None:
+            result = self._call_loop(op, args, value.dtype)
+        found: Value = replace(result, dtype=value.dtype)
+        return found
+
+    def _math(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
+        """Write a call of NumPy's inner loop, for one element, of a function that has no verb."""
+        dtype = xs[0].dtype
+        return self._call_loop(lookup(name), list(xs), dtype)
+
+    def _call_loop(self, op: OpSpec, args: Sequence[Value], dtype: np.dtype) -> Value:
+        """Write a call of the inner loop of a ufunc for one element, with NumPy's steps for scalars."""
+        name = _ufunc_name(op)
+        if not name:
+            raise BackendError(f"{op.name} of {', '.join(str(a.dtype) for a in args)} has no recipe")
+        dtypes = [a.dtype for a in args]
+        types = find_loop(name, [*dtypes, dtype])
+        if types is None:
+            raise BackendError(f"{name} has no loop for {', '.join(map(str, dtypes))}")
+        places = []
+        for k, arg in enumerate(args):
+            place = self._slot(f"one.{k}", "[16 x i8]")
+            self.b.store(arg, place)
+            places.append(place)
+        result = self._slot(f"one.{len(args)}", "[16 x i8]")
+        steps = ["0"] * len(args) + [str(dtype.itemsize)]
+        self._call_routine(f"{name}.{types}", [*places, result], ["1"], steps)
+        return self.b.load(result, dtype)
+
+    def _slot(self, name: str, kind: str) -> str:
+        """Return memory on the stack that statements share."""
+        place = f"%{_quoted(name)}"
+        if place not in self._slots:
+            self._slots[place] = kind
+            self.head.append(f"  {place} = alloca {kind}, align 16")
+        return place
+
+    def _filled(self, name: str, kind: str, values: Sequence[str]) -> str:
+        """Write a table of words on the stack."""
+        place = self._slot(f"{name}.{len(values)}", f"[{len(values)} x i64]")
+        for k, value in enumerate(values):
+            at = self.b.line(f"getelementptr i64, ptr {place}, i64 {k}")
+            self._put(kind, value, at)
+        return place
+
+    def _call_routine(
+        self, routine: str, pointers: Sequence[str], dims: Sequence[str], steps: Sequence[str]
+    ) -> None:
+        pair = f'@"{loop_symbol(routine)}"'
+        self.declared[pair] = f"{pair} = external constant [2 x ptr]\n"
+        args = self._filled("args", "ptr", pointers)
+        counts, apart = self._filled("dims", "i64", dims), self._filled("steps", "i64", steps)
+        code = self.b.line(f"load ptr, ptr {pair}, align 8")
+        second = self.b.line(f"getelementptr i8, ptr {pair}, i64 8")
+        data = self.b.line(f"load ptr, ptr {second}, align 8")
+        self.lines.append(
+            f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind")
+
+    def _foreign(self, function: str, args: list[Value]) -> Value:
+        symbol = f'@"{c_symbol(function)}"'
+        # what is called raises flags, which are no memory that a program sees
+        effect = "inaccessiblemem: readwrite" if self.program.raises else "none"
+        self.declared[symbol] = (f"declare double {symbol}({', '.join('double' for _ in args)}) "
+                                 f"nounwind willreturn memory({effect})\n")
+        given = ", ".join(f"double {a.text}" for a in args)
+        return Value(np.dtype(np.float64), self.b.line(f"call double {symbol}({given})"))
+
+    # -- checked arithmetic ---------------------------------------------------------------------
+
+    def _checked(self, value: Checked) -> Value:
+        args = [self._value(a) for a in value.args]
+        dtype, number = value.dtype, value.exit
+        if value.op == "cast":
+            return self._checked_cast(args[0], dtype, number)
+        if dtype.kind not in "iu" or any(a.dtype != dtype for a in args):
+            raise BackendError(f"checked {value.op} of {', '.join(str(a.dtype) for a in args)}")
+        zero = self.b.const(0, dtype)
+        match value.op, args:
+            case ("add" | "sub" | "mul") as op, [x, y]:
+                return self._overflowing(op, x, y, number)
+            case "neg", [x]:
+                return self._overflowing("sub", zero, x, number)
+            case "shl", [x, y]:
+                width = 8 * dtype.itemsize
+                kind = self.b.type(dtype)
+                self._exit_if(self.b.line(f"icmp uge {kind} {y.text}, {width}"), number)
+                moved = Value(dtype, self.b.line(f"shl {kind} {x.text}, {y.text}"))
+                back = "ashr" if dtype.kind == "i" else "lshr"
+                again = Value(dtype, self.b.line(f"{back} {kind} {moved.text}, {y.text}"))
+                self._exit_if(self.b.ne(again, x).text, number)
+                return moved
+            case ("floordiv" | "mod") as op, [x, y]:
+                return self._floored(op, x, y, number)
+        raise BackendError(f"checked {value.op} of {len(args)} operands")
+
+    def _overflowing(self, op: str, x: Value, y: Value, number: int) -> Value:
+        kind, sign = self.b.type(x.dtype), "s" if x.dtype.kind == "i" else "u"
+        pair = self.b.line(
+            f"call {{ {kind}, i1 }} @llvm.{sign}{op}.with.overflow.{kind}({kind} {x.text}, {kind} {y.text})")
+        self._exit_if(self.b.line(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), number)
+        return Value(x.dtype, self.b.line(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
+
+    def _floored(self, op: str, x: Value, y: Value, number: int) -> Value:
+        """Write the quotient rounded down, or its remainder; the least integer over -1 does not fit."""
+        dtype, kind = x.dtype, self.b.type(x.dtype)
+        zero = self.b.const(0, dtype)
+        self._exit_if(self.b.eq(y, zero).text, number)
+        if dtype.kind == "u":
+            how = "udiv" if op == "floordiv" else "urem"
+            return Value(dtype, self.b.line(f"{how} {kind} {x.text}, {y.text}"))
+        one, minus = self.b.const(1, dtype), self.b.const(-1, dtype)
+        over_minus = self.b.eq(y, minus)
+        if op == "floordiv":
+            least = self.b.eq(x, self.b.const(np.iinfo(dtype).min, dtype))
+            self._exit_if(self.b.and_(least, over_minus).text, number)
+            safe = y
+        else:
+            safe = self.b.select(over_minus, one, y)
+        rest = Value(dtype, self.b.line(f"srem {kind} {x.text}, {safe.text}"))
+        apart = self.b.lt(self.b.xor(rest, y), zero)
+        off = self.b.and_(self.b.ne(rest, zero), apart)
+        if op == "mod":
+            return self.b.add(rest, self.b.select(off, y, zero))
+        quotient = Value(dtype, self.b.line(f"sdiv {kind} {x.text}, {safe.text}"))
+        return self.b.sub(quotient, self.b.select(off, one, zero))
+
+    def _checked_cast(self, x: Value, dtype: np.dtype, number: int) -> Value:
+        """Write a cast that leaves by exit `number` where the value is not representable."""
+        b, source = self.b, x.dtype
+        if source == dtype:
+            return x
+        if source.kind not in "biuf" or dtype.kind not in "biuf":
+            raise BackendError(f"checked cast of {source} to {dtype}")
+        if source == BOOL:
+            return b.cast(x, dtype)
+        if dtype == BOOL:
+            zero, one = b.eq(x, b.const(0, source)), b.eq(x, b.const(1, source))
+            self._exit_if(b.not_(b.or_(zero, one)).text, number)
+            return one
+        if source.kind == "f":
+            return self._cast_of_float(x, dtype, number)
+        if dtype.kind == "f":
+            return self._cast_to_float(x, dtype, number)
+        result = b.cast(x, dtype)
+        if not np.can_cast(source, dtype):
+            wrong = b.ne(b.cast(result, source), x)
+            if source.kind == "i" and dtype.kind == "u":
+                wrong = b.or_(wrong, b.lt(x, b.const(0, source)))
+            elif source.kind == "u" and dtype.kind == "i":
+                wrong = b.or_(wrong, b.lt(result, b.const(0, dtype)))
+            self._exit_if(wrong.text, number)
+        return result
+
+    def _cast_of_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
+        b, source = self.b, x.dtype
+        if dtype.kind == "f":
+            if dtype.itemsize > source.itemsize:
+                return b.cast(x, dtype)
+            how = 'metadata !"round.tonearest", metadata !"fpexcept.ignore"'
+            narrow = b._constrained("fptrunc", "f32.f64", dtype, how, x)
+            self._exit_if(b.ne(b.cast(narrow, source), x).text, number)
+            return narrow
+        info = np.iinfo(dtype)
+        fits = b.and_(b.ge(x, b.const(float(info.min), source)),
+                      b.lt(x, b.const(float(info.max + 1), source)))
+        self._exit_if(b.not_(fits).text, number)
+        kind, to = b.type(source), b.type(dtype)
+        sign = "s" if dtype.kind == "i" else "u"
+        result = b.line(f"fpto{sign}i {kind} {x.text} to {to}")
+        back = Value(source, b.line(f"{sign}itofp {to} {result} to {kind}"))
+        self._exit_if(b.ne(back, x).text, number)
+        return Value(dtype, result)
+
+    def _cast_to_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
+        b, source = self.b, x.dtype
+        result = b.cast(x, dtype)
+        if np.can_cast(source, dtype) and 8 * source.itemsize <= np.finfo(dtype).nmant + 1:
+            return result
+        top = b.const(float(np.iinfo(source).max + 1), dtype)
+        near = b.lt(result, top)
+        self._exit_if(b.not_(near).text, number)
+        kind, sign = b.type(source), "s" if source.kind == "i" else "u"
+        back = Value(source, b.line(f"fpto{sign}i {b.type(dtype)} {result.text} to {kind}"))
+        self._exit_if(b.ne(back, x).text, number)
+        return result
+
+    # -- routines -------------------------------------------------------------------------------
+
+    def _operand(self, operand: Operand, copies: dict[str, str]) -> str:
+        """Write the address of an operand; scalars are copied, for their memory to remain registers."""
+        if isinstance(operand, Address):
+            return self._element(operand.view, [self._value(i) for i in operand.index])
+        if operand.name not in copies:
+            place = self._slot(f"copy.{len(copies)}", "[16 x i8]")
+            self.b.store(self._get(self.scalars[operand.name]), place)
+            copies[operand.name] = place
+        return copies[operand.name]
+
+    def _copy_back(self, copies: dict[str, str]) -> None:
+        for name, place in copies.items():
+            scalar = self.scalars[name]
+            self._set(scalar, self.b.load(place, scalar.dtype))
+
+    def _inner_loop(self, statement: InnerLoop) -> None:
+        copies: dict[str, str] = {}
+        pointers = [self._operand(o, copies) for o in statement.operands]
+        dims = [self._value(v).text for v in statement.dims]
+        steps = [self._value(v).text for v in statement.steps]
+        self._call_routine(statement.routine, pointers, dims, steps)
+        self._copy_back(copies)
+
+    def _dot(self, statement: Dot) -> None:
+        copies: dict[str, str] = {}
+        a, b, out = (self._operand(o, copies) for o in (statement.a, statement.b, statement.out))
+        a_step, b_step = self._value(statement.a_step).text, self._value(statement.b_step).text
+        length = self._value(statement.length).text
+        pair = f'@"{dot_symbol(statement.dtype)}"'
+        self.declared[pair] = f"{pair} = external constant [2 x ptr]\n"
+        code = self.b.line(f"load ptr, ptr {pair}, align 8")
+        self.lines.append(f"  call void {code}(ptr {a}, i64 {a_step}, ptr {b}, i64 {b_step}, ptr {out}, "
+                          f"i64 {length}, ptr null) nounwind")
+        self._copy_back(copies)
+
+
+def _words_of(view: ViewVariable) -> list[tuple[str, int]]:
+    """Return the words of a view behind its pointer, in the order of the state."""
+    return [(kind, axis) for kind in ("size", "stride") for axis in range(view.ndim)]
+
+
+def _ufunc_name(op: OpSpec) -> str:
+    """Return the name of the ufunc that `op` stands for, or nothing."""
+    return next((f.__name__ for f in op.numpy if isinstance(f, np.ufunc)), "")

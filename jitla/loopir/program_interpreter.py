@@ -1,0 +1,387 @@
+"""Reference interpreter of loop programs.
+
+It works on the same state as machine code, with addresses of real memory, but computes by NumPy's scalars and
+Python's integers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from jitla.hops import lookup
+from jitla.loopir.nodes import Apply, Number
+from jitla.loopir.program import (
+    Address,
+    Allocate,
+    Assign,
+    BindView,
+    Block,
+    Break,
+    Check,
+    Checked,
+    Continue,
+    Dot,
+    Element,
+    Extent,
+    For,
+    Foreign,
+    If,
+    InnerLoop,
+    Leave,
+    LoopProgram,
+    Operand,
+    Pointer,
+    Read,
+    Repeat,
+    Statement,
+    StoreElement,
+    Stride,
+    Value,
+    ViewVariable,
+    state_layout,
+)
+from jitla.loopir.program_state import Outcome, core_axes, find_ufunc, read_memory
+
+__all__ = ["run_program"]
+
+ALIGNMENT = 64  # bytes, of memory from the arena
+
+
+class _Jump(Exception):
+    """A jump to the end of a loop or block, or (`again`) to the next iteration of a loop."""
+
+    def __init__(self, label: str, again: bool) -> None:
+        super().__init__(label)
+        self.label, self.again = label, again
+
+
+class _Exit(Exception):
+    """The program is left."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def run_program(program: LoopProgram, state: np.ndarray) -> Outcome:
+    """Run `program` on `state`, of the words that `state_layout` describes, and return how it was left."""
+    interpreter = _Interpreter(program, state)
+    flags: set[str] = set()
+    with np.errstate(divide="call", over="call", invalid="call", under="ignore",
+                     call=lambda kind, _: flags.add(kind)):
+        number = interpreter.run()
+    if not program.raises:
+        return Outcome(number)
+    return Outcome(number, "divide by zero" in flags, "overflow" in flags, "invalid value" in flags)
+
+
+class _Interpreter:
+    """Variables of one run: scalars as NumPy scalars, views as pointer, sizes and strides."""
+
+    def __init__(self, program: LoopProgram, state: np.ndarray) -> None:
+        self.program, self.state = program, state
+        self.layout = state_layout(program)
+        self.dtypes = {s.name: s.dtype for s in program.scalars}
+        self.views = {v.name: v for v in program.views}
+        self.values: dict[str, Any] = {s.name: s.dtype.type(0) for s in program.scalars}
+        self.pointers: dict[str, int] = {v.name: 0 for v in program.views}
+        self.sizes: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
+        self.strides: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
+        self.arena, self.arena_end = (int(w) for w in state[self.layout.arena : self.layout.arena + 2])
+        self.loops = 0
+
+    def run(self) -> int:
+        """Run the program; return the number of its exit."""
+        for name in self.program.parameters:
+            word = self.layout.places[name]
+            if name in self.dtypes:
+                data = self.state.view(np.uint8)[8 * word : 8 * word + self.dtypes[name].itemsize].tobytes()
+                self.values[name] = np.frombuffer(data, self.dtypes[name])[0]
+                continue
+            ndim = self.views[name].ndim
+            words = [int(w) for w in self.state[word : word + 1 + 2 * ndim]]
+            self.pointers[name] = words[0]
+            self.sizes[name], self.strides[name] = tuple(words[1 : 1 + ndim]), tuple(words[1 + ndim :])
+        try:
+            self.body(self.program.body)
+        except _Exit as left:
+            self._give_back()
+            return left.number
+        raise AssertionError("the body of a program ends by an exit")
+
+    def _give_back(self) -> None:
+        for name in self.program.results:
+            word = self.layout.places[name]
+            if name in self.dtypes:
+                data = np.frombuffer(self.values[name].tobytes(), np.uint8)
+                self.state.view(np.uint8)[8 * word : 8 * word + len(data)] = data
+                continue
+            words = (self.pointers[name], *self.sizes[name], *self.strides[name])
+            self.state[word : word + len(words)] = words
+
+    # -- statements -----------------------------------------------------------------------------
+
+    def body(self, body: Sequence[Statement]) -> None:
+        """Run statements."""
+        for statement in body:
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        """Run one statement."""
+        match statement:
+            case Assign(name, value):
+                self.values[name] = self.value(value)
+            case StoreElement(view, index, value):
+                address = self.address(view, index)
+                read_memory(address, self.views[view].dtype)[...] = self.value(value)
+            case BindView():
+                self.bind(statement)
+            case Allocate():
+                self.allocate(statement)
+            case If(test, then, otherwise):
+                self.body(then if self.value(test) else otherwise)
+            case For(label, name, begin, end, step, body):
+                counts = range(self.word(begin), self.word(end), step)
+                self.iterate(label, body, (self.dtypes[name].type(count) for count in counts), name)
+            case Repeat(label, body):
+                self.iterate(label, body, iter(int, 1), "")
+            case Block(label, body):
+                try:
+                    self.body(body)
+                except _Jump as jump:
+                    if jump.label != label:
+                        raise
+            case Break(label):
+                raise _Jump(label, False)
+            case Continue(label):
+                raise _Jump(label, True)
+            case Check(test, number):
+                if self.value(test):
+                    raise _Exit(number)
+            case Leave(number):
+                raise _Exit(number)
+            case InnerLoop():
+                self.inner_loop(statement)
+            case Dot():
+                self.dot(statement)
+
+    def iterate(self, label: str, body: Sequence[Statement], counts: Any, name: str) -> None:
+        """Run a loop; the outermost one frees the memory of the arena in each iteration."""
+        arena = self.arena
+        for count in counts:
+            if not self.loops:
+                self.arena = arena
+            if name:
+                self.values[name] = count
+            self.loops += 1
+            try:
+                self.body(body)
+            except _Jump as jump:
+                if jump.label != label:
+                    raise
+                if not jump.again:
+                    return
+            finally:
+                self.loops -= 1
+
+    def bind(self, statement: BindView) -> None:
+        """Assign a view."""
+        source = statement.source
+        address = self.pointers[source]
+        sizes, strides = self.sizes[source], self.strides[source]
+        new_sizes, new_strides = [], []
+        for axis, value in statement.points:
+            address += self.word(value) * strides[axis]
+        for part in statement.axes:
+            begin, length, step = (self.word(v) for v in (part.begin, part.length, part.step))
+            new_sizes.append(length)
+            if part.axis is None:
+                new_strides.append(0)
+                continue
+            address += begin * strides[part.axis]
+            stretched = part.stretch and sizes[part.axis] == 1
+            new_strides.append(0 if stretched else strides[part.axis] * step)
+        self.pointers[statement.name] = address
+        self.sizes[statement.name], self.strides[statement.name] = tuple(new_sizes), tuple(new_strides)
+
+    def allocate(self, statement: Allocate) -> None:
+        """Assign memory of the arena to a view."""
+        shape = tuple(self.word(v) for v in statement.shape)
+        view: ViewVariable = self.views[statement.name]
+        strides, step = [], view.dtype.itemsize
+        for size in reversed(shape):
+            if size < 0:
+                raise _Exit(statement.exit)
+            strides.append(step)
+            step *= max(size, 1)
+        size = 0 if 0 in shape else step
+        needed = -(-size // ALIGNMENT) * ALIGNMENT
+        begin = -(-self.arena // ALIGNMENT) * ALIGNMENT
+        if step >= 2**64 or begin > self.arena_end or needed > self.arena_end - begin:
+            raise _Exit(statement.exit)
+        self.arena = begin + needed
+        if statement.zero:
+            ctypes.memset(begin, 0, size)
+        self.pointers[view.name], self.sizes[view.name] = begin, shape
+        self.strides[view.name] = tuple(reversed(strides))
+
+    # -- routines -------------------------------------------------------------------------------
+
+    def operand(self, operand: Operand, copies: dict[str, np.ndarray]) -> tuple[int, np.dtype]:
+        """Return the address and dtype of an operand; scalars are copied to memory."""
+        if isinstance(operand, Address):
+            return self.address(operand.view, operand.index), self.views[operand.view].dtype
+        if operand.name not in copies:
+            copies[operand.name] = np.array(self.values[operand.name])
+        return copies[operand.name].ctypes.data, self.dtypes[operand.name]
+
+    def copy_back(self, copies: dict[str, np.ndarray]) -> None:
+        """Assign the scalars that a routine was given the addresses of."""
+        for name, memory in copies.items():
+            self.values[name] = memory[()]
+
+    def inner_loop(self, statement: InnerLoop) -> None:
+        """Compute what the inner loop of a ufunc computes."""
+        copies: dict[str, np.ndarray] = {}
+        operands = [self.operand(o, copies) for o in statement.operands]
+        count, *core = (self.word(v) for v in statement.dims)
+        steps = [self.word(v) for v in statement.steps]
+        ufunc = find_ufunc(statement.routine.rsplit(".", 1)[0])
+        assert ufunc is not None
+        names, axes = core_axes(ufunc)
+        sizes = dict(zip(names, core, strict=True))
+        inner = iter(steps[ufunc.nargs :])
+        arrays = []
+        for k, (address, dtype) in enumerate(operands):
+            own = axes[k] if axes else []
+            shape = (count, *(sizes[name] for name in own))
+            arrays.append(read_memory(address, dtype, shape, (steps[k], *(next(inner) for _ in own))))
+        outputs = tuple(arrays[ufunc.nin :])
+        reduces = ufunc.nin == 2 and ufunc.nout == 1 and not axes and operands[0] == operands[2]
+        if reduces and steps[0] == steps[2] == 0 and count:
+            outputs[0][:1] = ufunc.reduce(arrays[1], initial=arrays[0][0])
+        elif count:
+            ufunc(*arrays[: ufunc.nin], out=outputs)
+        self.copy_back(copies)
+
+    def dot(self, statement: Dot) -> None:
+        """Compute what the `dot` function of a dtype computes."""
+        copies: dict[str, np.ndarray] = {}
+        length = self.word(statement.length)
+        vectors = []
+        for operand, step in ((statement.a, statement.a_step), (statement.b, statement.b_step)):
+            address, dtype = self.operand(operand, copies)
+            vectors.append(read_memory(address, dtype, (length,), (self.word(step),)))
+        address, dtype = self.operand(statement.out, copies)
+        read_memory(address, dtype)[...] = vectors[0] @ vectors[1]
+        self.copy_back(copies)
+
+    # -- values ---------------------------------------------------------------------------------
+
+    def word(self, value: Value) -> int:
+        """Return an int64 value as a Python integer."""
+        return int(self.value(value))
+
+    def address(self, view: str, index: Sequence[Value]) -> int:
+        """Return the address of an element; without an index, of the first one."""
+        steps = zip(index, self.strides[view], strict=False)
+        return self.pointers[view] + sum(self.word(i) * stride for i, stride in steps)
+
+    def value(self, value: Value) -> Any:
+        """Return `value` as a NumPy scalar."""
+        match value:
+            case Number(dtype, bits):
+                return np.frombuffer(bits, dtype)[0]
+            case Read(name, _):
+                return self.values[name]
+            case Element(view, index, dtype):
+                return read_memory(self.address(view, index), dtype)[()]
+            case Extent(view, axis):
+                return np.int64(self.sizes[view][axis])
+            case Stride(view, axis):
+                return np.int64(self.strides[view][axis])
+            case Pointer(view, index):
+                return np.int64(self.address(view, index))
+            case Checked(op, args, dtype, number):
+                result = checked_result(op, [self.value(a) for a in args], dtype)
+                if result is None:
+                    raise _Exit(number)
+                return result
+            case Foreign(function, args):
+                return np.float64(_c_function(function, len(args))(*[float(self.value(a)) for a in args]))
+            case Apply(op, args, dtype, attrs):
+                operands = [self.value(a) for a in cast(tuple[Value, ...], args)]
+                spec, keywords = lookup(op), dict(attrs)
+                dtypes = spec.resolve(tuple(o.dtype for o in operands), keywords)
+                operands = [o.astype(d) if o.dtype != d else o for o, d in zip(operands, dtypes, strict=True)]
+                return np.asarray(spec.ref(*operands, **keywords), dtype)[()]
+
+
+def checked_result(op: str, args: Sequence[Any], dtype: np.dtype) -> Any:
+    """Return the result of checked arithmetic, or None where the program is left."""
+    if op == "cast":
+        return _checked_cast(args[0], dtype)
+    x, *others = map(int, args)
+    y = others[0] if others else 0
+    match op:
+        case "add":
+            exact = x + y
+        case "sub":
+            exact = x - y
+        case "mul":
+            exact = x * y
+        case "neg":
+            exact = -x
+        case "shl":
+            if not 0 <= y < 8 * dtype.itemsize:
+                return None
+            exact = x << y
+        case _:
+            if not y:
+                return None
+            exact = x // y if op == "floordiv" else x % y
+    info = np.iinfo(dtype)
+    return dtype.type(exact) if info.min <= exact <= info.max else None
+
+
+def _checked_cast(x: Any, dtype: np.dtype) -> Any:
+    if x.dtype == dtype:
+        return x
+    if x.dtype.kind == "f" and dtype.kind == "f" and dtype.itemsize > x.dtype.itemsize:
+        return x.astype(dtype)
+    if x.dtype.kind == "f" and not np.isfinite(x):
+        narrow = dtype.kind == "f" and np.isinf(x)
+        return x.astype(dtype) if narrow else None
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return dtype.type(int(x)) if int(x) == x and info.min <= int(x) <= info.max else None
+    if dtype.kind == "b":
+        return np.bool_(x == 1) if x in (0, 1) else None
+    with np.errstate(all="ignore"):
+        result = x.astype(dtype)
+    if not np.isfinite(result):
+        return None
+    exact = int(result) == int(x) if x.dtype.kind in "iu" else float(result) == float(x)
+    return result if exact else None
+
+
+_c_functions: dict[str, Any] = {}
+
+
+def _c_function(name: str, operands: int) -> Callable[..., float]:
+    """Return a function of the C library."""
+    if name not in _c_functions:
+        try:
+            function = getattr(ctypes.CDLL(None), name)
+        except AttributeError:
+            function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
+        _c_functions[name] = function
+    function = _c_functions[name]
+    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double] * operands
+    found: Callable[..., float] = function
+    return found
