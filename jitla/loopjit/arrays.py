@@ -38,6 +38,7 @@ from jitla.loopjit.values import (
     Known,
     LoweringRefused,
     Num,
+    Point,
     Sliced,
     Subscript,
     Tup,
@@ -114,11 +115,12 @@ def _parts(
         size = ir.Extent(array.view, axis)
         match item:
             case Num():
-                points.append((axis, position(b, index_value(b, item), size)))
-                parts.append(points[-1][1])
+                index = index_value(b, item)
+                points.append((axis, position(b, index, size)))
+                parts.append(Point(index.value, index.low >= 0))
             case Sliced(bounds):
                 axes.append(slice_axis(b, axis, size, bounds))
-                parts.append((axes[-1].begin, axes[-1].length, axes[-1].step))
+                parts.append(tuple(x.value if isinstance(x, Num) else None for x in bounds))
             case _:
                 raise LoweringRefused(f"an index that is {describe(item)}")
         axis += 1
@@ -196,7 +198,8 @@ def bind(
     view = b.view(b.fresh("v"), array.dtype, len(axes))
     b.emit(ir.BindView(view, array.view, tuple(points), tuple(axes)))
     made = None if parts is None else Subscript(array.view, parts)
-    return Arr(view, array.dtype, len(axes), array.origins, array.writeable, made)
+    sizes = tuple(axis.length for axis in axes)
+    return Arr(view, array.dtype, len(axes), array.origins, array.writeable, made, sizes=sizes)
 
 
 def identity_axes(array: Arr) -> tuple[ir.AxisMap, ...]:
@@ -368,9 +371,10 @@ def _stretched(b: ProgramBuilder, value: Arr | Elementwise, shape: tuple[ir.Valu
                 differs = compare("not_equal", own[k], shape[lead + k])
                 b.check(both(differs, compare("not_equal", own[k], ONE)), MISMATCH)
         if isinstance(value, Arr):
+            origin = value.subscript
             axes = [ir.AxisMap(k, ZERO, shape[lead + k], ONE, not equal[k]) for k in range(value.ndim)]
-            value = Arr(bind(b, value, (), axes, None).view, value.dtype, value.ndim, value.origins,
-                        value.writeable)
+            view = bind(b, value, (), axes, None).view
+            value = Arr(view, value.dtype, value.ndim, value.origins, value.writeable, origin)
     inner = elementwise(b, value)
     if lead == 0 and (all(equal) or isinstance(value, Arr)):
         return inner
@@ -470,10 +474,23 @@ def may_overlap(target: Arr, operand: Arr) -> bool:
 
 def _apart(x: Any, y: Any) -> bool:
     """Return whether two points on an axis are certainly different."""
-    if isinstance(x, tuple) or isinstance(y, tuple):
+    if not isinstance(x, Point) or not isinstance(y, Point) or not x.counts_from_begin or not y.counts_from_begin:
         return False
-    i, j = integer_constant(x), integer_constant(y)
-    return i is not None and j is not None and i != j
+    (a, i), (c, j) = affine(x.value), affine(y.value)
+    return a == c and i != j
+
+
+def affine(value: ir.Value) -> tuple[dict[ir.Value, int], int]:
+    """Return an integer as a sum of multiples of other values, and a constant."""
+    constant = integer_constant(value)
+    if constant is not None:
+        return {}, constant
+    if isinstance(value, (ir.Apply, ir.Checked)) and value.op in ("add", "subtract", "sub"):
+        (a, i), (c, j) = map(affine, value.args)
+        sign = 1 if value.op == "add" else -1
+        terms = {key: a.get(key, 0) + sign * c.get(key, 0) for key in a.keys() | c.keys()}
+        return {key: times for key, times in terms.items() if times}, i + sign * j
+    return {value: 1}, 0
 
 
 def allocate(b: ProgramBuilder, dtype: np.dtype, shape: Sequence[ir.Value], zero: bool = False) -> Arr:

@@ -111,10 +111,18 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class Subscript:
-    """How a view was made from another: the base view, and per axis of it a point or a slice as values."""
+    """How a view was made from another: the base view, and per axis of it a `Point` or the values of a slice."""
 
     base: str
     parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An index as it is written, and whether it is certainly not negative."""
+
+    value: ir.Value
+    counts_from_begin: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +141,13 @@ class Arr:
     subscript: Subscript | None = None
     tag: ir.Value | None = None
     fresh: bool = False  # allocated, C-contiguous, and referred to by no other variable
+    sizes: tuple[ir.Value, ...] | None = None  # extents, if the view was made in the same statement
 
     @property
     def shape(self) -> tuple[ir.Value, ...]:
         """The extents."""
+        if self.sizes is not None:
+            return self.sizes
         return tuple(ir.Extent(self.view, axis) for axis in range(self.ndim))
 
 
