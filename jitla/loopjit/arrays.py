@@ -49,6 +49,7 @@ from jitla.loopjit.values import (
 ZERO, ONE = ir.constant(0), ir.constant(1)
 MISMATCH = "shapes that do not match"
 OUT_OF_BOUNDS = "an index out of bounds"
+NO_MEMORY = "no memory for a temporary array"
 
 
 def extent(array: Arr, axis: int) -> Num:
@@ -496,7 +497,7 @@ def affine(value: ir.Value) -> tuple[dict[ir.Value, int], int]:
 def allocate(b: ProgramBuilder, dtype: np.dtype, shape: Sequence[ir.Value], zero: bool = False) -> Arr:
     """Return a new C-contiguous array."""
     view = b.view(b.fresh("m"), dtype, len(shape))
-    b.emit(ir.Allocate(view, tuple(shape), zero, b.undo("no memory for a temporary array")))
+    b.emit(ir.Allocate(view, tuple(shape), zero, b.undo(NO_MEMORY)))
     return Arr(view, dtype, len(shape), frozenset({view}), fresh=True)
 
 

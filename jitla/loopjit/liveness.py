@@ -173,3 +173,9 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Break, ast.Continue))
+
+
+def names_stored(node: ast.AST) -> Names:
+    """Return all names that are assigned in a tree."""
+    return frozenset(part.id for part in ast.walk(node)
+                     if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))

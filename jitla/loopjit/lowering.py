@@ -20,11 +20,15 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, reductions, scalars
 from jitla.loopjit.builder import (
+    LOOP_BROKEN,
+    LOOP_DONE,
+    PART_DONE,
     ProgramBuilder,
     apply,
     both,
     compare,
     either,
+    freeze,
     negated,
     plus,
     times,
@@ -56,7 +60,7 @@ MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions inclu
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
 POSITION, LIMIT, BEGIN = ".n", ".limit", ".begin"
-START, STEP = ".start", ".step"
+START, SEQUENCE = ".start", ".sequence"  # what the loop goes through: begin of a range, arrays by number
 
 
 @dataclass(frozen=True)
@@ -1079,12 +1083,10 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
     b = low.b
     values = {key: header[key] for key in header}
     parameters = [BEGIN, LIMIT]
-    for key in (START, STEP):
-        if key in b.scalars:
-            parameters.append(key)
+    parameters += [name for name in b.scalars if name.startswith(START)]
     for value in values.values():
         parameters += variables_of(value)
-    parameters += [view for view in b.views if view.startswith(".sequence")]
+    parameters += [view for view in b.views if view.startswith(SEQUENCE)]
     names = list(dict.fromkeys(parameters))
     kept = [POSITION, *(variable for value in results.values() for variable in variables_of(value))]
     used = used_variables(body)
