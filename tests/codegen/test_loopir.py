@@ -1,4 +1,4 @@
-"""Nests as machine code: every kind of loop and statement, vectors and what is left of them, memory."""
+"""Loop nests as machine code: every kind of loop and statement, vectors and their epilogues, memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from jitla.codegen import LlvmBackend
 from jitla.errors import BackendError, NestError
 from jitla.loopir import apply_schedule, parse, run
 from tests.loopir.listings import SCRATCHPAD, TILES, blur, intrinsics, product
+
+# Nests as machine code: every kind of loop and statement, vectors and what is left of them, memory.
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Loops that read, keep, count and add up where indices, masks and labels say: NumPy's bits, or nothing."""
+"""Loops over indices, masks and labels: NumPy's bits, or a refusal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend, lacking, level_target
-from jitla.codegen.indexing.kernels import (
-    SERIAL,
-    Indexed,
-)
-from tests.codegen.test_targets import RUNS
+from jitla.codegen.indexing.kernels import MOST, SERIAL, Indexed, Located
+from tests.codegen.test_backend import RUNS
+
+# Loops that read, keep, count and add up where indices, masks and labels say: NumPy's bits, or nothing.
 
 # Around the turns, blocks, units of the loops, and where several threads begin.
 SIZES = (1, 9, 64, 1025, 16384, SERIAL + 17, 100_003)
@@ -432,3 +431,52 @@ def test_running_sums_that_numpy_does(loops):
         assert loops.running(other) is None
     x[3, 2], x[9, 2] = np.inf, -np.inf  # invalid: there is a warning
     assert loops.running(x) is None
+
+
+# Positions that masks and indices stand for, and the extremes of labels: NumPy's, or nothing.
+
+LOCATED_SIZES = (1, 7, 8, 63, 64, 65, 1025, 16384, 16385, 100_003)
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def located_loops(request: pytest.FixtureRequest) -> Located:
+    return LlvmBackend().indexed(request.param)
+
+
+@pytest.mark.parametrize("size", LOCATED_SIZES)
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.03, 0.5, 0.97, 1.0])
+def test_where_a_mask_is_true(located_loops, size, kept):
+    mask = np.random.default_rng(size).random(size) < kept
+    found = located_loops.positions(mask, size)
+    assert found.dtype == np.int32 and np.array_equal(found, np.flatnonzero(mask))
+
+
+@pytest.mark.parametrize("kind", INDICES)
+@pytest.mark.parametrize("size", LOCATED_SIZES)
+def test_which_elements_indices_name(located_loops, kind, size):
+    rng = np.random.default_rng(size)
+    for least in (0, -100 if kind[0] == "i" else 0):
+        index = rng.integers(least, 100, size).astype(kind)
+        found = located_loops.positions(index, 100)
+        assert found.dtype == np.int32 and np.array_equal(found, np.arange(100)[index])
+        index[size // 2] = 100
+        assert located_loops.positions(index, 100) is None
+
+
+def test_keys_that_are_left_to_numpy(located_loops):
+    mask = np.ones(64, bool)
+    for key, length in ((mask, 63), (mask.reshape(8, 8), 64), (mask[::2], 32), (np.ones(5), 5),
+                        (np.zeros(0, int), 5), (np.zeros(5, int), 0), (np.zeros(5, int), MOST + 1)):
+        assert located_loops.positions(key, length) is None
+    assert located_loops.bounds(np.ones(3)) is None and located_loops.bounds(np.zeros(3, "u8")) is None
+    assert located_loops.bounds(np.zeros(0, int)) is None
+    assert located_loops.bounds(np.array([3, -1, 9])) == (-1, 9)
+
+
+@pytest.mark.parametrize("target", RUNS, ids=lambda t: t.cpu)
+def test_positions_on_every_processor(target):
+    backend = LlvmBackend(target=target)
+    rng = np.random.default_rng(0)
+    for kept in (0.01, 0.5):
+        mask = rng.random(40_000) < kept
+        assert np.array_equal(backend.indexed(2).positions(mask, 40_000), np.flatnonzero(mask))
