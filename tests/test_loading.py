@@ -221,7 +221,7 @@ def test_blocks_that_could_not_be_compiled_are_tried_again(monkeypatch: pytest.M
 def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jitla.engine import ENGINE
+    from jitla import packages
 
     def refuse(name: str) -> Any:
         raise ModuleUnavailable(name)
@@ -236,8 +236,8 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
         return x - 1.0
 
     x = np.arange(3.0)
-    module = ENGINE.module
-    monkeypatch.setattr(ENGINE, "module", lambda name: refuse(name) if name == "tracing" else module(name))
+    monkeypatch.delitem(vars(packages), "tracing", raising=False)
+    monkeypatch.setattr(packages, "__getattr__", refuse)
     assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
     with pytest.raises(StopIteration) as stop:
         waits(x).send(None)

@@ -9,6 +9,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+from jitla import packages
 from jitla.classes import dataclass
 from jitla.config import Config, current
 from jitla.dispatch.control import (
@@ -114,10 +115,11 @@ def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dic
     state.clear()
     try:
         call_traced(state, function, args, kwargs)
-        records = ENGINE.schedule_records(config, new=True)
+        records = ENGINE.schedule_records_to_extend(config)
         end = perf_counter() + seconds
-        layers = [t for device in ENGINE.compiler(config).devices if device.layers
-                  for t in ENGINE.module("tuner.accel_layers").tune_layers(
+        layers = [t for device in ENGINE.compiler(config).devices
+                  if isinstance(device, packages.accel.Device) and device.layers
+                  for t in packages.tuner.accel_layers.tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
         return Tuning((*layers, *_search_kernels(session, records, config, settings, end - perf_counter())))
     finally:
@@ -133,7 +135,7 @@ def _learner(name: str) -> Callable[..., Learner] | None:
         there = ", ".join(map(repr, BUILT_IN))
         raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
     try:
-        found: Callable[..., Learner] = ENGINE.module("tuner.lightgbm_model").LightGbmTrees
+        found: Callable[..., Learner] = packages.tuner.lightgbm_model.LightGbmTrees
     except ImportError as error:
         raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
     return found

@@ -5,3 +5,16 @@ render them, and `advice` derives suggestions. `Explanation` (`explanation`), th
 `jitla.explain` returns, combines these. The package is above all packages that compile and run, and loaded
 only on demand.
 """
+
+from typing import TYPE_CHECKING
+
+from jitla.process.loading import lazy_modules
+
+if TYPE_CHECKING:
+    from jitla.explanations import collect, explanation, html, records
+else:
+    __getattr__ = lazy_modules(
+        __name__, "jitla.explanations.collect", "jitla.explanations.explanation", "jitla.explanations.html",
+        "jitla.explanations.records")
+
+__all__ = ["collect", "explanation", "html", "records"]

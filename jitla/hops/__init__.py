@@ -9,6 +9,8 @@ Entry points: `make`, `apply`, `leaf`, `const`, `topo`, `evaluate`, `lookup`. Th
 other compiler stage; rewrites, fusion and code generation are built on it.
 """
 
+from typing import TYPE_CHECKING
+
 from jitla.hops.cost import (
     NUMPY_CALL_SECONDS,
     REFERENCE_MACHINE,
@@ -115,6 +117,12 @@ from jitla.hops.text import (
     parse,
     show,
 )
+from jitla.process.loading import lazy_modules
+
+if TYPE_CHECKING:
+    from jitla.hops import machine_file
+else:
+    __getattr__ = lazy_modules(__name__, "jitla.hops.machine_file")
 
 __all__ = [
     "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",
@@ -122,7 +130,7 @@ __all__ = [
     "common_dtype", "UserFunction", "const", "const_value", "DIVIDE", "register_user_function", "error_state",
     "estimate_nnz",
     "ESTIMATORS", "evaluate", "Evaluation", "has_recipe", "FlagsRaised", "hops_from_rows", "flops",
-    "machine_from_record",
+    "machine_file", "machine_from_record",
     "replace_by_leaves", "FLAGS_BY_THREAD", "take_flags", "Hop", "stop_recording", "index_key", "INVALID",
     "has_exact_flags", "is_narrowed_scalar", "is_roll_of_ring",
     "Kind", "FLAG_BY_KIND", "leaf", "leaf_value", "MemoryLevel", "start_recording", "lookup", "Machine",

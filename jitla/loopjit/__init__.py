@@ -4,10 +4,18 @@
 `compiler` has it compiled, `native_entry` calls it, `policy` decides which version a call takes.
 """
 
+from typing import TYPE_CHECKING
+
 from jitla.loopjit.function import (
     Looping,
     Loops,
     NestRecord,
 )
+from jitla.process.loading import lazy_modules
 
-__all__ = ["Looping", "Loops", "NestRecord"]
+if TYPE_CHECKING:
+    from jitla.loopjit import compiler
+else:
+    __getattr__ = lazy_modules(__name__, "jitla.loopjit.compiler")
+
+__all__ = ["Looping", "Loops", "NestRecord", "compiler"]

@@ -68,7 +68,10 @@ class OffloadUnit(Protocol):
 class OffloadTarget(Protocol):
     """A machine beside the host."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Name of the machine."""
+        ...
 
     def units(self, roots: Sequence[Hop]) -> list[Any]:
         """Return the units of a DAG that it can execute; no hop is in two."""

@@ -103,11 +103,17 @@ class Compile(Protocol):
     ) -> Any: ...
 
 
+def _refuse_block(*_: Any, **__: Any) -> Any:
+    """Compile nothing, for sites without a compiler."""
+    raise CompilationDisabled
+
+
 class Site:
     """The call site state of one decorated function under one configuration; shared by threads."""
 
     def __init__(
-        self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
+        self, name: str, compile_block: Compile | None, strict: bool,
+        indexed: Callable[[], Any] | None = None,
         keeper: Any = None, literal_values: LiteralValues | None = None,
     ) -> None:
         self.name, self.strict = name, strict
@@ -166,7 +172,7 @@ class Site:
         # By entries: values that may be hoisted; most hoisted bytes of a call.
         self.parts: dict[tuple, Any] = {}
         self.most_kept = 0
-        self.compile = compile_block
+        self.compile: Compile = compile_block or _refuse_block
         self._indexed = indexed
         # reentrant: a signal handler may call the function that is being compiled
         self.lock = fork_safe_lock()

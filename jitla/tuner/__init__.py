@@ -4,6 +4,19 @@
 `measurement` times them in another process, and `records` stores them. `schedule_store` chooses stored and
 pinned schedules when kernels are bound; `background` tunes hot kernels while the program runs; `calibration`
 measures the machine of the cost model. It is above `jitla.fusion` and `jitla.recompile`, and used by
-`jitla.dispatch.tuning`. The package imports nothing by itself: a measuring process first lowers its priority
-by `throttle`.
+`jitla.dispatch.tuning`. The package loads its files on first use: a measuring process first lowers its
+priority by `throttle`.
 """
+
+from typing import TYPE_CHECKING
+
+from jitla.process.loading import lazy_modules
+
+if TYPE_CHECKING:
+    from jitla.tuner import accel_layers, background, calibration, lightgbm_model, schedule_store
+else:
+    __getattr__ = lazy_modules(
+        __name__, "jitla.tuner.accel_layers", "jitla.tuner.background", "jitla.tuner.calibration",
+        "jitla.tuner.lightgbm_model", "jitla.tuner.schedule_store")
+
+__all__ = ["accel_layers", "background", "calibration", "lightgbm_model", "schedule_store"]
