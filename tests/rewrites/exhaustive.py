@@ -21,7 +21,7 @@ from jitla.rewrites.matmul_chains import (
 )
 from jitla.rewrites.search import search
 from tests.recompile.test_search_costs import ALL, allowed_states, appraisals
-from tests.rewrites.test_chains import brute_force
+from tests.rewrites.test_matmul_chains import brute_force
 from tests.rewrites.test_search import everything, random_products
 
 MOST_STATES = 150
