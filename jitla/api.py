@@ -26,12 +26,7 @@ from jitla.dispatch.function_state import FunctionState
 from jitla.dispatch.schedule_pins import schedule
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
-from jitla.introspection.callables import (
-    is_decorated,
-    reject_coroutine,
-    table_class_name,
-    unwrap_callable,
-)
+from jitla.introspection import is_decorated, reject_coroutine, table_class_name, unwrap_callable
 
 if TYPE_CHECKING:
     from jitla.dispatch.quantization import QuantizedFunction

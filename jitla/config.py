@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jitla.classes import cached_property, dataclass
 from jitla.concurrency import fork_safe_lock
 from jitla.errors import ConfigError, JitlaWarning
-from jitla.introspection.recursion import restore_wrapper_code
+from jitla.introspection import restore_wrapper_code
 
 __all__ = [
     "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",

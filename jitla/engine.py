@@ -165,7 +165,7 @@ class Engine:
         """Return the tuning records of the cache directory, empty if nothing was tuned."""
         directory = cache_directory(config)
         if directory not in self._records:
-            store = packages.tuner.schedule_store
+            store = packages.tuner.records
             self._records[directory] = store.load_records(directory if config.disk_cache else "")
         return self._records[directory]
 
@@ -175,7 +175,7 @@ class Engine:
         records = self.schedule_records(config) if to_extend is None else to_extend
         if self.session is not None or records is None and not config.schedules:
             return self.session
-        store = packages.tuner.schedule_store
+        store = packages.tuner.records
         chooser = store.ScheduleChooser(
             records, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
         if to_extend is not None:
@@ -354,7 +354,7 @@ class Engine:
 
     def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""
-        return packages.hops.machine_file.load(cache_directory(config), self.host())
+        return packages.runtime.disk_cache.load(cache_directory(config), self.host())
 
     def host(self) -> str:
         """Return the key of calibrations: processor, vector width, number of threads."""
@@ -365,7 +365,7 @@ class Engine:
         """Calibrate the machine, store the result, and plan with it from now on."""
         with self._lock:
             self._machine = packages.tuner.calibration.measure(self._backend())
-            packages.hops.machine_file.save(cache_directory(config), self.host(), self._machine)
+            packages.runtime.disk_cache.save(cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
 

@@ -4,7 +4,7 @@ A call that needs none of them does not wait for their import, and `import jitla
 an ordinary module, so type checkers check all that is used of it, as behind an import statement. Loading may
 fail (`jitla.process.loading`): `ModuleUnavailable` is raised then, and a later use tries again.
 
-Modules that few calls need are loaded likewise by their package: `packages.tuner.schedule_store`.
+Modules that few calls need are loaded likewise by their package: `packages.tuner.records`.
 """
 
 from __future__ import annotations

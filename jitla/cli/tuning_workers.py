@@ -22,8 +22,8 @@ from jitla.fusion import Values
 from jitla.recompile import UNTUNED
 from jitla.tuner.background import SHARE
 from jitla.tuner.kernel_search import KernelSearch
+from jitla.tuner.measurement import Stopwatch
 from jitla.tuner.search import Settings
-from jitla.tuner.stopwatch import Stopwatch
 from jitla.tuner.throttle import unthrottled
 from jitla.tuner.transport import (
     Job,

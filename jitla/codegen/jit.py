@@ -15,7 +15,7 @@ import llvmlite.binding as llvm
 
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
-from jitla.codegen.native.ufunc_loops import symbols_in
+from jitla.codegen.native.symbols import loop_symbols_in
 from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
     acquire_before_fork,
@@ -305,7 +305,7 @@ class Jit:
         require_memory(FOR_LOADING + 2 * sum(map(len, objects)))
         require_mapping()
         builder = llvm.JITLibraryBuilder().add_current_process()
-        for name, address in {**symbols_in(objects), **(symbols or {})}.items():
+        for name, address in {**loop_symbols_in(objects), **(symbols or {})}.items():
             builder = builder.import_symbol(name, address)
         for data in objects:
             builder = builder.add_object_img(data)

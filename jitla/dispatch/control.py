@@ -22,11 +22,7 @@ from jitla.events import (
     CallWatch,
     watch_calls,
 )
-from jitla.introspection.callables import (
-    check_arguments,
-    is_decorated,
-    unwrap_callable,
-)
+from jitla.introspection import check_arguments, is_decorated, unwrap_callable
 
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation
@@ -58,7 +54,7 @@ class Recompilations(tuple[Any, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return packages.explanations.html.preformatted("recompilations", str(self))
+        return packages.explanations.rendering.preformatted("recompilations", str(self))
 
 
 def _row(record: Recompilation) -> tuple[str, ...]:

@@ -18,11 +18,13 @@ from jitla.dispatch.wrapper_code import (
     wrapper_code,
 )
 from jitla.events import log
-from jitla.introspection.frames import BRIDGE_FILES, frame_sensitivity_of, hide_module
-from jitla.introspection.recursion import (
+from jitla.introspection import (
+    BRIDGE_FILES,
     DEEP_NESTING,
     NESTING,
     SUSPENDED_STATES,
+    frame_sensitivity_of,
+    hide_module,
     is_deep_recursion,
 )
 from jitla.profiling.call_classes import RUNNING_SESSIONS

@@ -16,12 +16,12 @@ from jitla.dispatch.wrapper_code import (
 )
 from jitla.engine import ENGINE
 from jitla.errors import UnsupportedError
-from jitla.introspection.callables import (
+from jitla.introspection import (
+    call_with_stack_headroom,
+    frame_access_of,
     table_class_name,
     untraceable_reason,
 )
-from jitla.introspection.frames import frame_access_of
-from jitla.introspection.recursion import call_with_stack_headroom
 from jitla.process.loading import (
     RESOURCE_ERRORS,
     is_waiting_for_load,
@@ -403,7 +403,7 @@ class FunctionState:
             ENGINE.rules(own.without_rules)
         ENGINE.devices(own.accelerator)
         if own.schedules:
-            packages.tuner.schedule_store.parse_pins(own.schedules)
+            packages.tuner.records.parse_pins(own.schedules)
         # of such loops compiled code waits for nobody
         sliced = own.compile == "sync" and not (
             _waits_for_compiler(own) or own.without_rules or own.schedules)

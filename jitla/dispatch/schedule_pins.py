@@ -121,7 +121,7 @@ def schedule(
     state = state_of(function)
     wait_for_programs(state)
     found = tuple(_kernels(state)) or state.pinned_kernels
-    store, pins = packages.tuner.schedule_store, dict(_pins(state))
+    store, pins = packages.tuner.records, dict(_pins(state))
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
         chosen = _find_kernel(found, kernel, program)
@@ -146,7 +146,7 @@ def _kernels(state: FunctionState) -> Iterator[_Kernel]:
 
 
 def _pins(state: FunctionState) -> Mapping[str, Values]:
-    return packages.tuner.schedule_store.parse_pins(state.changes.get("schedules", ""))
+    return packages.tuner.records.parse_pins(state.changes.get("schedules", ""))
 
 
 def _find_kernel(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:

@@ -27,6 +27,7 @@ from jitla.tuner.kernel_search import (
     TunedKernel,
     measuring_options,
 )
+from jitla.tuner.model import Learner, Trees
 from jitla.tuner.records import Records
 from jitla.tuner.search import Settings
 from jitla.tuner.transport import (
@@ -34,7 +35,6 @@ from jitla.tuner.transport import (
     OperandMemory,
     Unsendable,
 )
-from jitla.tuner.trees import Learner, Trees
 
 __all__ = ["TunedKernel", "Tuning", "tune"]
 

@@ -1,7 +1,8 @@
 """High-level operators (hops): the DAG of recorded operations, and the table of operators.
 
-- `opspec` defines the specification of an operator; the `ops_*` files register all of them.
-- `node` has the interned nodes of the DAG, `meta` their shapes and dtypes, `text` their text form.
+- `node` has the interned nodes of the DAG, their metadata and the specifications of their operators; `text`
+  is their text form.
+- The `ops_*` files register all operators.
 - `sparsity` bounds and estimates nonzeros; `cost` counts operations and bytes, and models the machine.
 - `interpreter` evaluates DAGs by NumPy calls and predicts floating-point flags.
 
@@ -47,24 +48,31 @@ from jitla.hops.interpreter import (
     stop_recording,
     take_flags,
 )
-from jitla.hops.meta import (
-    Meta,
-    Shape,
-    broadcast,
-    reduced_shape,
-)
 from jitla.hops.node import (
     WHOLE_AXIS,
     Hop,
+    Kind,
     Margins,
+    Meta,
+    OpSpec,
+    ScalarBuilder,
     Section,
+    Shape,
     WeakScalar,
+    Zeros,
+    ZeroSafety,
+    all_ops,
     apply,
+    broadcast,
+    by_numpy,
     const,
     const_value,
     leaf,
+    lookup,
     make,
     margins,
+    reduced_shape,
+    register,
     sections,
     sections_of_index,
     substitute,
@@ -89,17 +97,6 @@ from jitla.hops.ops_matrix import (
     parse_subscripts,
 )
 from jitla.hops.ops_sparse import SPARSE_KERNEL_OPS
-from jitla.hops.opspec import (
-    Kind,
-    OpSpec,
-    ScalarBuilder,
-    Zeros,
-    ZeroSafety,
-    all_ops,
-    by_numpy,
-    lookup,
-    register,
-)
 from jitla.hops.sparsity import (
     ESTIMATORS,
     Sketch,
@@ -117,12 +114,11 @@ from jitla.hops.text import (
     parse,
     show,
 )
-from jitla.process.loading import lazy_modules
 
 if TYPE_CHECKING:
     from jitla.hops import machine_file
 else:
-    __getattr__ = lazy_modules(__name__, "jitla.hops.machine_file")
+    __getattr__ = lazy_modules(__name__, "jitla.runtime.disk_cache")
 
 __all__ = [
     "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",
@@ -130,7 +126,7 @@ __all__ = [
     "common_dtype", "UserFunction", "const", "const_value", "DIVIDE", "register_user_function", "error_state",
     "estimate_nnz",
     "ESTIMATORS", "evaluate", "Evaluation", "has_recipe", "FlagsRaised", "hops_from_rows", "flops",
-    "machine_file", "machine_from_record",
+    "machine_from_record",
     "replace_by_leaves", "FLAGS_BY_THREAD", "take_flags", "Hop", "stop_recording", "index_key", "INVALID",
     "has_exact_flags", "is_narrowed_scalar", "is_roll_of_ring",
     "Kind", "FLAG_BY_KIND", "leaf", "leaf_value", "MemoryLevel", "start_recording", "lookup", "Machine",

@@ -34,7 +34,7 @@ from jitla.instrument.scope import (
     safety_dependencies,
     scalar_names,
 )
-from jitla.introspection.frames import outer_frame_access_of
+from jitla.introspection import outer_frame_access_of
 
 __all__ = ["ExpressionRewriter", "OperandRewriter", "ReadsFrame", "is_short_stencil_loop"]
 

@@ -25,8 +25,7 @@ from jitla.instrument.source_lookup import (
     without_borrows,
 )
 from jitla.instrument.statements import rewrite
-from jitla.introspection.frames import frame_access_of
-from jitla.introspection.recursion import call_with_stack_headroom
+from jitla.introspection import call_with_stack_headroom, frame_access_of
 
 __all__ = ["Instrumenter", "compile_changed", "instrument", "is_instrumented", "syntax_tree_of"]
 

@@ -34,12 +34,7 @@ from jitla.instrument import (
     is_instrumented,
     loops_in_python,
 )
-from jitla.introspection.callables import (
-    ARRAY_PACKAGES,
-    is_decorated,
-    is_installed,
-    package_of,
-)
+from jitla.introspection import ARRAY_PACKAGES, is_decorated, is_installed, package_of
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.frames import (
     BRIDGE,

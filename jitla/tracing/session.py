@@ -17,7 +17,7 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.hops import FlagsRaised
-from jitla.introspection.recursion import call_with_stack_headroom
+from jitla.introspection import call_with_stack_headroom
 from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from

@@ -14,20 +14,13 @@ from typing import Any, NamedTuple
 from jitla.config import Config, current
 from jitla.fusion import Point, Space, Values
 from jitla.recompile import KernelKey
-from jitla.tuner.measurement import (
-    MeasurementProcess,
-    MeasurementUnavailable,
-)
+from jitla.tuner.measurement import ROUNDS, MeasurementProcess, MeasurementUnavailable, Timing
 from jitla.tuner.model import history_for, structural_features
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
     Settings,
     TuningResult,
     search,
-)
-from jitla.tuner.stopwatch import (
-    ROUNDS,
-    Timing,
 )
 from jitla.tuner.transport import Job
 

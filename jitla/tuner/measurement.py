@@ -1,4 +1,4 @@
-"""Timing of schedules in another process, which is killed if one hangs and restarted if one crashes."""
+"""Timing of schedules in another process, beside a reference, with restarts after hangs and crashes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,72 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Timer
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from jitla.fusion import Values
-from jitla.tuner.stopwatch import Timing
-from jitla.tuner.transport import (
-    Job,
-    packed_header,
-    receive,
-    send,
-    send_job,
-)
+from jitla.tuner.transport import Job, packed_header, receive, send, send_job
 
-__all__ = ["MeasurementProcess", "MeasurementUnavailable", "python_command"]
+ROUNDS = 8
+SPAN_SECONDS = 0.002  # of one measurement
+MAX_RATIO = 4.0  # to the reference; slower functions are timed by a few runs only
+PREEMPTION_SECONDS = 0.02  # preemption may last so long; slow runs within it are repeated
+SINGLE_ROUND_NOISE = 1.0  # noise of a single round: no gain exceeds it
+
+
+class Timing(NamedTuple):
+    """Minimum seconds of a run and of the reference; the relative difference of two halves of the rounds."""
+
+    seconds: float
+    reference: float
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """The time relative to the reference."""
+        return self.seconds / self.reference
+
+
+class Stopwatch:
+    """Times candidates against one reference."""
+
+    def __init__(self, reference: Callable[[], object], clock: Callable[[], float] = perf_counter,
+                 rounds: int = ROUNDS) -> None:
+        self.reference, self.clock, self.rounds = reference, clock, rounds
+        reference()
+        self.reference_seconds = min(self._seconds_per_run(reference, 1) for _ in range(3))
+        self.repeats = max(1, min(1000, round(SPAN_SECONDS / max(self.reference_seconds, 1e-7))))
+
+    def _seconds_per_run(self, run: Callable[[], object], repeats: int) -> float:
+        start = self.clock()
+        for _ in range(repeats):
+            run()
+        return (self.clock() - start) / repeats
+
+    def time(self, run: Callable[[], object], rounds: int = 0) -> Timing:
+        """Time `run` against the reference; a much slower one is run a few times only."""
+        run()
+        end, first, runs = self.clock() + PREEMPTION_SECONDS, self._seconds_per_run(run, 1), 1
+        while first > MAX_RATIO * self.reference_seconds:
+            if runs > 1 and self.clock() > end:
+                return Timing(first, self.reference_seconds, 0.0)
+            first, runs = min(first, self._seconds_per_run(run, 1)), runs + 1
+        pairs = [(self._seconds_per_run(run, self.repeats),
+                  self._seconds_per_run(self.reference, self.repeats))
+                 for _ in range(rounds or self.rounds)]
+        # Disturbances only add time: the minimum is the undisturbed time if both halves of the rounds agree.
+        minimum = min(a for a, _ in pairs), min(b for _, b in pairs)
+        if len(pairs) == 1:
+            return Timing(*minimum, SINGLE_ROUND_NOISE)
+        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
+        return Timing(*minimum, abs(first_half - second_half) / _ratio(pairs))
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return min(a for a, _ in pairs) / min(b for _, b in pairs)
+
 
 PROGRAM = "from jitla.cli.tuning_workers import measure; measure()"
 MAX_ENDED_PROCESSES = 4  # of one kernel, before its tuning is given up

@@ -33,7 +33,7 @@ FRIENDS = {
 }
 # Packages each of whose files is for the layers above.
 OPEN = {f"jitla.{name}" for name in (
-    "cli", "dispatch", "explanations", "introspection", "process", "profiling", "runtime", "tuner")}
+    "cli", "dispatch", "explanations", "process", "profiling", "runtime", "tuner")}
 LOADING = "jitla.process.loading"
 # Loads what is named to it; that is imported, too, where types are checked.
 LATER = "jitla.process.loading"

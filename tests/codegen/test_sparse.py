@@ -12,12 +12,12 @@ import pytest
 import scipy.sparse as sp
 
 from jitla.codegen import Jit, Library, LlvmBackend, host_target
+from jitla.codegen import sparse_kernels as csr
+from jitla.codegen import sparse_kernels as stored
+from jitla.codegen.csr_kernels import BLOCK
 from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.kernels.row import BOUND, PER_ROW
-from jitla.codegen.sparse import kernels as csr
-from jitla.codegen.sparse import kernels as stored
-from jitla.codegen.sparse.csr_products import BLOCK
-from jitla.codegen.sparse.kernels import SERIAL, CompressedRows, Stored
+from jitla.codegen.sparse_kernels import SERIAL, CompressedRows, Stored
 from jitla.hops import lookup
 
 # Products of compressed rows: what SciPy says, on any number of threads, for any index.
@@ -88,7 +88,7 @@ def test_sums_of_rows_have_the_bits_of_numpy(loops, monkeypatch, dtype, index, l
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(index)
     data = rng.normal(size=starts[-1]).astype(dtype) * (10.0 ** rng.integers(-3, 4, starts[-1])).astype(dtype)
     reference = lookup("csr_row_sums").ref
-    monkeypatch.setattr("jitla.codegen.sparse.kernels.SERIAL", 0)
+    monkeypatch.setattr("jitla.codegen.sparse_kernels.SERIAL", 0)
     for each in (data, data * dtype_of(data, 0), data * dtype_of(data, -0.0)):
         wanted = reference(each, starts)
         found = loops._row_sums(each, starts)
@@ -108,7 +108,7 @@ def test_sums_of_rows_that_overflow_are_told_by_numpy(loops):
 
 
 def test_sums_of_rows_that_begin_nowhere_are_left_to_the_reference(loops, monkeypatch):
-    monkeypatch.setattr("jitla.codegen.sparse.kernels.SERIAL", 0)
+    monkeypatch.setattr("jitla.codegen.sparse_kernels.SERIAL", 0)
     for starts in ([0, 5, 3, 10], [0, 1 << 40, 10], [-4, 2, 10], [7, 3, 9, 1], [0, 5, 9]):
         assert loops._row_sums(np.ones(10), np.array(starts)) is None
 

@@ -15,7 +15,7 @@ import pytest
 from scipy import special
 
 import jitla
-from jitla.codegen.native import ufunc_loops
+from jitla.codegen.native import symbols
 from jitla.codegen.vecmath.library import NEAR, definitions, emit_math, inline_math, supports
 from tests.codegen.vecmath import (
     DOMAIN,
@@ -560,13 +560,13 @@ Loop = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
 @pytest.fixture
 def unknown(monkeypatch: pytest.MonkeyPatch):
     """Let no loop be found."""
-    monkeypatch.setattr(ufunc_loops, "_pair", lambda name: None)
+    monkeypatch.setattr(symbols, "_loop_pair", lambda name: None)
 
 
-@pytest.mark.parametrize("name", ufunc_loops.SYMBOLS)
+@pytest.mark.parametrize("name", symbols.LOOP_SYMBOLS)
 def test_a_loop_is_that_of_the_ufunc(name: str) -> None:
-    ufunc, types = ufunc_loops.SYMBOLS[name]
-    at = ufunc_loops.symbols_in([b"other", name.encode()])[name]
+    ufunc, types = symbols.LOOP_SYMBOLS[name]
+    at = symbols.loop_symbols_in([b"other", name.encode()])[name]
     code, data = (ctypes.c_void_p * 2).from_address(at)
     x = np.random.default_rng(3).standard_normal(1001).astype(types[0])
     n = np.arange(1001).astype(types[0]) % 9 - 4
@@ -579,13 +579,13 @@ def test_a_loop_is_that_of_the_ufunc(name: str) -> None:
 
 
 def test_what_code_does_not_name_is_not_looked_for() -> None:
-    assert ufunc_loops.symbols_in([b"jitla.numpy", b""]) == {}
+    assert symbols.loop_symbols_in([b"jitla.numpy", b""]) == {}
 
 
 def test_a_ufunc_that_is_made_in_another_way_has_no_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = ufunc_loops._pair.__wrapped__
+    find = symbols._loop_pair.__wrapped__
     assert find("jitla.numpy.power.f64") is not None
-    monkeypatch.setitem(ufunc_loops.SYMBOLS, "jitla.numpy.power.f64", (np.power, "dd->f"))
+    monkeypatch.setitem(symbols.LOOP_SYMBOLS, "jitla.numpy.power.f64", (np.power, "dd->f"))
     assert find("jitla.numpy.power.f64") is None
 
 

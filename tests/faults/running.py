@@ -28,8 +28,7 @@ SECONDS = 120.0  # machines that do much else are slow
 FAULTS: dict[str, Callable[[Path], None]] = {}
 FILLED: list[Path] = []  # where a cache is that was filled by `load`
 PACKAGES = (
-    "codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "hops.machine_file",
-    "runtime.disk_cache")
+    "codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "runtime.disk_cache")
 
 
 class Outcome(NamedTuple):

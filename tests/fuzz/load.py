@@ -24,7 +24,7 @@ QUICK = False
 NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
           "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanations.explanation",
-        "jitla.explanations.collect", "jitla.hops.machine_file")
+        "jitla.explanations.collect", "jitla.runtime.disk_cache")
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -177,7 +177,7 @@ def record_all() -> None:
 
 def split_all() -> None:
     """Let threads share operations on sparse matrices, and tiles cut them, however few entries they have."""
-    from jitla.codegen.sparse import kernels as stored
+    from jitla.codegen import sparse_kernels as stored
 
     stored.NEAR = 1 << 10
     for name in ("csr", "indexed", "stored"):
