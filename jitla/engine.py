@@ -354,7 +354,7 @@ class Engine:
 
     def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""
-        return packages.runtime.disk_cache.load(cache_directory(config), self.host())
+        return packages.runtime.disk_cache.load_machine(cache_directory(config), self.host())
 
     def host(self) -> str:
         """Return the key of calibrations: processor, vector width, number of threads."""
@@ -365,7 +365,8 @@ class Engine:
         """Calibrate the machine, store the result, and plan with it from now on."""
         with self._lock:
             self._machine = packages.tuner.calibration.measure(self._backend())
-            packages.runtime.disk_cache.save(cache_directory(config), self.host(), self._machine)
+            packages.runtime.disk_cache.save_machine(
+                cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
 

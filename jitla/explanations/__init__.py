@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from jitla.explanations import collect, explanation, records, rendering
 else:
     __getattr__ = lazy_modules(
-        __name__, "jitla.explanations.collect", "jitla.explanations.explanation", "jitla.explanations.records",
-        "jitla.explanations.rendering")
+        __name__, "jitla.explanations.collect", "jitla.explanations.explanation",
+        "jitla.explanations.records", "jitla.explanations.rendering")
 
 __all__ = ["collect", "explanation", "records", "rendering"]

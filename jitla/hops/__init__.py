@@ -10,8 +10,6 @@ Entry points: `make`, `apply`, `leaf`, `const`, `topo`, `evaluate`, `lookup`. Th
 other compiler stage; rewrites, fusion and code generation are built on it.
 """
 
-from typing import TYPE_CHECKING
-
 from jitla.hops.cost import (
     NUMPY_CALL_SECONDS,
     REFERENCE_MACHINE,
@@ -114,11 +112,6 @@ from jitla.hops.text import (
     parse,
     show,
 )
-
-if TYPE_CHECKING:
-    from jitla.hops import machine_file
-else:
-    __getattr__ = lazy_modules(__name__, "jitla.runtime.disk_cache")
 
 __all__ = [
     "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",
