@@ -435,7 +435,7 @@ class FunctionState:
         name = getattr(self.function, "__qualname__", repr(self.function))
         site = packages.tracing.Site(
             name, None, own.strict, lambda: ENGINE.index_loops(own, site.scattered),
-            ENGINE.hoisting_policy(own), ENGINE.literal_values(own))
+            ENGINE.hoisting_policy(own), ENGINE.literal_values(own), own.thresholds)
         tiers = dispatch.tiering
         site.compile = tiers.Tiers(site, own, self.may_compile, finish).compile
         site.on_record, site.allowed = tiers.tell, self.may_compile

@@ -51,7 +51,8 @@ class TunedKernel(NamedTuple):
 
 def measuring_options(config: Config) -> dict[str, Any]:
     """Return the options of a measurement process: those of this one without tuning, logs and checks."""
-    return {**{f.name: getattr(config, f.name) for f in fields(config)}, "tune_after_ms": 0, "schedules": "",
+    values = {f.name: getattr(config, f.name) for f in fields(config) if not f.metadata["internal"]}
+    return {**values, "tune_after_ms": 0, "schedules": "",
             "log": "", "verify": False, "accelerator": "", "compile": "sync"}
 
 

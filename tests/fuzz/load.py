@@ -8,6 +8,7 @@ import linecache
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from math import inf
 from random import Random
@@ -136,11 +137,16 @@ def retreat_somewhere() -> None:
     session.run_traced.__defaults__ = (Drawn(),)
 
 
+def lower(**thresholds: Any) -> None:
+    """Change thresholds of tracing for the process."""
+    from jitla.config import configure, current
+
+    configure(thresholds=replace(current().thresholds, **thresholds))
+
+
 def observe_at_once() -> None:
     """Let programs tell of flags themselves as soon as they may, though compiling costs more."""
-    from jitla.tracing import fp_warnings as effects
-
-    effects.MIN_REPLAY_NS = 0.0
+    lower(min_replay_ns=0.0)
 
 
 def store_late() -> None:
@@ -152,27 +158,13 @@ def store_late() -> None:
 
 def index_at_once() -> None:
     """Let loops of our own read and write where indices, masks and labels say, however few there are."""
-    from jitla.tracing import (
-        gather as gathers,
-    )
-    from jitla.tracing import (
-        mutation as picking,
-    )
-    from jitla.tracing import (
-        site,
-    )
-    from jitla.tracing.numpy_api import functions as scatters
-
-    gathers.MIN_ELEMENTS = 1
-    site.MIN_LOOP_INDICES = site.MIN_COMPILED_INDICES = 0
-    picking.MIN_DEFERRED_KEY_ELEMENTS = scatters.MIN_DEFERRED_KEY_ELEMENTS = picking.MIN_POSITIONS = 0
+    lower(min_gather_elements=1, min_loop_indices=0, min_compiled_indices=0, min_deferred_key_elements=0,
+          min_positions=0)
 
 
 def record_all() -> None:
     """Let operations on sparse matrices be recorded, however few entries they have."""
-    from jitla.tracing.sparse import products as compressed
-
-    compressed.MIN_RECORDED_ELEMENTS = 0
+    lower(min_sparse_elements=0)
 
 
 def split_all() -> None:

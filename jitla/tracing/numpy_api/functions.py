@@ -20,7 +20,6 @@ from jitla.tracing.lazy import (
     append_entry,
     is_chunked,
 )
-from jitla.tracing.mutation import MIN_DEFERRED_KEY_ELEMENTS
 from jitla.tracing.numpy_api.composed import COMPOSITIONS, NAN_FUNCTIONS
 from jitla.tracing.numpy_api.linalg import ARRAY_FUNCTIONS, CONTRACTIONS, axes_of
 from jitla.tracing.tape import TRACED
@@ -142,7 +141,8 @@ def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> 
     if type(x) is not LazyArray or x.ndim != 1 or x.dtype.kind not in "iu" or \
             x.dtype.char in _UNSAFE_LABEL_CHARS:
         return NotImplemented
-    if type(minlength) is not int or minlength < 0 or x.size < MIN_DEFERRED_KEY_ELEMENTS:
+    if type(minlength) is not int or minlength < 0 \
+            or x.size < session.site.thresholds.min_deferred_key_elements:
         return NotImplemented
     operands = (x,) if weights is None else (x, weights)
     if any(type(p) is not LazyArray or p.shape != x.shape or p.dtype.kind == "c" for p in operands):

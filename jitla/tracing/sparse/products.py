@@ -26,7 +26,6 @@ from jitla.tracing.sparse.elementwise import (
     unmasked_entries,
 )
 from jitla.tracing.sparse.lazy_sparse import (
-    MIN_ELEMENTS,
     RECORDERS,
     LazySparse,
     Pattern,
@@ -292,8 +291,6 @@ def _record_product(session: Session, operand: Entries, values: Any, dense: Any)
     return session.try_record("csr_vector" if dense.ndim == 1 else "csr_product", operands)
 
 
-MIN_RECORDED_ELEMENTS = MIN_ELEMENTS
-
 _NUMBERS_ONLY = frozenset({"floor", "ceil", "trunc", "sign"})  # as ufuncs, NumPy does not call the matrix
 _FUNCTION_TYPES = frozenset({BuiltinFunctionType, FunctionType, np.ufunc, type(np.sum), type})
 
@@ -310,7 +307,8 @@ def record_sparse_call(session: Session, function: Any, args: tuple, kwargs: dic
     elif type(function) not in _FUNCTION_TYPES and type(function) is not str:
         return NotImplemented
     handler = _HANDLERS.get(function)
-    if handler is None or not args or not _is_worth_recording(args):
+    if handler is None or not args or not _is_worth_recording(
+            args, session.site.thresholds.min_sparse_elements):
         return NotImplemented
     try:
         return handler(session, *args, **kwargs)
@@ -318,8 +316,8 @@ def record_sparse_call(session: Session, function: Any, args: tuple, kwargs: dic
         return NotImplemented  # SciPy raises the error
 
 
-def _is_worth_recording(args: tuple) -> bool:
-    """Return whether an operand is sparse, and one is pending or large enough."""
+def _is_worth_recording(args: tuple, min_elements: int) -> bool:
+    """Return whether an operand is sparse, and one is pending or has `min_elements`."""
     sparse_kinds = sparse_classes(sys.modules["scipy.sparse"])
     sparse = large = False
     for x in args:
@@ -327,9 +325,9 @@ def _is_worth_recording(args: tuple) -> bool:
         if kind is LazySparse:
             return True
         if kind in sparse_kinds:
-            sparse, large = True, large or len(x.data) >= MIN_RECORDED_ELEMENTS
+            sparse, large = True, large or len(x.data) >= min_elements
         elif kind is LazyArray or kind is np.ndarray:
-            large = large or x.size >= MIN_RECORDED_ELEMENTS
+            large = large or x.size >= min_elements
     return sparse and large
 
 
