@@ -218,17 +218,16 @@ def _is_close(a: np.ndarray, b: np.ndarray, unit: float, outlier_share: float) -
 
 
 if TYPE_CHECKING:
-    from jitla.recompile.hoisting import choose_hoisted
     from jitla.recompile.pipeline import (
         StageTrace,
+        choose_hoisted,
         explain_draft,
         run_pipeline,
         stage_traces,
     )
 else:  # loaded by the first draft without a stored plan
-    [choose_hoisted] = lazy_functions("jitla.recompile.hoisting", "choose_hoisted")
-    run_pipeline, stage_traces, explain_draft = lazy_functions(
-        "jitla.recompile.pipeline", "run_pipeline", "stage_traces", "explain_draft")
+    choose_hoisted, run_pipeline, stage_traces, explain_draft = lazy_functions(
+        "jitla.recompile.pipeline", "choose_hoisted", "run_pipeline", "stage_traces", "explain_draft")
 
 
 class PlanCache:

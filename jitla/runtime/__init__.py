@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING
 
 from jitla.process.loading import lazy_modules
 from jitla.runtime.background import BackgroundQueue
-from jitla.runtime.native_call import make_builtin
 from jitla.runtime.process import (
     allocator,
     empty,
     empty_ordered,
+    free_memory,
     install_native,
     layout_table,
+    make_builtin,
+    memory,
     native_launch,
     native_methods,
+    processors,
     reserve_threads,
     retain_freed_memory,
     set_reuse_limit,
@@ -29,11 +32,6 @@ from jitla.runtime.process import (
     share,
     statistics,
     threads,
-)
-from jitla.runtime.thread_pool import (
-    free_memory,
-    memory,
-    processors,
 )
 
 if TYPE_CHECKING:

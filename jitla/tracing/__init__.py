@@ -41,8 +41,7 @@ from jitla.tracing.session import (
     run_traced,
 )
 from jitla.tracing.site import FallbackCounter, Site
-from jitla.tracing.sparse.sparsify import Sparsified, sparsify
-from jitla.tracing.sparse.zero_skipping import skipping_pays
+from jitla.tracing.sparse.sparsify import Sparsified, skipping_pays, sparsify
 from jitla.tracing.tape import LAYOUT_CACHE
 from jitla.tracing.thread_state import LOCAL
 

@@ -52,7 +52,7 @@ from jitla.tracing.numba_ufuncs import record_or_call
 from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
 from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
-from jitla.tracing.sparse.products import record_sparse_call
+from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import apply_in_session
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import CONTAINER_TYPES, SAFE_TYPES, may_run_user_code

@@ -42,7 +42,7 @@ from jitla.tracing.recorder import METHODS
 from jitla.tracing.session import Session as HooksSession
 from jitla.tracing.session import Session as LiftingSession
 from jitla.tracing.sparse.lazy_sparse import LazySparse, scipy_matrix
-from jitla.tracing.sparse.products import record_sparse_call
+from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split_entry
 from jitla.tracing.thread_state import LOCAL

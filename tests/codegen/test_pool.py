@@ -165,7 +165,7 @@ def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
     runtime.set_threads(1)
     time.sleep(0.05)
     runtime.set_threads(4)
-    monkeypatch.setattr("jitla.runtime.thread_pool._spawn", fail)
+    monkeypatch.setattr("jitla.runtime.process._spawn", fail)
     if raised:
         with pytest.raises(error):
             run_slow(9, 1)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from jitla.errors import ConfigError
-from jitla.fusion import HOST, PlacementTask, assign_places, assignment_seconds, plan
+from jitla.fusion import plan
 from jitla.fusion.enumeration import BUDGET, STAGE_BUDGET, Search
 from jitla.hops import Hop, Kind
+from jitla.recompile.offload import HOST, PlacementTask, assign_places, assignment_seconds
 from tests.fusion import every, exhaustive
 from tests.fusion.dags import joined_dag, random_dag
 from tests.tuner.spaces import bowl

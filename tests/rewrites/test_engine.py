@@ -10,7 +10,7 @@ import pytest
 
 from jitla.hops import Meta, apply, const, evaluate, leaf, make, show, topo
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops, simplify
-from jitla.rewrites.conditions import (
+from jitla.rewrites.rule import (
     is_droppable,
     is_lossless_cast,
     is_power_of_two,

@@ -7,7 +7,7 @@ import pytest
 
 from jitla.hops import Hop, Meta, leaf, make, topo
 from jitla.rewrites import RULES, simplify
-from jitla.rewrites.matmul_chains import (
+from jitla.rewrites.contractions import (
     MAX_COST_RATIO,
     FactorSize,
     cheapest_order,

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 from jitla.runtime import process as freed
-from jitla.runtime.native_call import NativeMethods, _has_refcount_first, _slot_offset, make_method
-from jitla.runtime.process import numpy_empty
+from jitla.runtime.process import (
+    NativeMethods,
+    _has_refcount_first,
+    _slot_offset,
+    make_method,
+    numpy_empty,
+)
 
 # Before native code is loaded
 

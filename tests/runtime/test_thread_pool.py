@@ -18,7 +18,7 @@ import jitla
 from jitla import runtime
 from jitla.codegen.kernel_abi import hints
 from jitla.config import openmp_threads
-from jitla.runtime.thread_pool import memory, processors
+from jitla.runtime.process import memory, processors
 from tests.runtime.kernels import launch, template
 
 # How many threads there are: affinity, quotas of control groups, what OpenMP is told, what jitla is told.
