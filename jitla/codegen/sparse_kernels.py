@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.csr_kernels import (
     OPERANDS,
     SHARED,
@@ -37,8 +38,8 @@ from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
 __all__ = [
-    "AHEAD", "CHUNKS", "CompressedRows", "SERIAL", "SHORTEST", "Stored", "are_indices", "pack_entries",
-    "sampled_product_text",
+    "AHEAD", "CHUNKS", "CompressedRows", "SHORTEST", "SparseThresholds", "Stored", "are_indices",
+    "pack_entries", "sampled_product_text",
 ]
 
 
@@ -369,14 +370,31 @@ exit:
 # --------------------------------------------------------------------------- kernels
 
 
-SERIAL = 1 << 15  # entries, or products of them, that one thread does
+@dataclass(frozen=True)
+class SparseThresholds:
+    """Sizes at which kernels of sparse matrices are launched in another way."""
+
+    #: Entries, or products of them, for which threads are woken.
+    min_parallel_entries: int = 1 << 15
+    #: Mean entries of a row from which on rows are cut for threads that share results out.
+    min_cut_row_entries: int = 512
+    #: Entries of one row whose order stands for that of all.
+    max_sampled_entries: int = 512
+    #: Bytes of the second-level cache that the rows named by columns may fill.
+    max_tile_bytes: int = 768 << 10
+    #: Entries whose columns and products stay in the last cache from tile to tile.
+    max_unit_entries: int = 1 << 20
+    #: Bytes of the entries that a row has in a tile on average, and entries that read a row of the second
+    #: matrix once it is copied: with fewer, tiles cost more than they save.
+    min_tile_row_bytes: int = 32
+    min_copy_reads: int = 4
+
+
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
 # Results that are added up at the end, whatever the number of threads: so many at most, if to each is added
 # so many times what it has of elements; of a few, which cost less to add up, less will do.
 MAX_COPIES, LARGE_SHARE = 64, 64
 FEW_COPIES, SHARE = 8, 8
-LONG = 512  # entries of a row, as a mean, from which on it is cut for threads that share results out
-LOOK = 512  # entries
 RANGES = 2  # units per thread: entries of each are searched for in every row
 _NS = 0.6  # per entry
 
@@ -384,8 +402,11 @@ _NS = 0.6  # per entry
 class CompressedRows:
     """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
 
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
+    def __init__(
+        self, jit: Jit, launch: Callable[..., int], threads: int, thresholds: SparseThresholds | None = None,
+    ) -> None:
         self._jit, self._launch, self._threads = jit, launch, threads
+        self._thresholds = thresholds or SparseThresholds()
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray] | None:
@@ -426,7 +447,7 @@ class CompressedRows:
         depth = _depth(x)
         out = empty((len(starts) - 1, *x.shape[1:]), data.dtype)
         work = len(data) * (1 + depth / 4)
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        threads = (self._threads or runtime_threads()) if work >= self._thresholds.min_parallel_entries else 1
         units = threads * CHUNKS if threads > 1 else 1
         operands = data, columns, starts, np.ascontiguousarray(x), out
         fine = self._run(form, units, operands, (len(x), len(data), depth, 0), work)
@@ -440,8 +461,10 @@ class CompressedRows:
             return None
         depth = _depth(x)
         size = width * depth
-        copies = _copies(len(data) * depth, size)
-        if len(data) >= LONG * max(len(starts) - 1, 1) and (x.ndim > 1 or copies == 1):
+        work = len(data) * depth
+        copies = _copies(work, size) if work >= self._thresholds.min_parallel_entries else 1
+        if len(data) >= self._thresholds.min_cut_row_entries * max(len(starts) - 1, 1) \
+                and (x.ndim > 1 or copies == 1):
             copies = 1  # with the bits of ranges
             if (made := self._in_ranges(data, columns, starts, x, width)) is not None:
                 return made
@@ -464,7 +487,7 @@ class CompressedRows:
     ) -> np.ndarray | None:
         """Share results out, where columns of rows of many entries are in order; None where they are not."""
         rows, depth = len(starts) - 1, _depth(x)
-        if not rows or not _in_order(columns, starts):
+        if not rows or not _in_order(columns, starts, self._thresholds.max_sampled_entries):
             return None
         several = x.ndim > 1
         specialised = specialised_columns(depth, data.dtype) if several else 0
@@ -474,7 +497,7 @@ class CompressedRows:
             text = ranges_text(*key[1:4], self._jit.target, key[4])
             library = self._libraries[key] = self._jit.load(text, ("k",))
         work = len(data) * (1 + depth / 4)
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        threads = (self._threads or runtime_threads()) if work >= self._thresholds.min_parallel_entries else 1
         units = threads * RANGES if threads > 1 else 1
         out, fault = empty((width, *x.shape[1:]), data.dtype), np.zeros(1, np.int64)
         template = pack_indexed(
@@ -494,7 +517,8 @@ class CompressedRows:
         if library is None:
             text = row_sums_text(data.dtype, starts.dtype, self._jit.target.triple)
             library = self._libraries[key] = self._jit.load(text, ("k",))
-        threads = (self._threads or runtime_threads()) if len(data) >= SERIAL else 1
+        is_parallel = len(data) >= self._thresholds.min_parallel_entries
+        threads = (self._threads or runtime_threads()) if is_parallel else 1
         units = threads * CHUNKS if threads > 1 else 1
         template = pack_indexed(
             library.addresses["k"], 4, (len(data), len(starts) - 1, units), units, 1,
@@ -542,17 +566,15 @@ def _depth(x: np.ndarray) -> int:
     return 1 if x.ndim == 1 else x.shape[1]
 
 
-def _in_order(columns: np.ndarray, starts: np.ndarray) -> bool:
-    """Look at some columns in the middle: they tell, as a rule, whether rows are in order."""
+def _in_order(columns: np.ndarray, starts: np.ndarray, most: int) -> bool:
+    """Return whether up to `most` columns of a row in the middle are sorted: as a rule, all rows are then."""
     row = len(starts) // 2
-    some = columns[max(int(starts[row - 1]), 0):max(int(starts[row]), 0)][:LOOK]
+    some = columns[max(int(starts[row - 1]), 0):max(int(starts[row]), 0)][:most]
     return bool((some[1:] >= some[:-1]).all())
 
 
 def _copies(work: int, size: int) -> int:
     """Return how many results of `size` elements are made; it must not depend on the number of threads."""
-    if work < SERIAL:
-        return 1
     few = min(FEW_COPIES, work // max(SHARE * size, 1))
     return max(1, few, min(MAX_COPIES, work // max(LARGE_SHARE * size, 1)))
 
@@ -563,22 +585,21 @@ def are_indices(starts: np.ndarray, columns: np.ndarray) -> bool:
         x.flags.c_contiguous and x.flags.aligned for x in (starts, columns))
 
 
-NEAR = 768 << 10  # bytes of the second cache that rows named by columns may fill
 PIECE = 1 << 12  # entries whose columns are read in one go
-UNIT = 1 << 20  # entries whose columns and products stay in the last cache from tile to tile
 COARSE = 2  # units per thread where each copies all rows of a matrix, a tile at a time
 MAX_UNITS = 32  # each has a tile of its own
-PER_TILE = 32  # bytes of the entries of a row in a tile
-PER_COPY = 4  # entries that read a row of the second matrix once it is copied
 _STORED_NS = 1.0
 
 
 class Stored:
     """The loops of one backend, compiled when they are met, on up to `threads` threads; 0: as is usual."""
 
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int) -> None:
+    def __init__(
+        self, jit: Jit, launch: Callable[..., int], threads: int, thresholds: SparseThresholds | None = None,
+    ) -> None:
         self._jit, self._launch, self._threads = jit, launch, threads
-        self._products = CompressedRows(jit, launch, threads)
+        self._thresholds = thresholds or SparseThresholds()
+        self._products = CompressedRows(jit, launch, threads, self._thresholds)
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     def operator(self, name: str) -> Callable[..., np.ndarray]:
@@ -642,8 +663,9 @@ class Stored:
         lanes = self._jit.target.lanes(a.itemsize)
         row = -(-depth // lanes) * lanes * a.itemsize
         work = len(columns) * (1 + depth / 8)
-        units = max(self._units(work, COARSE), min(len(columns) // UNIT, MAX_UNITS))
-        tile = _tile(row, len(a), len(b), len(columns), a.itemsize, units)
+        least = min(len(columns) // self._thresholds.max_unit_entries, MAX_UNITS)
+        units = max(self._units(work, COARSE), least)
+        tile = self._tile(row, len(a), len(b), len(columns), a.itemsize, units)
         words = (min(len(b), SHORTEST), len(columns), depth, tile)
         marks = np.zeros((len(a) + AHEAD, 2), np.int64)  # those ahead of the last row are fetched, too
         room = empty((units, max(tile * row, 1)), np.dtype(np.uint8))
@@ -659,7 +681,7 @@ class Stored:
 
     def _units(self, work: float, chunks: int = CHUNKS) -> int:
         """Return among how many units rows are shared out, so many for each thread."""
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        threads = (self._threads or runtime_threads()) if work >= self._thresholds.min_parallel_entries else 1
         return threads * chunks if threads > 1 else 1
 
     def _run(
@@ -675,12 +697,15 @@ class Stored:
         self._launch(template, *operands, fault)
         return None if fault[0] else operands[-1]
 
+    def _tile(
+        self, nbytes: int, rows: int, columns: int, entries: int, itemsize: int, units: int,
+    ) -> int:
+        """Return the number of columns of a tile; the rows they name take `nbytes` each; 0: no tiles.
 
-def _tile(nbytes: int, rows: int, columns: int, entries: int, itemsize: int, units: int) -> int:
-    """Return how many columns make a tile, rows named by which take so many bytes each; 0 for no tiles.
-
-    A tile that few entries of a row are in costs more than it saves, and so does copying what few need.
-    """
-    tiles = max(-(-columns * nbytes // NEAR), 1)
-    pays = entries * itemsize >= PER_TILE * rows * tiles and entries >= PER_COPY * columns * units
-    return -(-columns // tiles) if pays else 0
+        A tile that few entries of a row are in costs more than it saves, and so does copying what few need.
+        """
+        thresholds = self._thresholds
+        tiles = max(-(-columns * nbytes // thresholds.max_tile_bytes), 1)
+        pays = entries * itemsize >= thresholds.min_tile_row_bytes * rows * tiles \
+            and entries >= thresholds.min_copy_reads * columns * units
+        return -(-columns // tiles) if pays else 0

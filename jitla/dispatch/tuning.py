@@ -27,6 +27,7 @@ from jitla.tuner.kernel_search import (
     TunedKernel,
     measuring_options,
 )
+from jitla.tuner.measurement import MeasurementSettings
 from jitla.tuner.model import Learner, Trees
 from jitla.tuner.records import Records
 from jitla.tuner.search import Settings
@@ -105,7 +106,8 @@ class TuningSession:
 
 
 def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
-         seconds: float, learner: str = "smooth") -> Tuning:
+         seconds: float, learner: str = "smooth",
+         measurement: MeasurementSettings = MeasurementSettings()) -> Tuning:
     """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
     settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
@@ -121,7 +123,8 @@ def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dic
                   if isinstance(device, packages.accel.Device) and device.layers
                   for t in packages.tuner.accel_layers.tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
-        return Tuning((*layers, *_search_kernels(session, records, config, settings, end - perf_counter())))
+        return Tuning((*layers, *_search_kernels(
+            session, records, config, settings, end - perf_counter(), measurement)))
     finally:
         ENGINE.use_tuning_session()
         state.clear()  # what was bound meanwhile knows nothing of what was found
@@ -146,8 +149,10 @@ def _writable_copy(value: Any) -> Any:
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def _search_kernels(session: TuningSession, records: Records, config: Config, settings: Settings,
-              seconds: float) -> Iterator[TunedKernel]:
+def _search_kernels(
+    session: TuningSession, records: Records, config: Config, settings: Settings, seconds: float,
+    measurement: MeasurementSettings,
+) -> Iterator[TunedKernel]:
     """Tune kernel by kernel; each may take the share of the time that it has of the call."""
     tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
     worth = [t for t in tasks if t.operands and t.seconds / t.runs >= MIN_KERNEL_SECONDS]
@@ -165,7 +170,8 @@ def _search_kernels(session: TuningSession, records: Records, config: Config, se
         if job is None:
             yield TunedKernel(task.choice.key, {}, each, each, 0, len(space.points), 0, why)
             continue
-        trial = KernelSearch(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total)
+        trial = KernelSearch(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total,
+                             measurement=measurement)
         with trial:
             yield trial.run(settings, records)
         may_continue = not trial.interrupted

@@ -103,9 +103,10 @@ class _LoadTask:
 
 
 class Loader:
-    """Imports modules, one at a time."""
+    """Imports modules, one at a time; an import requires `min_free_bytes` of memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+        self._min_free_bytes = min_free_bytes
         self._lock = threading.RLock()
         self._retries: dict[str, RetryBackoff] = {}
         self._fork_acquisitions: list[bool] = []  # by calls of the hook of forks that are under way
@@ -172,7 +173,7 @@ class Loader:
         # An importing thread holds locks that the loading thread may need: it waits for a bounded time.
         is_acquired = self._lock.acquire(timeout=MAX_WAIT_SECONDS if _is_importing(sys._getframe()) else -1)
         try:
-            require_memory(MIN_FREE_BYTES)
+            require_memory(self._min_free_bytes)
             with _without_collection():
                 if not self._is_after_logging:
                     # Forks acquire the lock of `logging`, which imports need: our hook has to run before.

@@ -14,7 +14,13 @@ from typing import Any, NamedTuple
 from jitla.config import Config, current
 from jitla.fusion import Point, Space, Values
 from jitla.recompile import KernelKey
-from jitla.tuner.measurement import ROUNDS, MeasurementProcess, MeasurementUnavailable, Timing
+from jitla.tuner.measurement import (
+    ROUNDS,
+    MeasurementProcess,
+    MeasurementSettings,
+    MeasurementUnavailable,
+    Timing,
+)
 from jitla.tuner.model import history_for, structural_features
 from jitla.tuner.records import Record, Records
 from jitla.tuner.search import (
@@ -61,10 +67,11 @@ class KernelSearch:
 
     def __init__(self, key: KernelKey, space: Space, job: Job, host: str, seconds: float,
                  patience: float = 1.0,
-                 check: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
+                 check: Callable[[], None] = lambda: None, share: float = 1.0,
+                 measurement: MeasurementSettings = MeasurementSettings()) -> None:
         self.key, self.space, self.host, self.check = key, space, host, check
         self.end = perf_counter() + seconds
-        self.process = MeasurementProcess(job, patience, share)
+        self.process = MeasurementProcess(job, patience, share, measurement)
         self.untuned = 0.0
         self.failures: Counter[str] = Counter()  # outcomes of schedules without a time
         self.interrupted = False

@@ -11,6 +11,7 @@ from threading import Timer
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from jitla.classes import dataclass
 from jitla.fusion import Values
 from jitla.tuner.transport import Job, packed_header, receive, send, send_job
 
@@ -73,8 +74,14 @@ def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return min(a for a, _ in pairs) / min(b for _, b in pairs)
 
 
-PROGRAM = "from jitla.cli.tuning_workers import measure; measure()"
-MAX_ENDED_PROCESSES = 4  # of one kernel, before its tuning is given up
+@dataclass(frozen=True)
+class MeasurementSettings:
+    """The program of measurement processes, and how many of one kernel may end before its tuning does."""
+
+    program: str = "from jitla.cli.tuning_workers import measure; measure()"
+    max_ended_processes: int = 4
+
+
 # Limits: until the process is ready; of compiling a schedule; of its first run, in seconds and in ratio to
 # the untuned one; of timing it, in ratio to the slowest schedule that is still timed in full.
 READY_SECONDS, COMPILE_SECONDS, FIRST_RUN_SECONDS = 60.0, 30.0, 0.25
@@ -102,13 +109,17 @@ class MeasurementProcess:
     `patience` multiplies time limits of a throttled process; `share` is the share of a processor it may take.
     """
 
-    def __init__(self, job: Job, patience: float = 1.0, share: float = 1.0) -> None:
+    def __init__(
+        self, job: Job, patience: float = 1.0, share: float = 1.0,
+        settings: MeasurementSettings = MeasurementSettings(),
+    ) -> None:
+        self._max_ended_processes = settings.max_ended_processes
         self._head, self._memory = packed_header(job), job.memory
         self._patience = patience
         throttling = ""
         if share < 1.0:
             throttling = f"from jitla.tuner.throttle import limit_share; limit_share({share}); "
-        self._program = throttling + PROGRAM
+        self._program = throttling + settings.program
         self._process: subprocess.Popen[bytes] | None = None
         self.reference_seconds, self._repeats = 0.0, 1
         self.ended_processes = 0
@@ -147,7 +158,7 @@ class MeasurementProcess:
         """Start a process if there is none; raise if too many have ended."""
         if self._process is not None:
             return
-        if self.ended_processes >= MAX_ENDED_PROCESSES:
+        if self.ended_processes >= self._max_ended_processes:
             raise MeasurementUnavailable(
                 f"{self.ended_processes} schedules crashed or blocked the process that ran them")
         self._process = subprocess.Popen(python_command(self._program), stdin=subprocess.PIPE,
@@ -158,7 +169,7 @@ class MeasurementProcess:
             _, self.reference_seconds, self._repeats = self._receive(READY_SECONDS)
         except (_ProcessEnded, OSError) as error:
             self.close()
-            self.ended_processes = MAX_ENDED_PROCESSES
+            self.ended_processes = self._max_ended_processes
             raise MeasurementUnavailable("the untuned kernel does not run in another process") from error
         except BaseException:
             self.close()

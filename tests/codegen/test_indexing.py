@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from jitla.codegen import LlvmBackend, lacking, level_target
-from jitla.codegen.indexing.kernels import MOST, SERIAL, Indexed, Located
+from jitla.codegen.indexing.kernels import MOST, Indexed, IndexThresholds, Located
 from tests.codegen.test_backend import RUNS
 
 # Loops that read, keep, count and add up where indices, masks and labels say: NumPy's bits, or nothing.
 
 # Around the turns, blocks, units of the loops, and where several threads begin.
-SIZES = (1, 9, 64, 1025, 16384, SERIAL + 17, 100_003)
+SIZES = (1, 9, 64, 1025, 16384, IndexThresholds.min_parallel_elements + 17, 100_003)
 INDICES = ("i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 ELEMENTS = ("?", "u1", "i2", "f4", "f8", "c16", "M8[s]")
 BACKEND = LlvmBackend()
@@ -238,23 +238,21 @@ def test_values_added_where_indices_say(loops, kind, size):
                 assert length > 4 * size or found.tobytes() == wanted.tobytes()
 
 
-def test_large_targets_are_left_to_numpy(loops, monkeypatch):
-    monkeypatch.setattr("jitla.codegen.indexing.kernels.LARGEST", 100)
+def test_large_targets_are_left_to_numpy():
+    loops = BACKEND.indexed(1, thresholds=IndexThresholds(max_table_elements=100))
     where = np.arange(100)
     assert loops.add_at(np.zeros(100), where, np.array(1.0))
     target = np.zeros(101)
     assert not loops.add_at(target, where, np.array(1.0)) and not target.any()
 
 
-@pytest.fixture
-def runs(monkeypatch):
-    """Floats are added in several runs, however few there are."""
-    monkeypatch.setattr("jitla.codegen.indexing.kernels.MANY", 0)
+# Floats are added in several runs, however few there are.
+IN_RUNS = IndexThresholds(min_parallel_floats=0)
 
 
 def sums_of(threads, target, where, given, ordered=False):
     """What every way to add up leaves, on so many threads."""
-    loops = BACKEND.indexed(threads, ordered)
+    loops = BACKEND.indexed(threads, ordered, IN_RUNS)
     found = target.copy()
     assert loops.add_at(found, where, given)
     sums = [found]
@@ -265,7 +263,7 @@ def sums_of(threads, target, where, given, ordered=False):
 
 @pytest.mark.parametrize("kind", ["f8", "f4", "i4", "u1"])
 @pytest.mark.parametrize("length", [1, 7, 1000, 5003])
-def test_runs_are_added_up_in_a_fixed_order(kind, length, runs):
+def test_runs_are_added_up_in_a_fixed_order(kind, length):
     rng = np.random.default_rng(length)
     size = 100_003
     for index in ("i8", "i2", "u4"):
@@ -289,12 +287,12 @@ def test_runs_are_added_up_in_a_fixed_order(kind, length, runs):
                     identical(found, np.bincount(labels))
 
 
-def test_runs_keep_what_is_not_rounded(runs):
+def test_runs_keep_what_is_not_rounded():
     rng = np.random.default_rng(3)
     where = rng.integers(0, 90, 50_001)
     zeros = np.full(100, -0.0)
     for threads in (1, 2):
-        loops = BACKEND.indexed(threads)
+        loops = BACKEND.indexed(threads, thresholds=IN_RUNS)
         for given in (np.zeros(50_001), np.full(50_001, -0.0), rng.integers(-99, 99, 50_001) * 0.5):
             found, wanted = zeros.copy(), zeros.copy()
             assert loops.add_at(found, where, given)
@@ -314,7 +312,7 @@ def test_runs_keep_what_is_not_rounded(runs):
             np.testing.assert_array_equal(loops.bincount(where, given, 0), np.bincount(where, given))
 
 
-def test_an_index_that_names_nothing_in_some_run_leaves_the_target(runs):
+def test_an_index_that_names_nothing_in_some_run_leaves_the_target():
     rng = np.random.default_rng(4)
     where, values = rng.integers(0, 1000, 50_003), rng.random(50_003)
     for at in (0, 13_000, 50_002):
@@ -324,7 +322,7 @@ def test_an_index_that_names_nothing_in_some_run_leaves_the_target(runs):
             target = rng.random(1000)
             before = target.copy()
             for threads in (1, 3):
-                assert not BACKEND.indexed(threads).add_at(target, wrong, values)
+                assert not BACKEND.indexed(threads, thresholds=IN_RUNS).add_at(target, wrong, values)
                 assert target.tobytes() == before.tobytes()
 
 

@@ -89,22 +89,21 @@ def test_nothing_starts_before_first_use() -> None:
 
 
 def test_old_object_bytes_make_room() -> None:
-    kept = Objects()
-    for k in range(Objects.LIMIT + 5):
-        kept[str(k)] = b""
-    assert len(kept) == Objects.LIMIT and "4" not in kept and str(Objects.LIMIT + 4) in kept
+    objects = Objects(max_count=50)
+    for k in range(55):
+        objects[str(k)] = b""
+    assert len(objects) == 50 and "4" not in objects and "54" in objects
 
 
-def test_objects_take_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Objects, "ROOM", 100)
-    objects = Objects()
+def test_objects_take_so_many_bytes_at_most() -> None:
+    objects = Objects(max_bytes=100)
     for k in range(5):
         objects[f"key{k}"] = bytes(40)
         objects["same"] = bytes(10 + k)
     assert list(objects) == ["key4", "same"] or list(objects) == ["key3", "key4", "same"]
-    assert objects.held == sum(map(len, objects.values())) <= 100
+    assert objects.nbytes == sum(map(len, objects.values())) <= 100
     objects["large"] = bytes(1000)
-    assert list(objects) == ["large"] and objects.held == 1000
+    assert list(objects) == ["large"] and objects.nbytes == 1000
 
 
 # Modules in parts: what is cold or shared is apart, and the parts call each other.

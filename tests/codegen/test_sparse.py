@@ -13,11 +13,10 @@ import scipy.sparse as sp
 
 from jitla.codegen import Jit, Library, LlvmBackend, host_target
 from jitla.codegen import sparse_kernels as csr
-from jitla.codegen import sparse_kernels as stored
 from jitla.codegen.csr_kernels import BLOCK
 from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.kernels.row import BOUND, PER_ROW
-from jitla.codegen.sparse_kernels import SERIAL, CompressedRows, Stored
+from jitla.codegen.sparse_kernels import CompressedRows, SparseThresholds, Stored
 from jitla.hops import lookup
 
 # Products of compressed rows: what SciPy says, on any number of threads, for any index.
@@ -44,7 +43,7 @@ def matrix(m, n, density, dtype="f8", index="i4"):
 
 
 def test_cases_are_shared_among_threads_and_have_long_rows():
-    assert max(m * n * d for m, n, d in CASES) > SERIAL
+    assert max(m * n * d for m, n, d in CASES) > SparseThresholds.min_parallel_entries
     assert max(n for _, n, _ in CASES) > 3 * BLOCK
 
 
@@ -79,16 +78,21 @@ def test_bits_do_not_depend_on_threads():
         assert found[0].tobytes() == found[1].tobytes() == found[2].tobytes()
 
 
+def with_thresholds(loops, **changes):
+    """Return the same loops with other thresholds."""
+    return type(loops)(loops._jit, loops._launch, loops._threads, SparseThresholds(**changes))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("index", ["i4", "i8"])
 @pytest.mark.parametrize("longest", [3, 9, 17, 140, 3000])
-def test_sums_of_rows_have_the_bits_of_numpy(loops, monkeypatch, dtype, index, longest):
+def test_sums_of_rows_have_the_bits_of_numpy(loops, dtype, index, longest):
     rng = np.random.default_rng(longest)
     lengths = np.where(rng.random(60) < 0.2, 0, rng.integers(0, longest, 60))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(index)
     data = rng.normal(size=starts[-1]).astype(dtype) * (10.0 ** rng.integers(-3, 4, starts[-1])).astype(dtype)
     reference = lookup("csr_row_sums").ref
-    monkeypatch.setattr("jitla.codegen.sparse_kernels.SERIAL", 0)
+    loops = with_thresholds(loops, min_parallel_entries=0)
     for each in (data, data * dtype_of(data, 0), data * dtype_of(data, -0.0)):
         wanted = reference(each, starts)
         found = loops._row_sums(each, starts)
@@ -107,8 +111,8 @@ def test_sums_of_rows_that_overflow_are_told_by_numpy(loops):
         assert np.isinf(loops.operator("csr_row_sums")(data, starts)).all()
 
 
-def test_sums_of_rows_that_begin_nowhere_are_left_to_the_reference(loops, monkeypatch):
-    monkeypatch.setattr("jitla.codegen.sparse_kernels.SERIAL", 0)
+def test_sums_of_rows_that_begin_nowhere_are_left_to_the_reference(loops):
+    loops = with_thresholds(loops, min_parallel_entries=0)
     for starts in ([0, 5, 3, 10], [0, 1 << 40, 10], [-4, 2, 10], [7, 3, 9, 1], [0, 5, 9]):
         assert loops._row_sums(np.ones(10), np.array(starts)) is None
 
@@ -139,9 +143,8 @@ def test_columns_may_be_unsorted_and_repeated(loops):
 
 @pytest.mark.parametrize("index", ["i4", "i8"])
 @pytest.mark.parametrize("case", [(300, 200, 0.1), (1, 80, 0.4), (40, 3500, 0.02), (0, 4, 1.0)])
-def test_shares_of_results_have_the_bits_of_scipy(monkeypatch, case, index):
-    monkeypatch.setattr(csr, "LONG", 1)
-    monkeypatch.setattr(csr, "SERIAL", 0)
+def test_shares_of_results_have_the_bits_of_scipy(case, index):
+    thresholds = SparseThresholds(min_parallel_entries=0, min_cut_row_entries=1)
     m, n, density = case
     for dtype in ("f4", "f8"):
         data, columns, starts = matrix(m, n, density, dtype, index)
@@ -149,25 +152,22 @@ def test_shares_of_results_have_the_bits_of_scipy(monkeypatch, case, index):
         for shape in ((), (3,), (37,)):
             y = np.random.default_rng(0).random((m, *shape)).astype(dtype)
             for threads in (1, 2, 7):
-                products = BACKEND.stored(threads)._products
+                products = BACKEND.stored(threads, thresholds)._products
                 found = products._in_ranges(data, columns, starts, y, n)
                 assert found is None if not m else found.tobytes() == (rows.T @ y).tobytes()
 
 
 @pytest.mark.parametrize("moved", [0, 3, 1500, -1])
-def test_shares_of_results_want_columns_in_order(monkeypatch, moved):
-    monkeypatch.setattr(csr, "SERIAL", 0)
-    monkeypatch.setattr(csr, "LOOK", 0)
+def test_shares_of_results_want_columns_in_order(moved):
     columns, starts = np.arange(6000, dtype="i4") % 2000, np.arange(0, 6001, 2000, dtype="i4")
     data, y = np.random.default_rng(0).random(6000), np.array([1.0, 2.0, 3.0])
     columns[4000 + np.array([moved, moved - 700])] = columns[4000 + np.array([moved - 700, moved])]
-    products = BACKEND.stored(3)._products
+    products = BACKEND.stored(3, SparseThresholds(min_parallel_entries=0, max_sampled_entries=0))._products
     assert products._in_ranges(data, columns, starts, y, 2000) is None
     wanted = sp.csr_array((data, columns, starts), shape=(3, 2000)).T @ y
     assert products._transposed(data, columns, starts, y[:, None], 2000).tobytes() == wanted.tobytes()
-    monkeypatch.setattr(csr, "LOOK", 1999)
-    assert csr._in_order(columns, starts[:2])
-    assert csr._in_order(columns, starts[2:]) == (moved == -1)  # the last lies behind what is looked at
+    assert csr._in_order(columns, starts[:2], 1999)
+    assert csr._in_order(columns, starts[2:], 1999) == (moved == -1)  # the last lies behind what is looked at
 
 
 def test_what_is_not_stored_is_not_multiplied(loops):
@@ -230,7 +230,7 @@ def stored_matrix(m, n, density, dtype="f8", index="i4"):
 
 
 def test_some_cases_are_shared_among_threads():
-    assert max(m * n * d for m, n, d in STORED_CASES) > SERIAL
+    assert max(m * n * d for m, n, d in STORED_CASES) > SparseThresholds.min_parallel_entries
 
 
 @pytest.mark.parametrize("case", STORED_CASES)
@@ -298,7 +298,7 @@ def test_positions_outside_of_stored_entries_are_not_read(stored_loops, wrong):
 @pytest.mark.parametrize("index", ["i4", "i8"])
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 @pytest.mark.parametrize("depth", [1, 7, 8, 37, 100])
-def test_tiles_change_no_bits(stored_loops, monkeypatch, index, dtype, depth):
+def test_tiles_change_no_bits(stored_loops, index, dtype, depth):
     _, columns, starts = stored_matrix(90, 300, 0.2, index=index)
     mixed = columns.copy()
     for row in range(0, 90, 3):  # some rows have their columns in another order
@@ -306,25 +306,24 @@ def test_tiles_change_no_bits(stored_loops, monkeypatch, index, dtype, depth):
     a, b = (np.random.default_rng(k).random((n, depth)).astype(dtype) for k, n in enumerate((90, 300)))
     found = set()
     for near, least in ((1 << 30, 1 << 30), (1 << 30, 0), (20 * 64, 0), (100 * 64, 0)):
-        monkeypatch.setattr(stored, "NEAR", near)
-        monkeypatch.setattr(stored, "PER_TILE", least)
-        monkeypatch.setattr(stored, "PER_COPY", 0)
-        found.add(stored_loops._sampled_product(a, b, starts, mixed).tobytes())
+        loops = with_thresholds(
+            stored_loops, max_tile_bytes=near, min_tile_row_bytes=least, min_copy_reads=0)
+        found.add(loops._sampled_product(a, b, starts, mixed).tobytes())
         bad = mixed.copy()
         for wrong in (300, -1, -300, 1 << 30):
             bad[1234] = wrong
-            assert stored_loops._sampled_product(a, b, starts, bad) is None
+            assert loops._sampled_product(a, b, starts, bad) is None
     assert len(found) == 1
     wanted = lookup("sampled_product").ref(a.astype("f8"), b.astype("f8"), starts, mixed)
     bound = (depth + 1) * np.finfo(dtype).eps
     np.testing.assert_allclose(np.frombuffer(found.pop(), dtype), wanted, rtol=bound)
 
 
-def test_many_entries_are_cut_into_units_whatever_the_threads(monkeypatch):
+def test_many_entries_are_cut_into_units_whatever_the_threads():
     _, columns, starts = stored_matrix(700, 900, 0.1)
-    monkeypatch.setattr(stored, "UNIT", 1000)
     a, b = (np.random.default_rng(k).random((n, 37)) for k, n in enumerate((700, 900)))
-    found = BACKEND.stored(1).operator("sampled_product")(a, b, starts, columns)
+    loops = BACKEND.stored(1, SparseThresholds(max_unit_entries=1000))
+    found = loops.operator("sampled_product")(a, b, starts, columns)
     wanted = lookup("sampled_product").ref(a, b, starts, columns)
     np.testing.assert_allclose(found, wanted, rtol=1e-13)
 

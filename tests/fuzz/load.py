@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 from math import inf
 from random import Random
 from types import CodeType, SimpleNamespace
@@ -169,11 +169,15 @@ def record_all() -> None:
 
 def split_all() -> None:
     """Let threads share operations on sparse matrices, and tiles cut them, however few entries they have."""
-    from jitla.codegen import sparse_kernels as stored
+    from jitla.codegen import LlvmBackend
+    from jitla.codegen.indexing.kernels import IndexThresholds
+    from jitla.codegen.sparse_kernels import SparseThresholds
 
-    stored.NEAR = 1 << 10
-    for name in ("csr", "indexed", "stored"):
-        importlib.import_module(f"jitla.codegen.{name}").SERIAL = 16  # type: ignore[attr-defined]
+    of_sparse = SparseThresholds(min_parallel_entries=16, max_tile_bytes=1 << 10)
+    of_indices = IndexThresholds(min_parallel_elements=16)
+    backend: Any = LlvmBackend
+    backend.stored = partialmethod(LlvmBackend.stored, thresholds=of_sparse)
+    backend.indexed = partialmethod(LlvmBackend.indexed, thresholds=of_indices)
 
 
 def take_turns() -> None:
