@@ -43,9 +43,16 @@ def compare_arrays(expected: np.ndarray[Any, Any], actual: Any) -> int:
     if expected.dtype == actual.dtype:
         if expected.dtype == object:
             return BITS if repr(expected) == repr(actual) else DIFFERENT
-        if expected.tobytes() == actual.tobytes():
+        if _bits_equal(expected, actual):
             return BITS
     return CLOSE if _close(expected, actual) else DIFFERENT
+
+
+def _bits_equal(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> bool:
+    if expected.flags.c_contiguous and actual.flags.c_contiguous and expected.itemsize % 8 == 0:
+        words = expected.reshape(-1).view(np.uint64), actual.reshape(-1).view(np.uint64)
+        return bool((words[0] == words[1]).all())
+    return expected.tobytes() == actual.tobytes()
 
 
 def _close(expected: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]) -> bool:

@@ -38,7 +38,7 @@ def calibrated_folder() -> Path:
     folder = shared_folder() / "calibrated"
     if not (folder / "machine.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-m", "jitla", "calibrate"], check=True, stdout=subprocess.DEVNULL,
+        subprocess.run([sys.executable, "-W", "ignore", "-m", "jitla", "calibrate"], check=True, stdout=subprocess.DEVNULL,
                        cwd=ROOT, env={**os.environ, "JITLA_CACHE_DIR": str(folder)})
     return folder
 
@@ -167,15 +167,16 @@ def describe(suite: str, mode: str, s: dict[str, Any]) -> list[str]:
     """Return the lines that tell of a suite."""
     n = {name: number(value, 2) for name, value in s.items()}
     lines = [
-        f"{suite}, {mode}: {s['programs']} programs; geometric means: before 1 s {n['speedup_1s']}, before 4 s "
-        f"{n['speedup_4s']}, steady {n['speedup_steady']} times plain ({n['speedup_cpu']} by CPU time)",
+        f"{suite}, {mode}: {s['programs']} programs; geometric means: before 1 s {n['speedup_1s']}, "
+        f"before 4 s {n['speedup_4s']}, steady {n['speedup_steady']} times plain "
+        f"({n['speedup_cpu']} by CPU time)",
         f"  1.5 times plain reached by {s['compiled']} (median after {n['compiled_median']} s); "
         f"slower than 0.95 of plain: {s['slower_1s']} before 1 s, {s['slower']} steady; "
         f"mean regret {1e3 * s['regret_mean']:.1f} ms; results that differ: {s['different']}"]
     if s["njit_programs"]:
         lines.append(
-            f"  numba.njit compiles {s['njit_programs']}, in {n['njit_compile_mean']} s on average; there njit is "
-            f"{n['njit_steady']} times plain ({n['njit_cpu']} by CPU time), "
+            f"  numba.njit compiles {s['njit_programs']}, in {n['njit_compile_mean']} s on average; "
+            f"there njit is {n['njit_steady']} times plain ({n['njit_cpu']} by CPU time), "
             f"{mode} {n['steady_where_njit']} ({n['cpu_where_njit']})")
     return lines
 

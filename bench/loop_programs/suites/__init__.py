@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bench.loop_programs.program import Program
-from bench.loop_programs.suites import npbench, own, polybench
+from bench.loop_programs.suites import npbench, numba_examples, own, polybench, pythran
 
 SUITES: dict[str, Callable[[], list[Program]]] = {
-    "own": own.programs, "npbench": npbench.programs, "polybench": polybench.programs}
+    "own": own.programs, "npbench": npbench.programs, "polybench": polybench.programs,
+    "numba": numba_examples.programs, "pythran": pythran.programs}
 
 
 def find_program(suite: str, name: str) -> Program:

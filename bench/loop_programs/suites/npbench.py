@@ -32,7 +32,7 @@ def _arguments(folder: Path, info: dict[str, Any]) -> tuple[Any, ...]:
 def _load(root: Path, info: dict[str, Any], mode: Mode) -> Call:
     folder = root / "npbench" / "benchmarks" / info["relative_path"]
     stem = f"{info['module_name']}_numpy"
-    module = load_file(folder / f"{stem}.py", stem if mode.decorate else f"plain_{stem}", folder)
+    module = load_file(folder / f"{stem}.py", f"{mode.name}_{stem}", folder)
     arguments = _arguments(folder, info)
     return Call(decorate_in(module, info["func_name"], functions_of(module), mode), arguments)
 

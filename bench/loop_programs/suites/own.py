@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 from bench.loop_programs import own
 from bench.loop_programs.own.program import Own
@@ -21,10 +20,8 @@ def own_programs() -> dict[str, list[Own]]:
 
 
 def _load(field: str, program: Own, mode: Mode) -> Call:
-    if mode.decorate is None:  # a second copy, so that functions decorated in the first are plain here
-        module: ModuleType = load_file(FOLDER / f"{field}.py", f"plain_{field}")
-    else:
-        module = importlib.import_module(f"{own.__name__}.{field}")
+    # each mode has a copy: functions that are decorated in one are plain in the others
+    module = load_file(FOLDER / f"{field}.py", f"{mode.name}_{field}")
     function = decorate_in(module, program.name, program.decorated, mode)
     return Call(function, program.inputs(program.size))
 

@@ -2,8 +2,8 @@
 
 Abella-González et al., PolyBench/Python: Benchmarking Python Environments with Polyhedral Optimizations,
 CC 2021.
-The method `kernel` of each class is decorated. `lu` is the version for NumPy with data set SMALL; `lu.flat`
-and `lu.nested` are the versions for flat and nested lists with data set MINI, given arrays.
+The method that is the kernel of a class is decorated. `lu` is the version for NumPy with data set SMALL;
+`lu.flat` and `lu.nested` are the versions for flat and nested lists with data set MINI, given arrays.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ def _load(root: Path, spec_name: str, category: str, version: str, mode: Mode) -
     implementation, size = VERSIONS[version]
     options = classes.PolyBenchOptions()
     options.POLYBENCH_ARRAY_IMPLEMENTATION = classes.ArrayImplementation[implementation]
+    options.LOAD_ELIMINATION = False  # the kernels that read elements where they need them
     options.POLYBENCH_DATASET_SIZE = classes.DataSetSize[size]
     specs = classes.PolyBenchSpecFile(str(root / "polybench.spec")).specs
     spec = next(s for s in specs if s.Name == spec_name)
     base: Any = sys.modules["benchmarks.polybench"]
     chosen: Any = next(c for c in vars(module).values()
-                       if isinstance(c, type) and issubclass(c, base.PolyBench) and c is not base.PolyBench
-                       and not c.__name__.startswith("_"))
+                       if isinstance(c, type) and c.__bases__ == (base.PolyBench,))
     instance = chosen(options, spec)
     instance.__init__(options, spec)  # the instance is of a subclass that `__new__` chooses
     captured: list[Any] = []
     instance.time_kernel = lambda *arguments: captured.extend(map(_as_array, arguments))
     instance.run_benchmark()
-    function = type(instance).kernel
+    kernel = instance.kernel
     if mode.decorate is not None:
-        function = mode.decorate(function)
-    return Call(MethodType(function, instance), tuple(captured))
+        kernel = MethodType(mode.decorate(kernel.__func__), instance)
+    return Call(kernel, tuple(captured))
 
 
 def programs() -> list[Program]:
