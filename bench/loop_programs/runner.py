@@ -38,8 +38,9 @@ def calibrated_folder() -> Path:
     folder = shared_folder() / "calibrated"
     if not (folder / "machine.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([sys.executable, "-W", "ignore", "-m", "jitla", "calibrate"], check=True, stdout=subprocess.DEVNULL,
-                       cwd=ROOT, env={**os.environ, "JITLA_CACHE_DIR": str(folder)})
+        subprocess.run([sys.executable, "-W", "ignore", "-m", "jitla", "calibrate"], check=True,
+                       stdout=subprocess.DEVNULL, cwd=ROOT,
+                       env={**os.environ, "JITLA_CACHE_DIR": str(folder)})
     return folder
 
 

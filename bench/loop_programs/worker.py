@@ -28,7 +28,7 @@ from bench.loop_programs.suites import find_program
 EXPECTED = "expected.pickle"
 MODES = ("plain", "jitla", "sync", "njit")
 MIN_CALLS = 3
-MAX_PLAIN_SECONDS, MAX_NJIT_SECONDS, AFTER_SECONDS = 0.7, 0.4, 0.3
+MAX_PLAIN_SECONDS, MAX_NJIT_SECONDS, AFTER_SECONDS = 0.6, 0.4, 0.3
 MAX_WALL = 3.0  # times the seconds of calls, with comparing and restoring in between
 FASTER = 1.5  # than plain: what counts as compiled code
 SHOWN_CALLS = 200
