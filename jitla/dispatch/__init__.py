@@ -1,4 +1,12 @@
-"""What a call of a decorated function does: plain, traced or compiled; and its controls."""
+"""What a call of a decorated function does: plain, traced or compiled; and its controls.
+
+`decorator` makes the function that replaces a decorated one; its code is in `wrapper_code`, its state in
+`function_state`; `control` has what users ask of it. `decorator` and `schedule_pins` are apart because each
+is one public function, used by `jitla.api` only.
+
+Loaded on first use, because few programs need them: `tiering`, which decides when blocks are compiled,
+`tuning`, `quantization` and `verify_mode`.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,8 @@
 """Explicit loops over elements: detected, compiled by Numba in another process, and swapped in.
 
 `detect` finds loops, `translator` writes them as a typed function (`expressions`, `statements`, `types`),
-`compiler` has it compiled, `native_entry` calls it, `policy` decides which version a call takes.
+`compiler` has it compiled, `native_entry` calls it, `policy` decides which version a call takes. `statements`
+and `slice_loops` are apart for their size.
 """
 
 from typing import TYPE_CHECKING

@@ -2,8 +2,8 @@
 
 A rewrite rule (`rule`) is data: a pattern, a condition, a replacement and an exactness level; `rules_*` list
 the rules by family, `contractions` reorders chains of products and expands `einsum`. `simplify` (`engine`)
-applies the rules bottom-up to a fixpoint; no other file uses the lists, which are a file each because they
-are read one by one. `minimise_cost` (`search`) then runs a cost-guided search among `SUBSTITUTIONS`
+applies the rules bottom-up to a fixpoint; no other file uses the lists, which are apart because each is read
+for itself. `minimise_cost` (`search`) then runs a cost-guided search among `SUBSTITUTIONS`
 (`substitutions`), whose benefit depends on the sizes. Both are called by `recompile` before fusion; the
 package itself uses the operators of `hops` only.
 """
