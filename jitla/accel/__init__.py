@@ -1,10 +1,12 @@
 """The simulated accelerator: its instruction set, simulators, and the compiler of layers for it.
 
 The machine is VTA-like: load, compute and store units with token queues, scratchpads and micro-ops (`spec`,
-`isa`). `layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` compile
-them to a program (`program`), which `verifier` checks, `functional_sim` executes bit-exactly and `timing_sim`
-times. `backend` is the entry point for the planner of offloading (`jitla.recompile.offload`), `quantize`
-rewrites float products.
+`isa`). `layers_from_hops` finds layers in a DAG by intrinsics (`matching`); they are tiled (`layer`) and
+lowered (`lowering`) to a program (`program`), which `verifier` checks, `functional_sim` executes bit-exactly
+and `timing_sim` times.
+
+Entry points without other users in the package are `backend`, for the planner of offloading
+(`jitla.recompile.offload`), and `quantize`, which rewrites float products.
 """
 
 from jitla.accel.backend import (
@@ -58,7 +60,9 @@ from jitla.accel.layer import (
     EpilogueOp,
     Layer,
     SlidingWindow,
+    Tiling,
     reference_result,
+    utilisation_bounds,
 )
 from jitla.accel.layers_from_hops import INTRINSICS
 from jitla.accel.lowering import (
@@ -102,10 +106,6 @@ from jitla.accel.spec import (
     loads,
     preset,
 )
-from jitla.accel.tiling import (
-    Tiling,
-    utilisation_bounds,
-)
 from jitla.accel.timing_sim import (
     BOARD,
     COSTS,
@@ -118,11 +118,9 @@ from jitla.accel.timing_sim import (
     UnitTime,
     measure,
     peak_seconds,
-    transfer_seconds,
-)
-from jitla.accel.trace_view import (
     perfetto,
     svg,
+    transfer_seconds,
 )
 from jitla.accel.verifier import (
     RULES,

@@ -1,8 +1,11 @@
 """Code generation: kernels to machine code through LLVM, and the native run time that launches them.
 
-`backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `sparse` and `indexing`
-theirs. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit` make
-code of it. `native` is the run time, `kernel_abi` says how kernels are called.
+`backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `csr_kernels` and
+`sparse_kernels` those of sparse matrices, `indexing` those of indexed reads and writes, `loopir` those of
+loop nests. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit`
+make code of it. `native` is the run time, `kernel_abi` says how kernels are called.
+
+Files that only `backend` uses are apart because each is loaded when the first kernel of its kind is compiled.
 """
 
 from typing import TYPE_CHECKING

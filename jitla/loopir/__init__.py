@@ -7,7 +7,8 @@ be printed, parsed back and interpreted after every primitive.
 - `nodes`: immutable nodes, and affine indices in normal form.
 - `analysis`: traversal, rewriting, and dependences between pairs of accesses.
 - `verifier`: the invariants of nests (`LAWS`), proven by interval arithmetic, and the interpreter.
-- `schedule_loops`, `schedule_stages`: the primitives; `apply_schedule` runs them by name.
+- `schedule_loops`, `schedule_stages`: the primitives, in two files that are apart for their size;
+  `apply_schedule` runs them by name.
 - `text`: printer and parser.
 
 Sizes are constants: a nest describes one binding. What cannot be proven legal is refused. The package uses

@@ -9,11 +9,7 @@ from typing import Any
 
 from jitla.classes import dataclass
 from jitla.instrument import syntax_tree_of
-from jitla.introspection.callables import (
-    is_decorated,
-    is_installed,
-    package_of,
-)
+from jitla.introspection import is_decorated, is_installed, package_of
 from jitla.loopjit.detect import EXPRESSIONS, check, computed
 from jitla.loopjit.types import Refused
 

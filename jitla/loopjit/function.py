@@ -17,7 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple, Protocol
 
 from jitla.instrument import compile_changed, syntax_tree_of
-from jitla.introspection.frames import hide_module
+from jitla.introspection import hide_module
 from jitla.loopjit.arithmetic import callable_in_nests
 from jitla.loopjit.callees import CalleeVersion, Helpers, called, defined, handed
 from jitla.loopjit.deopt import CONSTANTS, nest_placeholder, replace
