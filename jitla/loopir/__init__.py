@@ -10,6 +10,8 @@ be printed, parsed back and interpreted after every primitive.
 - `schedule_loops`, `schedule_stages`: the primitives, in two files that are apart for their size;
   `apply_schedule` runs them by name.
 - `text`: printer and parser.
+- `program`: loop programs, the loops of Python functions with scalars, control flow and exits; sizes are not
+  known. `program_verifier`, `program_interpreter` and `program_state` are those of programs.
 
 Sizes are constants: a nest describes one binding. What cannot be proven legal is refused. The package uses
 the op table (`hops`) only; code generation, the accelerator and the tuner use it.
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
         value_range,
         variable,
     )
+    from jitla.loopir.program import LoopProgram
     from jitla.loopir.schedule_stages import (
         PRIMITIVES,
         apply_schedule,
@@ -85,6 +88,7 @@ else:
             "Number Quotient Remainder Scope Statement Store Update Value Window minimum number "
             "quotient value_range remainder variable"
         ),
+        program="LoopProgram",
         schedule_stages="PRIMITIVES apply_schedule",
         text="apply parse show",
         verifier="LAWS run verify",
@@ -92,7 +96,7 @@ else:
 
 __all__ = [
     "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Minimum",
-    "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Remainder", "Scope", "Statement", "Store",
+    "Load", "Loop", "LoopKind", "LoopProgram", "Nest", "Number", "Quotient", "Remainder", "Scope", "Statement", "Store",
     "Update", "Value", "Window", "accesses", "all_loops", "allocated_buffers", "apply", "buffers_of",
     "carried_dependence",
     "intrinsics_of", "minimum", "number", "parse", "quotient", "value_range", "rewrite_body",

@@ -26,6 +26,7 @@ from jitla.loopjit.builder import (
     out_of_bounds,
     plus,
 )
+from jitla.loopjit.loop_sites import NO_MEMORY
 from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
 from jitla.loopjit.values import (
     MAX_EXTENT,
@@ -49,7 +50,6 @@ from jitla.loopjit.values import (
 ZERO, ONE = ir.constant(0), ir.constant(1)
 MISMATCH = "shapes that do not match"
 OUT_OF_BOUNDS = "an index out of bounds"
-NO_MEMORY = "no memory for a temporary array"
 
 
 def extent(array: Arr, axis: int) -> Num:

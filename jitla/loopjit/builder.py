@@ -12,9 +12,6 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit.values import INT64_HIGH, INT64_LOW, Num
 
-#: Exits that every program has: the part is done; the loop is done; it was left by ``break``.
-PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
-
 
 @dataclass(eq=False)
 class Edge:

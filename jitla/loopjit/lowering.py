@@ -20,9 +20,6 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, reductions, scalars
 from jitla.loopjit.builder import (
-    LOOP_BROKEN,
-    LOOP_DONE,
-    PART_DONE,
     ProgramBuilder,
     apply,
     both,
@@ -35,6 +32,16 @@ from jitla.loopjit.builder import (
 )
 from jitla.loopjit.flow import Environment, Meeting, meet, representation, widened
 from jitla.loopjit.flow import convert as convert_variable
+from jitla.loopjit.rewriting import (
+    BEGIN,
+    LIMIT,
+    LOOP_BROKEN,
+    LOOP_DONE,
+    PART_DONE,
+    POSITION,
+    SEQUENCE,
+    START,
+)
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     UNBOUND,
@@ -59,8 +66,6 @@ MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
-POSITION, LIMIT, BEGIN = ".n", ".limit", ".begin"
-START, SEQUENCE = ".start", ".sequence"  # what the loop goes through: begin of a range, arrays by number
 
 
 @dataclass(frozen=True)
