@@ -98,6 +98,8 @@ def program_text(program: LoopProgram, target: Target | None = None, level: int 
     return _Writer(program, target or host_target()).module(level)
 
 
+#: Which of two zeros NumPy's loops return depends on the position: they are called even for one element.
+_BY_POSITION = frozenset({"fmax", "fmin"})
 _PLAIN = re.compile(r"[A-Za-z0-9_.$]+")
 
 
@@ -591,7 +593,7 @@ class _Writer:
             args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
         before = len(self.lines)
         try:
-            result = op.emit(self.b, *args, attrs) if op.emit else None
+            result = op.emit(self.b, *args, attrs) if op.emit and op.name not in _BY_POSITION else None
         except BackendError:
             if not _ufunc_name(op):
                 raise

@@ -191,7 +191,6 @@ class ScalarText(LlvmBuilder):
         zero = self.const(0, y.dtype)
         void = self.eq(y, zero)
         mod = self._float_rest(x, y)
-        self.div(self.sub(x, mod), self.select(void, self.const(1, x.dtype), y))  # NumPy's flags
         uneven = self.ne(mod, zero)
         wrong = self.and_(uneven, self.xor(self.lt(y, zero), self.lt(mod, zero)))
         # only where it is wrong: the sum with the other sign may overflow
