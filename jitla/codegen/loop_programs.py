@@ -151,17 +151,30 @@ class _Writer:
         """Return the text of the module."""
         self._variables()
         self._entry()
+        begin = len(self.lines)
         if not self._body(self.program.body):
             self._jump(self._exit(FELL_OUT))
+        if self.program.raises:
+            self.lines[begin:begin] = [
+                *self._get_flags("%flags.before"), "  %flags.none = and i32 %flags.before, -14",
+                *self._set_flags("%flags.none")]
         self._leave()
         body = "\n".join(["entry:", *self.head, *self.lines])
         code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
-        flags = self._float_ir() if self.program.raises and self.machine != "x86_64" else ""
+        flags = self._float_ir() if self.program.raises and self.calls else ""
         return (f'{pipeline_line(level)}target triple = "{self.target.triple}"\n{flags}'
                 f"{''.join(self.declared.values())}{code}{UNLIKELY}")
 
+    @property
+    def calls(self) -> bool:
+        """Whether flags are read and set by the C library.
+
+        What a program calls may raise them where only that looks: glibc raises some in the x87 unit.
+        """
+        return self.machine != "x86_64" or bool(self.declared)
+
     def _float_ir(self) -> str:
-        text = float_ir(self.machine)
+        text = float_ir(self.machine, library=True)
         for name in sorted(set(re.findall(r"\$(\w+)", text))):
             symbol = f'@"{c_symbol(name)}"'
             slot = f"@slot.{name}"
@@ -169,20 +182,18 @@ class _Writer:
             text = text.replace(f"${name}", slot)
         return text
 
-    def _get_flags(self, name: str) -> None:
-        """Write the load of the flags, bits 0 "invalid", 2 "divide", 3 "overflow", as x86 has them."""
-        if self.machine != "x86_64":
-            self.lines.append(f"  {name} = call i32 @float.get()")
-            return
+    def _get_flags(self, name: str) -> list[str]:
+        """Return the load of the flags, bits 0 "invalid", 2 "divide", 3 "overflow", as x86 has them."""
+        if self.calls:
+            return [f"  {name} = call i32 @float.get()"]
         place = self._slot("mxcsr", "i32")
-        self.lines += [f"  call void @llvm.x86.sse.stmxcsr(ptr {place})", f"  {name} = load i32, ptr {place}"]
+        return [f"  call void @llvm.x86.sse.stmxcsr(ptr {place})", f"  {name} = load i32, ptr {place}"]
 
-    def _set_flags(self, value: str) -> None:
-        if self.machine != "x86_64":
-            self.lines.append(f"  call void @float.set(i32 {value})")
-            return
+    def _set_flags(self, value: str) -> list[str]:
+        if self.calls:
+            return [f"  call void @float.set(i32 {value})"]
         place = self._slot("mxcsr", "i32")
-        self.lines += [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
+        return [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
 
     def _variables(self) -> None:
         """Write the memory of all variables."""
@@ -229,10 +240,6 @@ class _Writer:
         for k, bound in enumerate(("%arena", "%arena.end")):
             word = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
             self._put("i64", word, bound)
-        if self.program.raises:
-            self._get_flags("%flags.before")
-            self.lines.append("  %flags.none = and i32 %flags.before, -14")
-            self._set_flags("%flags.none")
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
@@ -261,10 +268,9 @@ class _Writer:
                 self._put("i64", value, self._state(word + 1 + k))
         result = self.b.line("load i64, ptr %exit.number, align 8")
         if self.program.raises:
-            self._get_flags("%flags.now")
-            self.lines.append("  %flags.all = or i32 %flags.now, %flags.before")
-            self._set_flags("%flags.all")
             self.lines += [
+                *self._get_flags("%flags.now"), "  %flags.all = or i32 %flags.now, %flags.before",
+                *self._set_flags("%flags.all"),
                 "  %flags.high = lshr i32 %flags.now, 2", "  %flags.two = and i32 %flags.high, 3",
                 "  %flags.low = shl i32 %flags.now, 2", "  %flags.one = and i32 %flags.low, 4",
                 "  %flags.three = or i32 %flags.two, %flags.one",
