@@ -21,7 +21,7 @@ from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, Library, host_target
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
-from jitla.codegen.passes import pipeline_line
+from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
@@ -85,17 +85,18 @@ class CompiledProgram:
 
 
 def compile_program(program: LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
-    """Compile and load `program`; at level 0 in half the time, for code that takes up to three times as long.
+    """Compile and load `program`.
 
-    A cached object is loaded without running LLVM's passes.
+    `level` is LLVM's for code generation: 0 takes half the time of 1, for code that takes two to three times
+    as long; 2 gains nothing. A cached object is loaded without running passes.
     """
-    library = jit.load(PART.format(level) + program_text(program, jit.target, level), (SYMBOL,))
+    library = jit.load(PART.format(level) + program_text(program, jit.target), (SYMBOL,))
     return CompiledProgram(program, state_layout(program), library)
 
 
-def program_text(program: LoopProgram, target: Target | None = None, level: int = 1) -> str:
+def program_text(program: LoopProgram, target: Target | None = None) -> str:
     """Return the LLVM module of `program`, whose function is called `SYMBOL`."""
-    return _Writer(program, target or host_target()).module(level)
+    return _Writer(program, target or host_target()).module()
 
 
 #: Which of two zeros NumPy's loops return depends on the position: they are called even for one element.
@@ -147,7 +148,7 @@ class _Writer:
 
     # -- the function ---------------------------------------------------------------------------
 
-    def module(self, level: int) -> str:
+    def module(self) -> str:
         """Return the text of the module."""
         self._variables()
         self._entry()
@@ -162,7 +163,7 @@ class _Writer:
         body = "\n".join(["entry:", *self.head, *self.lines])
         code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
         flags = self._float_ir() if self.program.raises and self.calls else ""
-        return (f'{pipeline_line(level)}target triple = "{self.target.triple}"\n{flags}'
+        return (f'{PIPELINE}target triple = "{self.target.triple}"\n{flags}'
                 f"{''.join(self.declared.values())}{code}{UNLIKELY}")
 
     @property
