@@ -25,11 +25,11 @@ from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
-from jitla.loopir.nodes import Apply, Number
-from jitla.loopir.program import (
+from jitla.loopir import (
     INT64,
     Address,
     Allocate,
+    Apply,
     Assign,
     BindView,
     Block,
@@ -46,20 +46,21 @@ from jitla.loopir.program import (
     InnerLoop,
     Leave,
     LoopProgram,
+    Number,
     Operand,
+    Outcome,
     Pointer,
     Read,
     Repeat,
     ScalarVariable,
     StateLayout,
-    Statement,
     StoreElement,
     Stride,
     ViewVariable,
     state_layout,
 )
-from jitla.loopir.program import Value as Term
-from jitla.loopir.program_state import Outcome
+from jitla.loopir import ProgramStatement as Statement
+from jitla.loopir import ProgramValue as Term
 
 __all__ = ["CompiledProgram", "compile_program", "program_text"]
 
@@ -72,16 +73,16 @@ UNLIKELY = "!0 = !{!\"branch_weights\", i32 1, i32 4000}\n"
 class CompiledProgram:
     """A program as loaded machine code: its address, the layout of its state, the library that owns it."""
 
-    __slots__ = ("address", "layout", "library", "program", "_function")
+    __slots__ = ("address", "layout", "library", "program", "call")
 
     def __init__(self, program: LoopProgram, layout: StateLayout, library: Library) -> None:
         self.program, self.layout, self.library = program, layout, library
         self.address = library.addresses[SYMBOL]
-        self._function = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(self.address)
+        self.call = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(self.address)
 
     def run(self, state: np.ndarray) -> Outcome:
         """Run the program on `state`, an array of `layout.size` words."""
-        return Outcome.of_word(self._function(state.ctypes.data))
+        return Outcome.of_word(self.call(state.ctypes.data))
 
 
 def compile_program(program: LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:

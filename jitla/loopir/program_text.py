@@ -252,9 +252,9 @@ def parse_program(text: str) -> LoopProgram:
     raises = False
     for decorator in node.decorator_list:
         match decorator:
-            case ast.Call(ast.Name("exit_point"), [_, kind, line, reason], []):
-                kinds = ExitKind(_constant(kind, str))
-                exits.append(ExitPoint(kinds, _constant(line, int), _constant(reason, str)))
+            case ast.Call(ast.Name("exit_point"), [_, exit_kind, line, reason], []):
+                kind_ = ExitKind(_constant(exit_kind, str))
+                exits.append(ExitPoint(kind_, _constant(line, int), _constant(reason, str)))
             case ast.Call(ast.Name("written"), names, []):
                 written = tuple(map(_name, names))
             case ast.Name("raises"):
