@@ -3,6 +3,11 @@
 `program_text` writes a function ``i64 @<symbol>(ptr state)`` without optimising: each variable is memory on
 the stack, which LLVM's passes turn into registers (`jitla.codegen.passes`). What a program calls (loops of
 ufuncs, `dot` functions, the C library) is named by external symbols, so that objects can be cached.
+
+Operators compute what NumPy's ufuncs compute for scalars: what has no recipe, or another one for each
+processor, is a call of the ufunc's inner loop for one element, whose operands have step 0 (where `power` is
+exact for some exponents, unlike for arrays of exponents). With the attribute ``rounded=True`` a product of
+complex numbers is that of NumPy's scalars and of Python, whose terms are rounded, and not that of loops.
 """
 
 from __future__ import annotations
@@ -599,7 +604,8 @@ class _Writer:
             convert = lookup("cast")
             pairs = zip(args, wanted, strict=True)
             args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
-        before = len(self.lines)
+        before, fuses = len(self.lines), self.b.fuses
+        self.b.fuses = fuses and not attrs.pop("rounded", False)
         try:
             result = op.emit(self.b, *args, attrs) if op.emit and op.name not in _BY_POSITION else None
         except BackendError:
@@ -607,6 +613,7 @@ class _Writer:
                 raise
             del self.lines[before:]
             result = None
+        self.b.fuses = fuses
         if result is None:
             result = self._call_loop(op, args, value.dtype)
         found: Value = replace(result, dtype=value.dtype)

@@ -36,6 +36,8 @@ class ScalarText(LlvmBuilder):
     def __init__(self, lines: list[str], math_call: MathCall, flags: bool, x86: bool) -> None:
         super().__init__(lines, 1, math_call)
         self.flags, self._x86 = flags, x86
+        #: Whether products of complex numbers are rounded once where NumPy's loops do so; its scalars do not.
+        self.fuses = fuses()
 
     def type(self, dtype: np.dtype) -> str:
         """Return the IR type of a value of `dtype`; of a part, if it is complex."""
@@ -146,7 +148,7 @@ class ScalarText(LlvmBuilder):
 
     def muladd(self, x: Value, y: Value, z: Value) -> Value:
         """Return x * y + z, rounded once where NumPy's complex loops do so."""
-        if not fuses():
+        if not self.fuses:
             return self.add(self.mul(x, y), z)
         return self._exact("fma", x, y, z) if self.flags else self._intrinsic("fma", x, y, z)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -319,7 +320,8 @@ class _Interpreter:
                 spec, keywords = lookup(op), dict(attrs)
                 dtypes = spec.resolve(tuple(o.dtype for o in operands), keywords)
                 operands = [o.astype(d) if o.dtype != d else o for o, d in zip(operands, dtypes, strict=True)]
-                return np.asarray(spec.ref(*operands, **keywords), dtype)[()]
+                compute = operator.mul if keywords.pop("rounded", False) else spec.ref
+                return np.asarray(compute(*operands, **keywords), dtype)[()]
 
 
 def wrapped(word: int) -> int:
