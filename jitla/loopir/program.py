@@ -102,7 +102,7 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A call of a C function of the mathematical library, such as ``exp``; operands and result are float64."""
+    """A call of a function of the C library, such as ``exp``; operands and result are float64."""
 
     function: str
     args: tuple[Value, ...]
@@ -114,6 +114,7 @@ class Foreign:
 
 
 Value = Number | Apply | Read | Element | Extent | Stride | Pointer | Checked | Foreign
+ProgramValue = Value  # outside this package, where `Value` is one of a nest
 
 
 def dtype_of_value(value: Value) -> np.dtype:
@@ -299,8 +300,9 @@ class Dot:
     length: Value
 
 
-Statement = (Assign | StoreElement | BindView | Allocate | If | For | Repeat | Block | Break | Continue | Check
-             | Leave | InnerLoop | Dot)
+Statement = (Assign | StoreElement | BindView | Allocate | If | For | Repeat | Block | Break | Continue
+             | Check | Leave | InnerLoop | Dot)
+ProgramStatement = Statement
 
 
 # --------------------------------------------------------------------------- programs

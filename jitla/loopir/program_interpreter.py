@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -205,8 +206,8 @@ class _Interpreter:
                 continue
             address += begin * strides[part.axis]
             stretched = part.stretch and sizes[part.axis] == 1
-            new_strides.append(0 if stretched else strides[part.axis] * step)
-        self.pointers[statement.name] = address
+            new_strides.append(0 if stretched else wrapped(strides[part.axis] * step))
+        self.pointers[statement.name] = wrapped(address)
         self.sizes[statement.name], self.strides[statement.name] = tuple(new_sizes), tuple(new_strides)
 
     def allocate(self, statement: Allocate) -> None:
@@ -290,7 +291,7 @@ class _Interpreter:
     def address(self, view: str, index: Sequence[Value]) -> int:
         """Return the address of an element; without an index, of the first one."""
         steps = zip(index, self.strides[view], strict=False)
-        return self.pointers[view] + sum(self.word(i) * stride for i, stride in steps)
+        return wrapped(self.pointers[view] + sum(self.word(i) * stride for i, stride in steps))
 
     def value(self, value: Value) -> Any:
         """Return `value` as a NumPy scalar."""
@@ -319,7 +320,13 @@ class _Interpreter:
                 spec, keywords = lookup(op), dict(attrs)
                 dtypes = spec.resolve(tuple(o.dtype for o in operands), keywords)
                 operands = [o.astype(d) if o.dtype != d else o for o, d in zip(operands, dtypes, strict=True)]
-                return np.asarray(spec.ref(*operands, **keywords), dtype)[()]
+                compute = operator.mul if keywords.pop("rounded", False) else spec.ref
+                return np.asarray(compute(*operands, **keywords), dtype)[()]
+
+
+def wrapped(word: int) -> int:
+    """Return an integer modulo 2**64, as int64."""
+    return (word + 2**63) % 2**64 - 2**63
 
 
 def checked_result(op: str, args: Sequence[Any], dtype: np.dtype) -> Any:

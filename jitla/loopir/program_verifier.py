@@ -93,8 +93,8 @@ class _Checker:
             known = name in self.views and name in program.parameters
             _require("unknown-variable", known, f"{name} is no view among the parameters")
         for variable in variables:
-            native = variable.dtype.kind in "biufc" and variable.dtype.isnative
-            _require("dtype", native, f"{variable.name} is {variable.dtype}")
+            fits = variable.dtype.char in "?bBhHiIlLqQfdFD" and variable.dtype.isnative
+            _require("dtype", fits, f"{variable.name} is {variable.dtype}")
         self.body(program.body)
         _require("exit", not falls_through(program.body), "control reaches its end")
 
