@@ -44,6 +44,7 @@ from jitla.loopir import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -63,6 +64,7 @@ from jitla.loopir import (
     Stride,
     ViewVariable,
     state_layout,
+    uses_expiry,
 )
 from jitla.loopir import ProgramStatement as Statement
 from jitla.loopir import ProgramValue as Term
@@ -132,6 +134,7 @@ class _Writer:
 
     def __init__(self, program: LoopProgram, target: Target) -> None:
         self.program, self.target = program, target
+        self.halves = uses_expiry(program)
         self.machine = target.triple.split("-")[0]
         self.machine = "x86_64" if self.machine == "amd64" else self.machine
         self.layout = state_layout(program)
@@ -412,17 +415,45 @@ class _Writer:
     def _enter_loop(self, label: str, first: str) -> None:
         """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
         if not self.loops:
-            place = f"%{_quoted(f'arena.{label}')}"
-            if place not in self._slots:
-                self._slots[place] = place
-                self.head.append(f"  {place} = alloca i64, align 8")
-            self._put("i64", self.b.line("load i64, ptr %arena, align 8"), place)
+            for place in ("%arena.low", "%arena.middle", "%arena.high", "%arena.half"):
+                if place not in self._slots:
+                    self._slots[place] = place
+                    self.head.append(f"  {place} = alloca i64, align 8")
+            low, high = self._arena_word("%arena"), self._arena_word("%arena.end")
+            both = self.b.line(f"sub i64 {high}, {low}")
+            middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
+            for value, place in ((low, "%arena.low"), (middle, "%arena.middle"), (high, "%arena.high"),
+                                 (middle, "%arena.half")):
+                self._put("i64", value, place)
         self._jump(first)
 
+    def _arena_word(self, place: str) -> str:
+        return self.b.line(f"load i64, ptr {place}, align 8")
+
     def _reset_arena(self, label: str) -> None:
-        if not self.loops:
-            place = f"%{_quoted(f'arena.{label}')}"
-            self._put("i64", self.b.line(f"load i64, ptr {place}, align 8"), "%arena")
+        """Write that memory is allocated from the begin of the arena again, or of its other half."""
+        if self.loops:
+            return
+        if not self.halves:
+            self._put("i64", self._arena_word("%arena.low"), "%arena")
+            return
+        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        was_low = self.b.line(f"icmp eq i64 {half}, {low}")
+        begin = self.b.line(f"select i1 {was_low}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {was_low}, i64 {high}, i64 {middle}")
+        for value, place in ((begin, "%arena.half"), (begin, "%arena"), (end, "%arena.end")):
+            self._put("i64", value, place)
+
+    def _expires(self, view: str) -> Value:
+        """Write whether the memory of a view lies in the half of the arena that is not in use."""
+        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        pointer = self.b.line(f"ptrtoint ptr {self._data(view)} to i64")
+        is_low = self.b.line(f"icmp eq i64 {half}, {low}")
+        begin = self.b.line(f"select i1 {is_low}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_low}, i64 {high}, i64 {middle}")
+        above = self.b.line(f"icmp uge i64 {pointer}, {begin}")
+        below = self.b.line(f"icmp ult i64 {pointer}, {end}")
+        return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
 
     def _if(self, statement: If) -> bool:
         test = self._value(statement.test).text
@@ -583,6 +614,8 @@ class _Writer:
                 return Value(INT64, self._view_word(view, "size", axis))
             case Stride(view, axis):
                 return Value(INT64, self._view_word(view, "stride", axis))
+            case Expires(view):
+                return self._expires(view)
             case Pointer(view, index):
                 pointer = self._element(view, [self._value(i) for i in index])
                 return self._word(f"ptrtoint ptr {pointer} to i64")

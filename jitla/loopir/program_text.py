@@ -33,6 +33,7 @@ from jitla.loopir.program import (
     Element,
     ExitKind,
     ExitPoint,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -187,6 +188,8 @@ def show_value(value: Value) -> str:
             return f"size({view}, {axis})"
         case Stride(view, axis):
             return f"stride({view}, {axis})"
+        case Expires(view):
+            return f"expires({view})"
         case Pointer(view, index):
             return f"pointer({_format_element(view, index) if index else view})"
         case Checked(op, args, dtype, number):
@@ -430,6 +433,8 @@ class _Parser:
                 return Extent(_name(view), _constant(axis, int))
             case "stride", [view, axis]:
                 return Stride(_name(view), _constant(axis, int))
+            case "expires", [ast.Name(view)]:
+                return Expires(view)
             case "pointer", [ast.Name(view)]:
                 return Pointer(view)
             case "pointer", [place]:

@@ -33,6 +33,7 @@ class ProgramBuilder:
         self._undo: dict[tuple[int, str], int] = {}
         self.statements: list[Any] = []
         self.line = 0  # of the user's statement that is lowered
+        self.allocations = 0  # of arrays in this statement
         self._count = 0
 
     # -- variables ----------------------------------------------------------------------------

@@ -178,10 +178,11 @@ def read_results(
     results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray],
 ) -> dict[str, Any]:
     """Return the variables that a program gives back; `Unassigned` for those that have no value."""
-    return {name: _read(value, state, places, arrays) for name, value in results.items()}
+    memory = _Memory(arrays)
+    return {name: _read(value, state, places, memory) for name, value in results.items()}
 
 
-def _read(value: Abstract, state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray]) -> Any:
+def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: _Memory) -> Any:
     match value:
         case Num(kinds, ir.Read(name, dtype), tag):
             kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag, ir.Read) else next(iter(kinds))
@@ -194,30 +195,37 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], arrays: 
                 return Unassigned
             words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
             shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
-            return _array_at(words[0], value.dtype, shape, strides, arrays)
+            return memory.array(words[0], value.dtype, shape, strides)
         case Tup(items):
-            parts = [_read(item, state, places, arrays) for item in items]
+            parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
         case Known(thing):
             return thing
     raise AssertionError(value)
 
 
-def _array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the array of the program that is there, or a view of one."""
-    for array in arrays:
-        if array.ctypes.data == address and array.shape == shape and array.strides == strides \
-                and array.dtype == dtype:
-            return array
-    for array in arrays:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        if low <= address < high:
-            view = np.lib.stride_tricks.as_strided(array, shape, strides)
-            if array.ctypes.data == address:
-                return view
-            return _shifted(array, address, dtype, shape, strides)
-    return read_memory(address, dtype, shape, strides).copy()
+class _Memory:
+    """Finds the arrays that views of a program stand for; those in the arena are copied, once each."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self._arrays = arrays
+        self._copies: dict[Any, np.ndarray] = {}
+
+    def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
+              ) -> np.ndarray:
+        """Return the operand of the program that is there, a view of one, or a copy."""
+        for array in self._arrays:
+            if array.ctypes.data == address and array.shape == shape and array.strides == strides \
+                    and array.dtype == dtype:
+                return array
+        for array in self._arrays:
+            low, high = np.lib.array_utils.byte_bounds(array)
+            if low <= address < high:
+                return _view(array, address, dtype, shape, strides)
+        key = address, dtype, shape, strides
+        if key not in self._copies:
+            self._copies[key] = read_memory(address, dtype, shape, strides).copy()
+        return self._copies[key]
 
 
 class _Interface:
@@ -228,8 +236,9 @@ class _Interface:
         self.__array_interface__ = interface
 
 
-def _shifted(array: np.ndarray, address: int, dtype: np.dtype, shape: tuple[int, ...],
-             strides: tuple[int, ...]) -> np.ndarray:
+def _view(array: np.ndarray, address: int, dtype: np.dtype, shape: tuple[int, ...],
+          strides: tuple[int, ...]) -> np.ndarray:
+    """Return a view of the memory of an array."""
     interface = {"data": (address, not array.flags.writeable), "shape": shape, "strides": strides,
                  "typestr": dtype.str, "version": 3}
     return np.asarray(_Interface(array, interface))
