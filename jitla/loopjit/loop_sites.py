@@ -181,10 +181,19 @@ class LoopSite:
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
         self.specialisations: dict[Any, Specialisation] = {}
-        self.disabled = ""
+        self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
+        self.inner_loops = False  # whether loops within this one may be compiled instead
+
+    def give_up(self) -> None:
+        """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""
+        found = list(self.specialisations.values())
+        if found and all(x.state is State.REFUSED for x in found):
+            self.disabled = found[-1].line or self.node.lineno, found[-1].reason
+            self.inner_loops = not any(x.reason == LOSS for x in found)
 
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
+        self.disabled = None
         self.specialisations = {key: x for key, x in self.specialisations.items() if x.state is State.QUEUED}
 
     def kinds(self, specialisation: Specialisation) -> str:
@@ -366,6 +375,8 @@ class LoopRun:
 
     def _hand_out(self, end: int) -> None:
         """Give Python the iterations up to `end`."""
+        if end == MAX_ITERATIONS and self._specialisation is not None:
+            self.site.give_up()
         end = min(end, self.source.length)
         self._handed = end - self._position
         self.part = self.source.part(self._position, end)
