@@ -9,7 +9,7 @@ from typing import Any
 
 from jitla.classes import dataclass
 from jitla.instrument import compile_changed, syntax_tree_of
-from jitla.introspection.callables import is_installed, package_of
+from jitla.introspection import is_installed, package_of
 from jitla.loopir.program import Allocate, ExitKind, LoopProgram
 from jitla.loopjit import liveness
 from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopSite, Specialisation, State
