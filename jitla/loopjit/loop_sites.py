@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import ctypes
 import struct
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
@@ -20,18 +21,19 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loopir.program import ExitKind
-from jitla.loopjit.builder import LOOP_BROKEN, LOOP_DONE, PART_DONE
-from jitla.loopjit.arrays import NO_MEMORY
-from jitla.loopjit.lowering import BEGIN, LIMIT, POSITION, SEQUENCE, START, LoweredLoop
-from jitla.loopjit.operands import (
-    StateWriter,
-    arrays_in,
-    key_of,
-    overlap_groups,
-    read_results,
+from jitla.introspection import hide_module
+from jitla.loopjit.operands import arrays_in, key_of, kind_text, overlap_groups
+from jitla.loopjit.rewriting import (
+    BEGIN,
+    LIMIT,
+    LOOP_BROKEN,
+    LOOP_DONE,
+    PART_DONE,
+    POSITION,
+    SEQUENCE,
+    START,
+    Unassigned,
 )
-from jitla.loopjit.rewriting import Unassigned
 from jitla.loopjit.sources import MAX_ITERATIONS, Endless, Source, source_of, source_of_call
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
@@ -47,6 +49,7 @@ MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisat
 SHORT_RUN_SECONDS = 2.5e-6  # runs that are shorter are not worth entering compiled code
 WIN = 0.95  # of Python's time that compiled code may take
 _WORD = struct.Struct("=q")
+NO_MEMORY = "no memory for a temporary array"  # the reason of exits for lack of memory in the arena
 
 
 class State(Enum):
@@ -57,6 +60,26 @@ class State(Enum):
     COMPILED = "compiled"  # to be checked
     READY = "ready"
     REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class LoopCode:
+    """Machine code of a loop, and how it is called.
+
+    `enter` is called with the address of the state and returns the exit in 32 bits, flags above them. `exits` are
+    kinds ("part", "final" or "undo"), lines and reasons by number. `write` writes variables to the state, `read`
+    returns them. `terminals` are the numbers of statements that Python does, by exit.
+    """
+
+    enter: Callable[[int], int]
+    size: int  # words of the state
+    places: Mapping[str, int]  # words, by name
+    arena: int  # the word of the begin of the arena
+    exits: tuple[tuple[str, int, str], ...]
+    terminals: Mapping[int, int]
+    write: Callable[[bytearray, Mapping[str, Any]], None]
+    read: Callable[[bytearray, Sequence[np.ndarray]], dict[str, Any]]
+    owner: Any  # the machine code lives as long
 
 
 @dataclass(eq=False)
@@ -76,9 +99,7 @@ class Specialisation:
     successes: int = 0
     trials: int = 0
     failure: str = ""  # why an iteration was left to Python last
-    lowered: LoweredLoop | None = None
-    code: Any = None  # the compiled program
-    writer: StateWriter | None = None
+    code: LoopCode | None = None
     written: tuple[int, ...] = ()  # numbers of the arrays whose memory may be changed
     undo: bool = False  # whether iterations may have to be undone
     arena_bytes: int = 0
@@ -88,7 +109,7 @@ class Specialisation:
     def refuse(self, reason: str, line: int = 0) -> None:
         """Leave the loop to Python for these kinds."""
         self.state, self.reason, self.line = State.REFUSED, reason, line
-        self.code = self.lowered = self.writer = None
+        self.code = None
 
     def take_arena(self) -> np.ndarray | None:
         """Return memory for temporary arrays; None if the program has none."""
@@ -117,13 +138,17 @@ class Specialisation:
         return self.seconds / self.iterations if self.iterations else 0.0
 
 
+#: Has a loop compiled for operands like these, gone through like this source, sharing memory by these groups.
+Request = Callable[["LoopSite", Specialisation, Sequence[Any], Source, tuple[int, ...]], None]
+
+
 class LoopSite:
     """One loop of one function."""
 
     def __init__(
         self, node: ast.For | ast.While, function: FunctionType, names: tuple[str, ...], kept: frozenset[str],
         terminals: tuple[ast.stmt, ...],
-        request: Callable[[LoopSite, Specialisation, Sequence[Any], Any, tuple[int, ...]], None],
+        request: Request,
     ) -> None:
         self.node = node
         self.function = function
@@ -133,9 +158,21 @@ class LoopSite:
         self.results = tuple(sorted(kept))
         self.is_while = isinstance(node, ast.While)
         self.hot_seconds = HOT_SECONDS
+        self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
         self.specialisations: dict[Any, Specialisation] = {}
         self.disabled = ""
+
+    def clear(self) -> None:
+        """Discard profiles and compiled code, but for what is being compiled."""
+        self.specialisations = {key: x for key, x in self.specialisations.items() if x.state is State.QUEUED}
+
+    def kinds(self, specialisation: Specialisation) -> str:
+        """Return the kinds of operands as text."""
+        if specialisation.key is None:
+            return ""
+        return ", ".join(f"{name} {kind_text(key)}" for name, key in zip(
+            self.names, specialisation.key[2:], strict=True))
 
     # -- called by the rewritten function ----------------------------------------------------
 
@@ -230,13 +267,15 @@ class LoopRun:
         if self._check is not None:
             self._compare(self._check, specialisation, values)
         state = specialisation.state
+        if site.preview is not None and state is State.COLD:
+            site.preview(site, specialisation, values, source, groups)
         if state is State.COLD and specialisation.seconds >= site.hot_seconds:
             specialisation.state = State.QUEUED
             site.request(site, specialisation, values, source, groups)
             state = specialisation.state
         if state is State.COMPILED:
             self._try(specialisation, values, arrays)
-        elif state is State.READY and self._position >= self._retry:
+        elif state is State.READY and self._position >= self._retry and sys.gettrace() is None:
             found = self._execute(specialisation, values, arrays)
             if found is not None:
                 return found
@@ -300,8 +339,8 @@ class LoopRun:
         self._position, self._backoff, self.part = outcome.position, 1, ()
         code = outcome.exit
         if code not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
-            assert specialisation.lowered is not None
-            code = -1 - self.site.terminals.index(specialisation.lowered.terminals[code])
+            assert specialisation.code is not None
+            code = -1 - specialisation.code.terminals[code]
         if code == LOOP_DONE or code == PART_DONE and self._position >= self.source.length:
             self.more = False
         results = outcome.results
@@ -332,23 +371,24 @@ class LoopRun:
         Memory is as if Python had done these iterations. With `stops_before_final` an iteration that leaves the
         loop is not done.
         """
-        code, lowered = specialisation.code, specialisation.lowered
-        if code is None or lowered is None or not specialisation.is_current():
+        code = specialisation.code
+        if code is None or not specialisation.is_current():
             return None
         saved = _saved(specialisation, arrays)
         while end > self._position:
-            outcome = self._enter(specialisation, values, arrays, end)
-            kind = code.program.exits[outcome.exit].kind
+            outcome = self._enter(code, specialisation, values, end)
+            kind, line, reason = code.exits[outcome.exit]
             flagged = outcome.flags and _is_reported(outcome.flags)
-            if not flagged and (kind is ExitKind.PART or kind is ExitKind.FINAL and not stops_before_final):
-                results = read_results(lowered.results, outcome.state, code.layout.places, arrays)
+            if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
+                results = code.read(outcome.state, arrays)
+                specialisation.give_arena(outcome.arena)
                 return _Outcome(outcome.exit, outcome.position, results, outcome.seconds)
+            specialisation.give_arena(outcome.arena)
             for array, copy in saved:
                 np.copyto(array, copy)
-            if kind is not ExitKind.PART:
-                exit_point = code.program.exits[outcome.exit]
-                specialisation.failure = f"{exit_point.reason} (line {exit_point.line})"
-                if exit_point.reason == NO_MEMORY and specialisation.grow_arena():
+            if kind != "part":
+                specialisation.failure = f"{reason} (line {line})"
+                if reason == NO_MEMORY and specialisation.grow_arena():
                     continue
                 end = outcome.position
             else:
@@ -357,34 +397,26 @@ class LoopRun:
         return None
 
     def _enter(
-        self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray], end: int,
+        self, code: LoopCode, specialisation: Specialisation, values: tuple[Any, ...], end: int,
     ) -> _Entered:
-        """Run machine code once."""
-        code, writer, source = specialisation.code, specialisation.writer, self.source
-        assert writer is not None
-        assert source is not None
-        places = code.layout.places
-        state = bytearray(8 * code.layout.size)
-        writer.write(state, dict(zip(self.site.names, values, strict=True)))
+        """Run machine code once, from the present position."""
+        assert self.source is not None
+        places = code.places
+        state = bytearray(8 * code.size)
+        code.write(state, dict(zip(self.site.names, values, strict=True)))
         _WORD.pack_into(state, 8 * places[BEGIN], self._position)
         _WORD.pack_into(state, 8 * places[LIMIT], end)
-        _write_source(source, state, places)
+        _write_source(self.source, state, places)
         arena = specialisation.take_arena()
         if arena is not None:
             address = arena.ctypes.data
-            struct.pack_into("=2q", state, 8 * code.layout.arena, address, address + arena.nbytes)
+            struct.pack_into("=2q", state, 8 * code.arena, address, address + arena.nbytes)
         began = perf_counter()
-        word = code.call(ctypes.addressof(ctypes.c_char.from_buffer(state)))
+        word = code.enter(ctypes.addressof(ctypes.c_char.from_buffer(state)))
         seconds = perf_counter() - began
-        position = _WORD.unpack_from(state, 8 * places[POSITION])[0] if POSITION in places else end
         exit_number = word & 0xFFFFFFFF
-        if exit_number == PART_DONE:
-            position = end
-        elif code.program.exits[exit_number].kind is ExitKind.FINAL:
-            pass
-        entered = _Entered(exit_number, word >> 32, position, state, seconds, arena)
-        specialisation.give_arena(arena)
-        return entered
+        position = end if exit_number == PART_DONE else _WORD.unpack_from(state, 8 * places[POSITION])[0]
+        return _Entered(exit_number, word >> 32, position, state, seconds, arena)
 
     # -- the check of new code ----------------------------------------------------------------
 
@@ -485,3 +517,6 @@ def _same_memory(a: np.ndarray, b: np.ndarray) -> bool:
         return _same_memory(a.real, b.real) and _same_memory(a.imag, b.imag)
     return bool(np.array_equal(a, b, equal_nan=True) and np.array_equal(
         np.signbit(a) & ~np.isnan(a), np.signbit(b) & ~np.isnan(b)))
+
+
+hide_module(__name__)

@@ -61,10 +61,16 @@ def _one(options: argparse.Namespace) -> int:
         return run(text, plan)
 
     def kind(text: str) -> str:
-        report = report_of(text)
+        try:
+            report = report_of(text)
+        except Exception:
+            return ""
         if report.crashes:
             return "CRASH " + report.crashes[0].splitlines()[-1][:30]
-        return " ".join(report.differences[0].split()[2:3]) if report.differences else ""
+        if not report.differences:
+            return ""
+        first = report.differences[0]
+        return first.splitlines()[-1][:30] if "INTERNAL" in first else " ".join(first.split()[2:3])
 
     if options.shrink is not None:
         wanted = kind(text)

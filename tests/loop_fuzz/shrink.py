@@ -13,13 +13,14 @@ def shrink(text: str, fails: Callable[[str], bool]) -> str:
     progress = True
     while progress:
         progress = False
+        length = len(ast.unparse(tree))
         for candidate in _candidates(tree):
             try:
                 new = ast.unparse(ast.fix_missing_locations(candidate))
                 compile(new, "<shrunk>", "exec")
             except (ValueError, SyntaxError, RecursionError, AttributeError, TypeError):
                 continue
-            if len(new) < len(ast.unparse(tree)) and fails(new):
+            if len(new) < length and fails(new):
                 tree = ast.parse(new)
                 progress = True
                 break
@@ -28,7 +29,7 @@ def shrink(text: str, fails: Callable[[str], bool]) -> str:
 
 def _candidates(tree: ast.Module) -> Iterator[ast.Module]:
     """Yield trees with one change each: those that take away most first."""
-    nodes = list(ast.walk(tree))
+    nodes = _nodes(tree)
     for number, node in enumerate(nodes):
         for name in ("body", "orelse"):
             body = getattr(node, name, None)
@@ -56,13 +57,18 @@ def _candidates(tree: ast.Module) -> Iterator[ast.Module]:
                             other, field, k, ast.Constant(constant)))
 
 
+def _nodes(tree: ast.Module) -> list[ast.AST]:
+    """Return the nodes of the last function."""
+    return [node for node in ast.walk(tree.body[-1]) if not isinstance(node, ast.arguments)]
+
+
 def _size(node: ast.AST) -> int:
     return sum(1 for _ in ast.walk(node))
 
 
 def _changed(tree: ast.Module, number: int, change: Callable[[ast.AST], None]) -> ast.Module:
     other = copy.deepcopy(tree)
-    change(list(ast.walk(other))[number])
+    change(_nodes(other)[number])
     return other
 
 
