@@ -67,7 +67,7 @@ def rewrite_function(
         live = loops.get(loop)
         if live is None:
             continue
-        reason = unsuitable(loop, live, frozenset((*code.co_varnames, *code.co_cellvars)), local)
+        reason = unsuitable(loop, frozenset((*code.co_varnames, *code.co_cellvars)))
         if reason:
             refused.append((loop.lineno, reason))
             continue
@@ -149,9 +149,8 @@ def unsupported(body: Sequence[ast.stmt]) -> tuple[int, str]:
     return 0, ""
 
 
-def unsuitable(loop: ast.For | ast.While, live: liveness.LoopLiveness, own: frozenset[str],
-               local: frozenset[str]) -> str:
-    """Return why a loop cannot be entered by compiled code, or nothing."""
+def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
+    """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local variables."""
     for node in ast.walk(loop):
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             return "a yield or await expression"
@@ -162,9 +161,6 @@ def unsuitable(loop: ast.For | ast.While, live: liveness.LoopLiveness, own: froz
     stored = liveness.names_stored(loop)
     if stored - own:
         return f"{min(stored - own)} is no local variable"
-    missing = (live.at_header & own) - live.assigned
-    if missing:
-        return f"{min(missing)} may have no value where the loop begins"
     return ""
 
 
