@@ -426,6 +426,7 @@ class Lowering:
             raise LoweringRefused("an else clause of a loop")
         entry, path = dict(self.env), (node, self.scope)
         names = assigned_names(node)
+        older = frozenset(self.b.views)
         before = self.headers.get(path)
         header = entry if before is None else self._header(names, [entry, {**entry, **before}])
         state = self.b.line, self.conditional, self.final_edges
@@ -443,7 +444,8 @@ class Lowering:
                         target.next_iteration.reach(self.b, self.env)
             finally:
                 self.targets.pop()
-            following = self._header(names, [entry, *(env for _, env in target.next_iteration.edges)])
+            following = self._header(names, [entry, *(
+                carried(env, older, f"m.of line {node.lineno}") for _, env in target.next_iteration.edges)])
             if all(same_representation(header.get(name), following.get(name)) for name in names):
                 break
             header = {name: widened(header[name], value) if name in header and name in names else value
@@ -976,6 +978,25 @@ class Lowering:
             self.reachable = True
 
 
+def carried(env: Environment, older: frozenset[str], origin: str) -> Environment:
+    """Return the variables of an iteration as the next one sees them: all arrays made in the loop are of one origin.
+
+    Names of allocations differ from round to round. Those of the next iteration are other arrays.
+    """
+    return {name: _carried(value, older, origin) for name, value in env.items()}
+
+
+def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
+    match value:
+        case Arr() if any(name.startswith("m.") and name not in older for name in value.origins):
+            origins = frozenset(origin if name.startswith("m.") and name not in older else name
+                                for name in value.origins)
+            return Arr(value.view, value.dtype, value.ndim, origins, value.writeable, None, value.tag)
+        case Tup(items):
+            return Tup(tuple(_carried(item, older, origin) for item in items))
+    return value
+
+
 @cache
 def assigned_names(node: ast.AST) -> frozenset[str]:
     """Return the names that statements in a loop assign."""
@@ -1054,6 +1075,9 @@ def lower_loop(
     else:
         raise LoweringRefused("the kinds of variables that do not settle")
     results = {key: header[key] for key in kept if key in header}
+    for key, value in results.items():
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{key}: {value.reason}")
     edges = [(edge, env, True) for edge, env in target.next_iteration.edges]
     edges += [(edge, env, False) for _, env, edge in low.final_edges]
     for edge, env, continues in edges:
