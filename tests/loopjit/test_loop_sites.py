@@ -162,7 +162,8 @@ def loop_function_of(name, args, make, calls=5):
 def test_loops_run_compiled(eager, name):
     fast = loop_function_of(name, (f8(),), eager)
     assert states(fast) == {"trusted"}
-    assert all(record.runs >= 4 and not record.left for record in fast.records())
+    assert max(record.runs for record in fast.records()) >= 4
+    assert not any(record.left for record in fast.records())
 
 
 @pytest.mark.parametrize(("name", "args"), [
@@ -203,27 +204,24 @@ def test_refused_loops_have_reasons(eager, name, args, reason):
     assert [record.reason.endswith(reason) for record in fast.records()] == [True], fast.records()
 
 
-@pytest.mark.parametrize(("name", "reason"), [
-    ("listed", "a call of found.append"), ("attempted", "a try statement")])
-def test_loops_with_statements_that_no_program_has_are_refused(eager, name, reason):
-    fast = eager(getattr(programs, name))
-    for _ in range(3):
-        fast.version(f8())
-    assert reason in {record.reason for record in fast.records()} | {text for _, text in fast.refused}
+def test_loops_with_statements_that_no_program_has_are_refused(eager):
+    fast = eager(programs.attempted)
+    assert fast.version(f8()).tolist() == programs.attempted(f8()).tolist()
+    assert [reason for _, reason in fast.refused] == ["a try statement"]
 
 
-def test_integers_of_more_than_64_bits_are_left_to_python(eager):
+def test_integers_of_more_than_62_bits_are_left_to_python(eager):
     fast = loop_function_of("growing", (i8(5),), eager)
     for _ in range(3):
         assert fast.version(i8(60)) == programs.growing(i8(60))
-    assert any(record.left for record in fast.records())
+    assert [(record.state, record.reason) for record in fast.records()] == [
+        ("trusted", ""), ("refused", "an integer of more than 62 bits")]
 
 
 def test_loops_that_python_has_to_run_often_are_given_up(eager):
-    fast = loop_function_of("growing", (i8(5),), eager)
-    for _ in range(100):
-        fast.version(i8(400))
-    assert "refused" in states(fast)
+    fast = loop_function_of("listed", (f8(),), eager, 20)
+    (record,) = fast.records()
+    assert record.state == "refused" and record.reason.startswith("a call of found.append")
 
 
 def test_a_return_is_no_failure(eager):
