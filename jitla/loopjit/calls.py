@@ -41,9 +41,9 @@ Handler = Callable[["Lowering", Arguments, Keywords], Abstract]
 _CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL for function in op.numpy}
 _REDUCERS: dict[Any, str] = {
     np.sum: "sum", np.prod: "prod", np.max: "max", np.min: "min", np.amax: "max", np.amin: "min",
-    np.any: "any", np.all: "all", np.mean: "mean", np.add.reduce: "sum", np.multiply.reduce: "prod",
+    np.any: "any", np.all: "all", np.mean: "mean", np.var: "var", np.std: "std", np.add.reduce: "sum", np.multiply.reduce: "prod",
     np.maximum.reduce: "max", np.minimum.reduce: "min"}
-_METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean"})
+_METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean", "var", "std"})
 
 
 def require_keywords(keywords: Keywords, *names: str) -> None:
@@ -75,15 +75,23 @@ def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
     raise LoweringRefused("a dtype that is no constant")
 
 
-def axis_argument(value: Abstract | None) -> int | None:
-    """Return the axis that an argument names; None for all."""
+def axis_argument(value: Abstract | None) -> tuple[int, ...] | None:
+    """Return the axes that an argument names; None for all."""
     if value is None or isinstance(value, Known) and value.value is None:
         return None
+    items = value.items if isinstance(value, Tup) else (value,)
+    return tuple(constant_argument(item, "an axis") for item in items)
+
+
+def constant_argument(value: Abstract | None, what: str, default: int | None = None) -> int:
+    """Return an argument that has to be a constant integer or bool."""
+    if value is None and default is not None:
+        return default
     if isinstance(value, Num):
-        axis = scalars.constant_integer(value)
-        if axis is not None:
-            return axis
-    raise LoweringRefused("an axis that is no constant integer")
+        constant = scalars.constant_integer(value)
+        if constant is not None:
+            return constant
+    raise LoweringRefused(f"{what} that is no constant integer")
 
 
 def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
@@ -155,13 +163,15 @@ def require_same_shape(b: ProgramBuilder, value: Elementwise, target: Arr) -> No
 
 
 def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -> Abstract:
-    require_keywords(keywords, "axis")
+    require_keywords(keywords, "axis", "keepdims", *(("ddof",) if name in ("var", "std") else ()))
     if not 1 <= len(args) <= 2:
         raise LoweringRefused(f"{len(args)} arguments of {name}")
-    axis = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    axes = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
     if not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused(f"{name} of {describe(args[0])}")
-    return reductions.reduced(b, name, args[0], axis)
+    keepdims = bool(constant_argument(keywords.get("keepdims"), "keepdims", 0))
+    ddof = constant_argument(keywords.get("ddof"), "ddof", 0)
+    return reductions.reduced(b, name, args[0], axes, keepdims, ddof)
 
 
 def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstract:

@@ -308,7 +308,7 @@ class Lowering:
             case Num():
                 return self.b.held(value)
             case Elementwise():
-                return arrays.materialise(self.b, value)
+                return arrays.array_of(self.b, value)
             case Tup(items):
                 return Tup(tuple(self.settled(item) for item in items))
             case Arr(view) if not view.startswith(("v.", "m.")):
