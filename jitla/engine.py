@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from os.path import exists
-from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -18,23 +17,23 @@ from jitla.concurrency import (
     fork_safe_lock,
     short_switch_interval,
     unthrottled,
-    wait_idle,
 )
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import Event, Recorder, log
 from jitla.process.loading import RESOURCE_ERRORS
-from jitla.process.resources import require_memory, start_thread
+from jitla.process.resources import require_memory
 from jitla.profiling.loop_detector import (
     any_reachable,
-    may_have_element_loops,
+    has_loops,
 )
 
 if TYPE_CHECKING:
     from jitla.accel import Device
-    from jitla.codegen import LlvmBackend
+    from jitla.codegen import CompiledProgram, Jit, LlvmBackend
     from jitla.hops import Machine
-    from jitla.loopjit import Looping, Loops
+    from jitla.loopir import LoopProgram
+    from jitla.loopjit import LoopFunction, Loops, LoopSite, Source, Specialisation
     from jitla.recompile import BoundProgram, Compiler, Program, ScheduleTuner
     from jitla.rewrites import RuleSet
     from jitla.runtime import BackgroundQueue
@@ -47,7 +46,6 @@ THREADING_MARGIN = 1.2  # times the break-even, by an estimate, from which kerne
 HOISTED_MEMORY_SHARE = 0.1  # of the memory, for values that stay the same during a call
 MAX_UNROLLED_OPERATIONS = 512  # of loops offloaded as one block: the taps of a window are iterations
 COMPILER_LIBRARY_BYTES = 256 << 20  # bytes of address space that the compiler's library takes, and more
-LOOP_COMPILER_DELAY_SECONDS = 0.2  # for the first loop of a process: short calls are over by then
 LONG_ROW_ELEMENTS = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 MIN_INDICES_TO_LOAD = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
@@ -67,6 +65,7 @@ class Engine:
         self._disks: dict[tuple[str, int], DiskCache] = {}
         self._plan_stores: dict[tuple[Any, ...], DiskPlanStore] = {}
         self._loops: Loops | None = None
+        self._loop_jit: Jit | None = None
         self._background: BackgroundQueue | None = None
         self._records: dict[str, Records] = {}
         self.session: ScheduleTuner | None = None  # that tunes
@@ -306,51 +305,34 @@ class Engine:
                 found = self._indexed.setdefault(key, made)
         return found
 
-    def loop_function(self, function: FunctionType) -> Looping | None:
-        """Return `function` with its loops over elements compiled; None if it has no such loops."""
-        if not any_reachable(function, may_have_element_loops):
+    def loop_function(self, function: FunctionType) -> LoopFunction | None:
+        """Return `function` with its loops rewritten, so that compiled code may run them; None without loops."""
+        if not any_reachable(function, has_loops):
             return None
         with self._lock:
-            self._loops = self._loops or packages.loopjit.Loops(
-                self._adopt_loop_object, self._load_loop_text, self._with_loop_compiler,
-                lambda: packages.tracing.can_defer_warnings, self._loop_cache)
+            self._loops = self._loops or packages.loopjit.Loops(self._request_loop)
         return self._loops.version(function)
 
-    def _with_loop_compiler(self, then: Callable[[Any], None]) -> None:
-        """Call `then` with the loop compiler, which is loaded in the background."""
-        if "compiler" in vars(packages.loopjit):  # loaded
-            then(packages.loopjit.compiler)
-        else:
-            try:
-                start_thread(Thread(
-                    target=self._load_loop_compiler, args=(then,), name="jitla waits", daemon=True))
-            except RuntimeError:  # no more threads: later, perhaps
-                self.background.submit(lambda: then(packages.loopjit.compiler), soon=True)
+    def _request_loop(
+        self, site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
+        groups: tuple[int, ...],
+    ) -> None:
+        """Have a loop compiled in the background."""
+        def job() -> None:
+            with short_switch_interval(), unthrottled():
+                packages.loopjit.loop_compiler.compile_specialisation(
+                    site, specialisation, values, source, groups, self._compile_loop)
 
-    def _load_loop_compiler(self, then: Callable[[Any], None]) -> None:
-        wait_idle(LOOP_COMPILER_DELAY_SECONDS)
-        with short_switch_interval():
-            packages.runtime  # noqa: B018  (loads it)
-        self.background.submit(lambda: then(packages.loopjit.compiler), soon=True)
+        self.background.submit(job, soon=True)
 
-    def _adopt_loop_object(self, name: str, data: bytes) -> tuple[Any, int]:
-        """Link object code of a loop; return its owner and the address of its function."""
-        with self._lock, unthrottled():  # other threads may wait for the lock
-            jit, asked = self._backend().jit, b"jitla_share" in data
-            made = jit.adopt(data, name, {
-                "jitla_share": packages.runtime.share(current().num_threads)} if asked else {})
-        return made, made.addresses[name]
-
-    def _load_loop_text(self, text: str, name: str) -> tuple[Any, int]:
-        """Compile and link LLVM text; return its owner and the address of its function."""
-        with self._lock, unthrottled():
-            made = self._backend().jit.load(text, (name,))
-        return made, made.addresses[name]
-
-    def _loop_cache(self) -> Any:
-        """Return a function that gives the disk cache and target of the options in force now; None if off."""
-        config = current()
-        return (lambda: (self._disk_of(config), self._backend().jit.maker)) if config.disk_cache else None
+    def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
+        """Compile and load a loop program for the options in force."""
+        with self._lock:
+            if self._loop_jit is None:
+                if not packages.is_loaded("codegen"):
+                    require_memory(COMPILER_LIBRARY_BYTES)
+                self._loop_jit = packages.codegen.Jit(shelf=self.disk)
+        return packages.codegen.compile_program(program, self._loop_jit)
 
     def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""

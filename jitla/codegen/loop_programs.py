@@ -3,6 +3,11 @@
 `program_text` writes a function ``i64 @<symbol>(ptr state)`` without optimising: each variable is memory on
 the stack, which LLVM's passes turn into registers (`jitla.codegen.passes`). What a program calls (loops of
 ufuncs, `dot` functions, the C library) is named by external symbols, so that objects can be cached.
+
+Operators compute what NumPy's ufuncs compute for scalars: what has no recipe, or another one for each
+processor, is a call of the ufunc's inner loop for one element, whose operands have step 0 (where `power` is
+exact for some exponents, unlike for arrays of exponents). With the attribute ``rounded=True`` a product of
+complex numbers is that of NumPy's scalars and of Python, whose terms are rounded, and not that of loops.
 """
 
 from __future__ import annotations
@@ -21,15 +26,15 @@ from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, Library, host_target
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
-from jitla.codegen.passes import pipeline_line
+from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
-from jitla.loopir.nodes import Apply, Number
-from jitla.loopir.program import (
+from jitla.loopir import (
     INT64,
     Address,
     Allocate,
+    Apply,
     Assign,
     BindView,
     Block,
@@ -39,6 +44,7 @@ from jitla.loopir.program import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -46,20 +52,22 @@ from jitla.loopir.program import (
     InnerLoop,
     Leave,
     LoopProgram,
+    Number,
     Operand,
+    Outcome,
     Pointer,
     Read,
     Repeat,
     ScalarVariable,
     StateLayout,
-    Statement,
     StoreElement,
     Stride,
     ViewVariable,
     state_layout,
+    uses_expiry,
 )
-from jitla.loopir.program import Value as Term
-from jitla.loopir.program_state import Outcome
+from jitla.loopir import ProgramStatement as Statement
+from jitla.loopir import ProgramValue as Term
 
 __all__ = ["CompiledProgram", "compile_program", "program_text"]
 
@@ -85,19 +93,22 @@ class CompiledProgram:
 
 
 def compile_program(program: LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
-    """Compile and load `program`; at level 0 in half the time, for code that takes up to three times as long.
+    """Compile and load `program`.
 
-    A cached object is loaded without running LLVM's passes.
+    `level` is LLVM's for code generation: 0 takes half the time of 1, for code that takes two to three times
+    as long; 2 gains nothing. A cached object is loaded without running passes.
     """
-    library = jit.load(PART.format(level) + program_text(program, jit.target, level), (SYMBOL,))
+    library = jit.load(PART.format(level) + program_text(program, jit.target), (SYMBOL,))
     return CompiledProgram(program, state_layout(program), library)
 
 
-def program_text(program: LoopProgram, target: Target | None = None, level: int = 1) -> str:
+def program_text(program: LoopProgram, target: Target | None = None) -> str:
     """Return the LLVM module of `program`, whose function is called `SYMBOL`."""
-    return _Writer(program, target or host_target()).module(level)
+    return _Writer(program, target or host_target()).module()
 
 
+#: Which of two zeros NumPy's loops return depends on the position: they are called even for one element.
+_BY_POSITION = frozenset({"fmax", "fmin"})
 _PLAIN = re.compile(r"[A-Za-z0-9_.$]+")
 
 
@@ -123,6 +134,7 @@ class _Writer:
 
     def __init__(self, program: LoopProgram, target: Target) -> None:
         self.program, self.target = program, target
+        self.halves = uses_expiry(program)
         self.machine = target.triple.split("-")[0]
         self.machine = "x86_64" if self.machine == "amd64" else self.machine
         self.layout = state_layout(program)
@@ -145,21 +157,34 @@ class _Writer:
 
     # -- the function ---------------------------------------------------------------------------
 
-    def module(self, level: int) -> str:
+    def module(self) -> str:
         """Return the text of the module."""
         self._variables()
         self._entry()
+        begin = len(self.lines)
         if not self._body(self.program.body):
             self._jump(self._exit(FELL_OUT))
+        if self.program.raises:
+            self.lines[begin:begin] = [
+                *self._get_flags("%flags.before"), "  %flags.none = and i32 %flags.before, -14",
+                *self._set_flags("%flags.none")]
         self._leave()
         body = "\n".join(["entry:", *self.head, *self.lines])
         code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
-        flags = self._float_ir() if self.program.raises and self.machine != "x86_64" else ""
-        return (f'{pipeline_line(level)}target triple = "{self.target.triple}"\n{flags}'
+        flags = self._float_ir() if self.program.raises and self.calls else ""
+        return (f'{PIPELINE}target triple = "{self.target.triple}"\n{flags}'
                 f"{''.join(self.declared.values())}{code}{UNLIKELY}")
 
+    @property
+    def calls(self) -> bool:
+        """Whether flags are read and set by the C library.
+
+        What a program calls may raise them where only that looks: glibc raises some in the x87 unit.
+        """
+        return self.machine != "x86_64" or bool(self.declared)
+
     def _float_ir(self) -> str:
-        text = float_ir(self.machine)
+        text = float_ir(self.machine, library=True)
         for name in sorted(set(re.findall(r"\$(\w+)", text))):
             symbol = f'@"{c_symbol(name)}"'
             slot = f"@slot.{name}"
@@ -167,20 +192,18 @@ class _Writer:
             text = text.replace(f"${name}", slot)
         return text
 
-    def _get_flags(self, name: str) -> None:
-        """Write the load of the flags, bits 0 "invalid", 2 "divide", 3 "overflow", as x86 has them."""
-        if self.machine != "x86_64":
-            self.lines.append(f"  {name} = call i32 @float.get()")
-            return
+    def _get_flags(self, name: str) -> list[str]:
+        """Return the load of the flags, bits 0 "invalid", 2 "divide", 3 "overflow", as x86 has them."""
+        if self.calls:
+            return [f"  {name} = call i32 @float.get()"]
         place = self._slot("mxcsr", "i32")
-        self.lines += [f"  call void @llvm.x86.sse.stmxcsr(ptr {place})", f"  {name} = load i32, ptr {place}"]
+        return [f"  call void @llvm.x86.sse.stmxcsr(ptr {place})", f"  {name} = load i32, ptr {place}"]
 
-    def _set_flags(self, value: str) -> None:
-        if self.machine != "x86_64":
-            self.lines.append(f"  call void @float.set(i32 {value})")
-            return
+    def _set_flags(self, value: str) -> list[str]:
+        if self.calls:
+            return [f"  call void @float.set(i32 {value})"]
         place = self._slot("mxcsr", "i32")
-        self.lines += [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
+        return [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
 
     def _variables(self) -> None:
         """Write the memory of all variables."""
@@ -227,10 +250,6 @@ class _Writer:
         for k, bound in enumerate(("%arena", "%arena.end")):
             word = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
             self._put("i64", word, bound)
-        if self.program.raises:
-            self._get_flags("%flags.before")
-            self.lines.append("  %flags.none = and i32 %flags.before, -14")
-            self._set_flags("%flags.none")
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
@@ -259,10 +278,9 @@ class _Writer:
                 self._put("i64", value, self._state(word + 1 + k))
         result = self.b.line("load i64, ptr %exit.number, align 8")
         if self.program.raises:
-            self._get_flags("%flags.now")
-            self.lines.append("  %flags.all = or i32 %flags.now, %flags.before")
-            self._set_flags("%flags.all")
             self.lines += [
+                *self._get_flags("%flags.now"), "  %flags.all = or i32 %flags.now, %flags.before",
+                *self._set_flags("%flags.all"),
                 "  %flags.high = lshr i32 %flags.now, 2", "  %flags.two = and i32 %flags.high, 3",
                 "  %flags.low = shl i32 %flags.now, 2", "  %flags.one = and i32 %flags.low, 4",
                 "  %flags.three = or i32 %flags.two, %flags.one",
@@ -397,17 +415,45 @@ class _Writer:
     def _enter_loop(self, label: str, first: str) -> None:
         """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
         if not self.loops:
-            place = f"%{_quoted(f'arena.{label}')}"
-            if place not in self._slots:
-                self._slots[place] = place
-                self.head.append(f"  {place} = alloca i64, align 8")
-            self._put("i64", self.b.line("load i64, ptr %arena, align 8"), place)
+            for place in ("%arena.low", "%arena.middle", "%arena.high", "%arena.half"):
+                if place not in self._slots:
+                    self._slots[place] = place
+                    self.head.append(f"  {place} = alloca i64, align 8")
+            low, high = self._arena_word("%arena"), self._arena_word("%arena.end")
+            both = self.b.line(f"sub i64 {high}, {low}")
+            middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
+            for value, place in ((low, "%arena.low"), (middle, "%arena.middle"), (high, "%arena.high"),
+                                 (middle, "%arena.half")):
+                self._put("i64", value, place)
         self._jump(first)
 
+    def _arena_word(self, place: str) -> str:
+        return self.b.line(f"load i64, ptr {place}, align 8")
+
     def _reset_arena(self, label: str) -> None:
-        if not self.loops:
-            place = f"%{_quoted(f'arena.{label}')}"
-            self._put("i64", self.b.line(f"load i64, ptr {place}, align 8"), "%arena")
+        """Write that memory is allocated from the begin of the arena again, or of its other half."""
+        if self.loops:
+            return
+        if not self.halves:
+            self._put("i64", self._arena_word("%arena.low"), "%arena")
+            return
+        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        was_low = self.b.line(f"icmp eq i64 {half}, {low}")
+        begin = self.b.line(f"select i1 {was_low}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {was_low}, i64 {high}, i64 {middle}")
+        for value, place in ((begin, "%arena.half"), (begin, "%arena"), (end, "%arena.end")):
+            self._put("i64", value, place)
+
+    def _expires(self, view: str) -> Value:
+        """Write whether the memory of a view lies in the half of the arena that is not in use."""
+        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        pointer = self.b.line(f"ptrtoint ptr {self._data(view)} to i64")
+        is_low = self.b.line(f"icmp eq i64 {half}, {low}")
+        begin = self.b.line(f"select i1 {is_low}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_low}, i64 {high}, i64 {middle}")
+        above = self.b.line(f"icmp uge i64 {pointer}, {begin}")
+        below = self.b.line(f"icmp ult i64 {pointer}, {end}")
+        return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
 
     def _if(self, statement: If) -> bool:
         test = self._value(statement.test).text
@@ -568,6 +614,8 @@ class _Writer:
                 return Value(INT64, self._view_word(view, "size", axis))
             case Stride(view, axis):
                 return Value(INT64, self._view_word(view, "stride", axis))
+            case Expires(view):
+                return self._expires(view)
             case Pointer(view, index):
                 pointer = self._element(view, [self._value(i) for i in index])
                 return self._word(f"ptrtoint ptr {pointer} to i64")
@@ -589,14 +637,16 @@ class _Writer:
             convert = lookup("cast")
             pairs = zip(args, wanted, strict=True)
             args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
-        before = len(self.lines)
+        before, fuses = len(self.lines), self.b.fuses
+        self.b.fuses = fuses and not attrs.pop("rounded", False)
         try:
-            result = op.emit(self.b, *args, attrs) if op.emit else None
+            result = op.emit(self.b, *args, attrs) if op.emit and op.name not in _BY_POSITION else None
         except BackendError:
             if not _ufunc_name(op):
                 raise
             del self.lines[before:]
             result = None
+        self.b.fuses = fuses
         if result is None:
             result = self._call_loop(op, args, value.dtype)
         found: Value = replace(result, dtype=value.dtype)

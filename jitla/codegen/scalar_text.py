@@ -36,6 +36,8 @@ class ScalarText(LlvmBuilder):
     def __init__(self, lines: list[str], math_call: MathCall, flags: bool, x86: bool) -> None:
         super().__init__(lines, 1, math_call)
         self.flags, self._x86 = flags, x86
+        #: Whether products of complex numbers are rounded once where NumPy's loops do so; its scalars do not.
+        self.fuses = fuses()
 
     def type(self, dtype: np.dtype) -> str:
         """Return the IR type of a value of `dtype`; of a part, if it is complex."""
@@ -146,7 +148,7 @@ class ScalarText(LlvmBuilder):
 
     def muladd(self, x: Value, y: Value, z: Value) -> Value:
         """Return x * y + z, rounded once where NumPy's complex loops do so."""
-        if not fuses():
+        if not self.fuses:
             return self.add(self.mul(x, y), z)
         return self._exact("fma", x, y, z) if self.flags else self._intrinsic("fma", x, y, z)
 
@@ -191,7 +193,6 @@ class ScalarText(LlvmBuilder):
         zero = self.const(0, y.dtype)
         void = self.eq(y, zero)
         mod = self._float_rest(x, y)
-        self.div(self.sub(x, mod), self.select(void, self.const(1, x.dtype), y))  # NumPy's flags
         uneven = self.ne(mod, zero)
         wrong = self.and_(uneven, self.xor(self.lt(y, zero), self.lt(mod, zero)))
         # only where it is wrong: the sum with the other sign may overflow

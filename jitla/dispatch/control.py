@@ -187,8 +187,8 @@ def call_traced(
             if site is None or instrumented is None or site.call_classes is None:
                 _call_and_exhaust(function, args, kwargs)
             elif loop_function is not None and not loop_function.traced:
-                packages.tracing.run_loops(site, args, kwargs)
-                packages.loopjit.compiler.foresee(loop_function.entries)
+                with packages.loopjit.loop_compiler.lowering_at_once(loop_function.entries):
+                    packages.tracing.run_loops(site, args, kwargs)
             else:
                 packages.tracing.run_traced(site, instrumented, args, kwargs)
     return watch

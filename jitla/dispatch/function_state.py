@@ -37,13 +37,13 @@ from jitla.profiling.call_classes import (
 from jitla.profiling.loop_detector import (
     any_reachable,
     has_element_loops,
+    has_loops,
     is_loop_free,
-    may_have_element_loops,
 )
 from jitla.profiling.step_times import StepTimes
 
 if TYPE_CHECKING:
-    from jitla.loopjit import Looping
+    from jitla.loopjit import LoopFunction
     from jitla.tracing import RecompilationLog, Request, Site, TimedClass, WarmUp
 
 MAX_FAILURES = 100  # that are kept
@@ -147,7 +147,7 @@ class FunctionState:
         if self._looping is _UNKNOWN and (brief := self._short_calls(config, function)).has(args, kwargs):
             return brief
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        loop_function = self.loop_function if any_reachable(function, may_have_element_loops) and (
+        loop_function = self.loop_function if any_reachable(function, has_loops) and (
             element_bits(args, kwargs) > MAX_COLD_BITS
             or any_reachable(function, has_element_loops)) else None
         kept = loop_function is not None and loop_function.alone(args, kwargs)
@@ -182,7 +182,7 @@ class FunctionState:
     def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
         """Return the policy for short calls; loops are detected in the background."""
         if config.epoch not in self.short_calls:
-            counts = any_reachable(function, may_have_element_loops) \
+            counts = any_reachable(function, has_loops) \
                 and any_reachable(function, has_element_loops)
             self.short_calls[config.epoch] = config, ShortCalls(
                 function, counts, self._find_loops_in_background)
@@ -211,7 +211,7 @@ class FunctionState:
         """Return whether blocks of traced calls wait for their programs."""
         return any(site is not None and site.interim_replays for site in self.sites.values())
 
-    def loops_before_tracing(self) -> Looping | None:
+    def loops_before_tracing(self) -> LoopFunction | None:
         """Return the loop-compiled form of the function, if tracing has not been loaded yet.
 
         Loading it would be a large part of the first call.
@@ -234,7 +234,7 @@ class FunctionState:
         """Raise `UnsupportedError` with ``strict=True`` if a loop over elements cannot be compiled."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
-                or not may_have_element_loops(function.__code__):
+                or not has_loops(function.__code__):
             return
         if self.loop_function and self.loop_function.alone(args, kwargs):
             line, reason = self.loop_function.refused[0]
@@ -263,7 +263,7 @@ class FunctionState:
         return packages.tracing.INSTRUMENTED.reason(function)
 
     @property
-    def loop_function(self) -> Looping | None:
+    def loop_function(self) -> LoopFunction | None:
         """The function with its loops over elements compiled; None if it has no such loops."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
@@ -274,7 +274,7 @@ class FunctionState:
                 return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
                 self._looping = made
-        found: Looping | None = self._looping
+        found: LoopFunction | None = self._looping
         return found
 
     @property

@@ -11,6 +11,10 @@ be printed, parsed back and interpreted after every primitive.
   `apply_schedule` runs them by name.
 - `text`: printer and parser.
 
+A loop program (`program`) is what a loop of a Python function is lowered to: scalars and views that change,
+control flow, checks and exits. `program_verifier`, `program_interpreter` and `program_text` are for it what
+the others are for nests; `program_state` is how it is given operands.
+
 Sizes are constants: a nest describes one binding. What cannot be proven legal is refused. The package uses
 the op table (`hops`) only; code generation, the accelerator and the tuner use it.
 """
@@ -59,6 +63,66 @@ if TYPE_CHECKING:
         value_range,
         variable,
     )
+    from jitla.loopir.program import (
+        INT64,
+        Address,
+        Allocate,
+        Assign,
+        AxisMap,
+        BindView,
+        Block,
+        Break,
+        Check,
+        Checked,
+        Continue,
+        Dot,
+        Element,
+        ExitKind,
+        ExitPoint,
+        Expires,
+        Extent,
+        For,
+        Foreign,
+        If,
+        InnerLoop,
+        Leave,
+        LoopProgram,
+        Operand,
+        Place,
+        Pointer,
+        ProgramStatement,
+        ProgramValue,
+        Read,
+        Repeat,
+        ScalarVariable,
+        StateLayout,
+        StoreElement,
+        Stride,
+        ViewVariable,
+        constant,
+        dtype_of_value,
+        state_layout,
+        uses_expiry,
+    )
+    from jitla.loopir.program_interpreter import (
+        run_program,
+    )
+    from jitla.loopir.program_state import (
+        Outcome,
+        core_axes,
+        find_ufunc,
+        pack_state,
+        read_memory,
+        unpack_state,
+    )
+    from jitla.loopir.program_text import (
+        parse_program,
+        show_program,
+    )
+    from jitla.loopir.program_verifier import (
+        PROGRAM_LAWS,
+        verify_program,
+    )
     from jitla.loopir.schedule_stages import (
         PRIMITIVES,
         apply_schedule,
@@ -85,17 +149,32 @@ else:
             "Number Quotient Remainder Scope Statement Store Update Value Window minimum number "
             "quotient value_range remainder variable"
         ),
+        program=(
+            "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
+            "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place Pointer "
+            "ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement Stride "
+            "ViewVariable constant dtype_of_value state_layout uses_expiry INT64"
+        ),
+        program_interpreter="run_program",
+        program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",
+        program_text="parse_program show_program",
+        program_verifier="PROGRAM_LAWS verify_program",
         schedule_stages="PRIMITIVES apply_schedule",
         text="apply parse show",
         verifier="LAWS run verify",
     )
 
 __all__ = [
-    "LAWS", "PRIMITIVES", "Alloc", "Apply", "Buffer", "Guard", "Index", "Intrinsic", "Invoke", "Minimum",
-    "Load", "Loop", "LoopKind", "Nest", "Number", "Quotient", "Remainder", "Scope", "Statement", "Store",
-    "Update", "Value", "Window", "accesses", "all_loops", "allocated_buffers", "apply", "buffers_of",
-    "carried_dependence",
-    "intrinsics_of", "minimum", "number", "parse", "quotient", "value_range", "rewrite_body",
-    "substitute_variables", "remainder",
-    "run", "apply_schedule", "show", "variable", "verify",
+    "Address", "Alloc", "Allocate", "Apply", "Assign", "AxisMap", "BindView", "Block", "Break", "Buffer",
+    "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Expires", "Extent", "For",
+    "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS", "Leave",
+    "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number", "Operand", "Outcome",
+    "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramStatement", "ProgramValue", "Quotient",
+    "Read", "Remainder", "Repeat", "ScalarVariable", "Scope", "StateLayout", "Statement", "Store",
+    "StoreElement", "Stride", "Update", "Value", "ViewVariable", "Window", "accesses", "all_loops",
+    "allocated_buffers", "apply", "apply_schedule", "buffers_of", "carried_dependence", "constant",
+    "core_axes", "dtype_of_value", "find_ufunc", "intrinsics_of", "minimum", "number", "pack_state",
+    "parse", "parse_program", "quotient", "read_memory", "remainder", "rewrite_body", "run",
+    "run_program", "show", "show_program", "state_layout", "substitute_variables", "unpack_state",
+    "value_range", "uses_expiry", "variable", "verify", "verify_program",
 ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from jitla.loopir.program import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -44,6 +46,7 @@ from jitla.loopir.program import (
     Value,
     ViewVariable,
     state_layout,
+    uses_expiry,
 )
 from jitla.loopir.program_state import Outcome, core_axes, find_ufunc, read_memory
 
@@ -93,6 +96,8 @@ class _Interpreter:
         self.sizes: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.strides: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.arena, self.arena_end = (int(w) for w in state[self.layout.arena : self.layout.arena + 2])
+        self.halves = uses_expiry(program)
+        self.half = self.other_half = 0, 0
         self.loops = 0
 
     def run(self) -> int:
@@ -172,10 +177,16 @@ class _Interpreter:
 
     def iterate(self, label: str, body: Sequence[Statement], counts: Any, name: str) -> None:
         """Run a loop; the outermost one frees the memory of the arena in each iteration."""
-        arena = self.arena
+        arena, end = self.arena, self.arena_end
+        middle = arena + (end - arena) // 2
+        if not self.loops:
+            self.half, self.other_half = (middle, end), (arena, middle)
         for count in counts:
             if not self.loops:
                 self.arena = arena
+                if self.halves:
+                    self.half, self.other_half = self.other_half, self.half
+                    self.arena, self.arena_end = self.half
             if name:
                 self.values[name] = count
             self.loops += 1
@@ -205,8 +216,8 @@ class _Interpreter:
                 continue
             address += begin * strides[part.axis]
             stretched = part.stretch and sizes[part.axis] == 1
-            new_strides.append(0 if stretched else strides[part.axis] * step)
-        self.pointers[statement.name] = address
+            new_strides.append(0 if stretched else wrapped(strides[part.axis] * step))
+        self.pointers[statement.name] = wrapped(address)
         self.sizes[statement.name], self.strides[statement.name] = tuple(new_sizes), tuple(new_strides)
 
     def allocate(self, statement: Allocate) -> None:
@@ -290,7 +301,7 @@ class _Interpreter:
     def address(self, view: str, index: Sequence[Value]) -> int:
         """Return the address of an element; without an index, of the first one."""
         steps = zip(index, self.strides[view], strict=False)
-        return self.pointers[view] + sum(self.word(i) * stride for i, stride in steps)
+        return wrapped(self.pointers[view] + sum(self.word(i) * stride for i, stride in steps))
 
     def value(self, value: Value) -> Any:
         """Return `value` as a NumPy scalar."""
@@ -305,6 +316,9 @@ class _Interpreter:
                 return np.int64(self.sizes[view][axis])
             case Stride(view, axis):
                 return np.int64(self.strides[view][axis])
+            case Expires(view):
+                low, high = self.other_half
+                return np.bool_(low <= self.pointers[view] < high)
             case Pointer(view, index):
                 return np.int64(self.address(view, index))
             case Checked(op, args, dtype, number):
@@ -319,7 +333,13 @@ class _Interpreter:
                 spec, keywords = lookup(op), dict(attrs)
                 dtypes = spec.resolve(tuple(o.dtype for o in operands), keywords)
                 operands = [o.astype(d) if o.dtype != d else o for o, d in zip(operands, dtypes, strict=True)]
-                return np.asarray(spec.ref(*operands, **keywords), dtype)[()]
+                compute = operator.mul if keywords.pop("rounded", False) else spec.ref
+                return np.asarray(compute(*operands, **keywords), dtype)[()]
+
+
+def wrapped(word: int) -> int:
+    """Return an integer modulo 2**64, as int64."""
+    return (word + 2**63) % 2**64 - 2**63
 
 
 def checked_result(op: str, args: Sequence[Any], dtype: np.dtype) -> Any:

@@ -26,6 +26,7 @@ from jitla.loopir.program import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -93,8 +94,8 @@ class _Checker:
             known = name in self.views and name in program.parameters
             _require("unknown-variable", known, f"{name} is no view among the parameters")
         for variable in variables:
-            native = variable.dtype.kind in "biufc" and variable.dtype.isnative
-            _require("dtype", native, f"{variable.name} is {variable.dtype}")
+            fits = variable.dtype.char in "?bBhHiIlLqQfdFD" and variable.dtype.isnative
+            _require("dtype", fits, f"{variable.name} is {variable.dtype}")
         self.body(program.body)
         _require("exit", not falls_through(program.body), "control reaches its end")
 
@@ -210,6 +211,9 @@ class _Checker:
             case Extent(view, axis) | Stride(view, axis):
                 _require("axes", 0 <= axis < self.view(view).ndim, f"{view} has no axis {axis}")
                 return INT64
+            case Expires(view):
+                self.view(view)
+                return value.dtype
             case Pointer(view, index):
                 self.view(view)
                 if index:

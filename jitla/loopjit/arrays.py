@@ -28,6 +28,7 @@ from jitla.loopjit.builder import (
     out_of_bounds,
     plus,
 )
+from jitla.loopjit.loop_sites import NO_MEMORY
 from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
 from jitla.loopjit.values import (
     MAX_EXTENT,
@@ -50,8 +51,8 @@ from jitla.loopjit.values import (
 
 ZERO, ONE = ir.constant(0), ir.constant(1)
 MISMATCH = "shapes that do not match"
+ALLOCATED = "allocated "  # begin of the names of origins that are no operands
 OUT_OF_BOUNDS = "an index out of bounds"
-NO_MEMORY = "no memory for a temporary array"
 
 
 def extent(array: Arr, axis: int) -> Num:
@@ -512,7 +513,8 @@ def allocate(b: ProgramBuilder, dtype: np.dtype, shape: Sequence[ir.Value], zero
     """Return a new C-contiguous array."""
     view = b.view(b.fresh("m"), dtype, len(shape))
     b.emit(ir.Allocate(view, tuple(shape), zero, b.undo(NO_MEMORY)))
-    return Arr(view, dtype, len(shape), frozenset({view}), fresh=True)
+    b.allocations += 1
+    return Arr(view, dtype, len(shape), frozenset({f"{ALLOCATED}{b.line}.{b.allocations}"}), fresh=True)
 
 
 def materialise(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype | None = None) -> Arr:

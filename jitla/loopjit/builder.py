@@ -12,9 +12,6 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit.values import INT64_HIGH, INT64_LOW, Num
 
-#: Exits that every program has: the part is done; the loop is done; it was left by ``break``.
-PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
-
 
 @dataclass(eq=False)
 class Edge:
@@ -36,6 +33,7 @@ class ProgramBuilder:
         self._undo: dict[tuple[int, str], int] = {}
         self.statements: list[Any] = []
         self.line = 0  # of the user's statement that is lowered
+        self.allocations = 0  # of arrays in this statement
         self._count = 0
 
     # -- variables ----------------------------------------------------------------------------

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from jitla.classes import dataclass
-from jitla.instrument import compile_changed, syntax_tree_of
+from jitla.instrument import syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir.program import Allocate, ExitKind, LoopProgram
-from jitla.loopjit import liveness
-from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopSite, Specialisation, State
+from jitla.loopjit.loop_functions import GENERATOR_FLAGS
+from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
 from jitla.loopjit.lowering import Helper, LoweredLoop, lower_loop
-from jitla.loopjit.operands import arrays_in, entry_environment, state_writer
-from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, rewrite
-from jitla.loopjit.sources import Endless, Source, SourceLowering
+from jitla.loopjit.operands import arrays_in
+from jitla.loopjit.sources import Endless, Source
+from jitla.loopjit.state import SourceLowering, entry_environment, read_results, state_writer
 from jitla.loopjit.values import LoweringRefused
 
 MISSING = object()
-GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
 
 
 class NameResolver:
@@ -92,129 +91,6 @@ class NameResolver:
         return all(function.__code__ is code for function, code in self.codes.items())
 
 
-@dataclass(frozen=True)
-class LoopFunction:
-    """A function whose loops may be run by compiled code, with its loop sites, and why other loops are left out."""
-
-    function: FunctionType
-    sites: tuple[LoopSite, ...]
-    refused: tuple[tuple[int, str], ...]
-
-
-Request = Callable[[LoopSite, Specialisation, Sequence[Any], Source, tuple[int, ...]], None]
-
-
-def rewrite_function(function: FunctionType, request: Request) -> LoopFunction | None:
-    """Return `function` with its outermost loops rewritten; None if it has none that could be compiled."""
-    code = function.__code__
-    if code.co_flags & GENERATOR_FLAGS:
-        return None
-    source = syntax_tree_of(function)
-    if source is None or not isinstance(source.node, ast.FunctionDef):
-        return None
-    loops = liveness.analyse(source.node)
-    refused: list[tuple[int, str]] = []
-    sites: list[LoopSite] = []
-    rewritten: list[RewrittenLoop] = []
-    constants = dict(CONSTANTS)
-    local = frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
-    for loop in candidates(source.node.body, refused):
-        live = loops.get(loop)
-        if live is None:
-            continue
-        reason = unsuitable(loop, live, frozenset((*code.co_varnames, *code.co_cellvars)), local)
-        if reason:
-            refused.append((loop.lineno, reason))
-            continue
-        assigned = liveness.names_stored(loop)
-        terminals = terminal_statements(loop)
-        read = frozenset[str]().union(*map(liveness.names_read, terminals))
-        kept = assigned & (live.at_header | live.behind | read)
-        names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))))
-        key = f"\0loops site {len(sites)}"
-        site = LoopSite(loop, function, names, kept, terminals, request)
-        sites.append(site)
-        constants[key] = site
-        rewritten.append(RewrittenLoop(loop, key, names, site.results, terminals))
-    if not sites:
-        return None
-    rewrite(source.node, rewritten)
-    changed = compile_changed(source, code, constants)
-    if changed is None:
-        return None
-    made = FunctionType(changed, function.__globals__, function.__name__, function.__defaults__,
-                        function.__closure__)
-    made.__kwdefaults__ = function.__kwdefaults__
-    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
-    return LoopFunction(made, tuple(sites), tuple(refused))
-
-
-def candidates(body: Sequence[ast.stmt], refused: list[tuple[int, str]]) -> list[ast.For | ast.While]:
-    """Return the outermost loops without statements that no loop program has; of other loops those within them."""
-    found: list[ast.For | ast.While] = []
-    for node in body:
-        if isinstance(node, (ast.For, ast.While)):
-            line, reason = unsupported(node.body)
-            if not reason:
-                found.append(node)
-                continue
-            refused.append((line, reason))
-        for field in ("body", "orelse", "finalbody"):
-            found += candidates(getattr(node, field, []), refused) if not isinstance(
-                node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) else []
-        for handler in getattr(node, "handlers", []):
-            found += candidates(handler.body, refused)
-    return found
-
-
-_SUPPORTED = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.While, ast.Pass, ast.Break,
-              ast.Continue, ast.Return, ast.Raise, ast.Assert)
-
-
-def unsupported(body: Sequence[ast.stmt]) -> tuple[int, str]:
-    """Return line and reason of the first unconditional statement that no loop program has."""
-    for node in body:
-        if not isinstance(node, _SUPPORTED):
-            return node.lineno, f"a {type(node).__name__.lower()} statement"
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) \
-                and isinstance(node.value.func, ast.Name) and node.value.func.id == "print":
-            return node.lineno, "a call of print"
-        if isinstance(node, (ast.For, ast.While)):
-            found = unsupported(node.body)
-            if found[1]:
-                return found
-    return 0, ""
-
-
-def unsuitable(loop: ast.For | ast.While, live: liveness.LoopLiveness, own: frozenset[str],
-               local: frozenset[str]) -> str:
-    """Return why a loop cannot be entered by compiled code, or nothing."""
-    for node in ast.walk(loop):
-        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
-            return "a yield or await expression"
-        if isinstance(node, (ast.Global, ast.Nonlocal)):
-            return "a global or nonlocal statement"
-        if isinstance(node, ast.NamedExpr):
-            return "an assignment expression"
-    stored = liveness.names_stored(loop)
-    if stored - own:
-        return f"{min(stored - own)} is no local variable"
-    return ""
-
-
-def terminal_statements(loop: ast.For | ast.While) -> tuple[ast.stmt, ...]:
-    """Return the statements in a loop that leave the function."""
-    found: list[ast.stmt] = []
-    stack: list[ast.AST] = [*reversed(loop.body)]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (ast.Return, ast.Raise)):
-            found.append(node)
-        elif not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef)):
-            stack += reversed(list(ast.iter_child_nodes(node)))
-    return tuple(found)
-
-
 # --------------------------------------------------------------------------- compilation
 
 CompileProgram = Callable[[LoopProgram], Any]
@@ -245,15 +121,43 @@ def compile_specialisation(
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)
         return
-    specialisation.lowered, specialisation.code = lowered, compiled
-    specialisation.writer = state_writer(lowered.values, compiled.layout.places)
+    program, layout = lowered.program, compiled.layout
+    numbers = {id(statement): k for k, statement in enumerate(site.terminals)}
+    specialisation.code = LoopCode(
+        compiled.call, layout.size, layout.places, layout.arena,
+        tuple((point.kind.value, point.line, point.reason) for point in program.exits),
+        {number: numbers[id(statement)] for number, statement in lowered.terminals.items()},
+        state_writer(lowered.values, site.names, layout.places),
+        lambda state, arrays: read_results(lowered.results, state, layout.places, arrays), compiled)
     specialisation.written = tuple(
         k for k, group in enumerate(groups) if f"group {group}" in lowered.written)
-    specialisation.undo = lowered.program.raises or any(
-        exit_point.kind is ExitKind.UNDO for exit_point in lowered.program.exits)
-    specialisation.arena_bytes = MIN_ARENA_BYTES if _allocates(lowered.program.body) else 0
+    specialisation.undo = program.raises or any(
+        point.kind is ExitKind.UNDO for point in program.exits)
+    specialisation.arena_bytes = MIN_ARENA_BYTES if _allocates(program.body) else 0
     specialisation.is_current = resolver.is_current
     specialisation.state = State.COMPILED
+
+
+@contextmanager
+def lowering_at_once(sites: Iterable[LoopSite]) -> Iterator[None]:
+    """Lower loops that Python runs inside the ``with`` block, to know whether they can be compiled."""
+    found = list(sites)
+    for site in found:
+        site.preview = _preview
+    try:
+        yield
+    finally:
+        for site in found:
+            site.preview = None
+
+
+def _preview(site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
+             groups: tuple[int, ...]) -> None:
+    """Refuse a loop that cannot be lowered."""
+    try:
+        lower_specialisation(site, values, source, groups)
+    except LoweringRefused as refused:
+        specialisation.refuse(refused.reason, refused.line)
 
 
 def _allocates(node: Any) -> bool:

@@ -20,9 +20,6 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, reductions, scalars
 from jitla.loopjit.builder import (
-    LOOP_BROKEN,
-    LOOP_DONE,
-    PART_DONE,
     ProgramBuilder,
     apply,
     both,
@@ -33,10 +30,21 @@ from jitla.loopjit.builder import (
     plus,
     times,
 )
-from jitla.loopjit.flow import Environment, Meeting, meet, representation, widened
+from jitla.loopjit.flow import Environment, Meeting, copy_view, meet, representation, widened
 from jitla.loopjit.flow import convert as convert_variable
+from jitla.loopjit.rewriting import (
+    BEGIN,
+    LIMIT,
+    LOOP_BROKEN,
+    LOOP_DONE,
+    PART_DONE,
+    POSITION,
+    SEQUENCE,
+    START,
+)
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
+    TAG_DTYPE,
     UNBOUND,
     Abstract,
     Arr,
@@ -59,8 +67,6 @@ MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
-POSITION, LIMIT, BEGIN = ".n", ".limit", ".begin"
-START, SEQUENCE = ".start", ".sequence"  # what the loop goes through: begin of a range, arrays by number
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,7 @@ class Lowering:
         if self.statements > MAX_STATEMENTS * MAX_ROUNDS:
             raise LoweringRefused(f"more than {MAX_STATEMENTS} statements", node.lineno)
         if not self.inlined:
-            self.b.line = node.lineno
+            self.b.line, self.b.allocations = node.lineno, 0
         try:
             self._statement(node)
         except LoweringRefused as refused:
@@ -1072,13 +1078,15 @@ def lower_loop(
     for key, value in results.items():
         if isinstance(value, Conflict):
             raise LoweringRefused(f"{key}: {value.reason}")
-    edges = [(edge, env) for edge, env in target.next_iteration.edges]
-    edges += [(edge, env) for _, env, edge in low.final_edges]
-    for edge, env in edges:
+    edges = [(edge, env, True) for edge, env in target.next_iteration.edges]
+    edges += [(edge, env, False) for _, env, edge in low.final_edges]
+    for edge, env, continues in edges:
         with b.into(edge.statements):
             for key, value in results.items():
                 if env.get(key) is not value:
                     convert_variable(b, env.get(key), value)
+            if continues:
+                retain(b, [value for value in results.values() if isinstance(value, Arr)])
     main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
                   statements)  # type: ignore[arg-type]
     body = freeze([*prelude, main, ir.Leave(PART_DONE)])
@@ -1090,10 +1098,34 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     """Return the variables at the header of the outermost loop, those of its final exits included."""
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
-    for key, value in merged.items():
-        if isinstance(value, Arr) and any(origin.startswith("m.") for origin in value.origins):
-            raise LoweringRefused(f"{key} is an array made in one iteration and used in another")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
+
+
+def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
+    """Move the memory of arrays that were made in the iteration before, and are still used, to this iteration's.
+
+    Two variables that share such memory would not afterwards: Python goes on then.
+    """
+    made = [array for array in variables if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
+    for array in made:
+        bound = Arr(array.view, array.dtype, array.ndim, array.origins)
+        expires: ir.Value = ir.Expires(array.view)
+        if array.tag is not None:
+            expires = both(expires, compare("not_equal", array.tag, ir.constant(0, TAG_DTYPE)))
+        with b.into([]) as moved:
+            for other in made:
+                if other is not array and other.origins & array.origins:
+                    b.check(both(_begins_below(array, other), _begins_below(other, array)),
+                            "two variables share an array made in another iteration")
+            copy = arrays.materialise(b, arrays.elementwise(b, bound))
+            copy_view(b, array.view, copy)
+        b.emit(ir.If(expires, moved))  # type: ignore[arg-type]
+
+
+def _begins_below(a: Arr, c: Arr) -> ir.Value:
+    """Return whether the memory of an array begins below the end of that of another."""
+    length = times(ir.Extent(c.view, 0), apply("absolute", ir.Stride(c.view, 0)))
+    return compare("less_equal", ir.Pointer(a.view), plus(ir.Pointer(c.view), length))
 
 
 def restrict(env: Environment, names: frozenset[str]) -> Environment:

@@ -1,39 +1,30 @@
-"""Python values as operands of loop programs: their kinds, how they are written to the state and read back."""
+"""Operands of loops: the kinds that compiled code depends on, and arrays that share memory."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Mapping, Sequence
+import ctypes
+from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from jitla.classes import dataclass
-from jitla.loopir import program as ir
-from jitla.loopir.program_state import read_memory
-from jitla.loopjit.builder import ProgramBuilder
-from jitla.loopjit.flow import Environment, representation
-from jitla.loopjit.rewriting import Unassigned
-from jitla.loopjit.values import (
-    KIND_OF_TYPE,
-    KIND_TYPES,
-    STORAGE,
-    TAG_DTYPE,
-    TAGS,
-    UNBOUND,
-    Abstract,
-    Arr,
-    Known,
-    LoweringRefused,
-    Num,
-    Tup,
-)
-
+#: Types of scalars that loops are compiled for.
+SCALAR_TYPES = frozenset({
+    float, bool, complex, np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
+    np.uint64, np.float32, np.float64, np.complex64, np.complex128})
 SMALL_BITS, LARGE_BITS = 31, 62  # of integers of Python: programs are compiled for small ones and larger ones
 MAX_TUPLE = 8  # items of a tuple that is an operand
 _CONSTANTS = (FunctionType, BuiltinFunctionType, ModuleType, type, np.ufunc, str, np.dtype, type(None))
-_KIND_BY_TAG = {code: kind for kind, code in TAGS.items()}
+
+
+_DATA_OFFSET = object.__basicsize__  # of the data pointer in an array
+_word_at = ctypes.c_size_t.from_address
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the address of the first element of an array; its attribute takes longer."""
+    return _word_at(id(array) + _DATA_OFFSET).value
 
 
 def key_of(value: Any) -> Any:
@@ -45,7 +36,7 @@ def key_of(value: Any) -> Any:
     if kind is int:
         bits = value.bit_length()
         return int, value >= 0, SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS if bits <= LARGE_BITS else bits
-    if kind in KIND_OF_TYPE:
+    if kind in SCALAR_TYPES:
         return kind
     if kind is tuple:
         return (tuple, *map(key_of, value)) if len(value) <= MAX_TUPLE else tuple
@@ -76,174 +67,13 @@ def arrays_in(values: Sequence[Any]) -> list[np.ndarray]:
     return found
 
 
-def entry_environment(
-    b: ProgramBuilder, names: Sequence[str], values: Sequence[Any], groups: Sequence[int],
-) -> Environment:
-    """Return the variables of a loop that is entered with `values`."""
-    remaining = list(groups)
-    return {name: representation(b, name, abstract(value, remaining))
-            for name, value in zip(names, values, strict=True)}
-
-
-def abstract(value: Any, groups: list[int]) -> Abstract:
-    """Return the abstract value of a Python value; `groups` are those of the arrays that are still to come."""
-    kind = type(value)
-    if kind is np.ndarray:
-        group = groups.pop(0)
-        if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
-                or not value.flags.aligned:
-            return Known(value)
-        return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
-    if kind is int:
-        bits = value.bit_length()
-        if bits > LARGE_BITS:
-            raise LoweringRefused("an integer of more than 62 bits")
-        limit = (1 << (SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS)) - 1
-        return Num(frozenset({"int"}), ir.constant(0), None, 0 if value >= 0 else -limit, limit)
-    if kind in KIND_OF_TYPE:
-        name = KIND_OF_TYPE[kind]
-        bounds = (0, 1) if STORAGE[name].kind == "b" else ()
-        return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
-    if kind is tuple and len(value) <= MAX_TUPLE:
-        return Tup(tuple(abstract(item, groups) for item in value))
-    return Known(value)
-
-
-# --------------------------------------------------------------------------- state
-
-
-_FORMATS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
-            "f4": "f", "f8": "d"}
-
-
-@dataclass(eq=False)
-class StateWriter:
-    """Writes Python values to the state of a program; the functions are made once for each specialisation."""
-
-    writers: list[tuple[str, Callable[[bytearray, Any], None]]]
-
-    def write(self, state: bytearray, values: Mapping[str, Any]) -> None:
-        """Write all values; a missing one is an unbound variable."""
-        for name, writer in self.writers:
-            writer(state, values.get(name, Unassigned))
-
-
-def state_writer(values: Mapping[str, Abstract], places: Mapping[str, int]) -> StateWriter:
-    """Return what writes values with these representations."""
-    return StateWriter([(name, _writer(value, places)) for name, value in values.items()
-                        if not isinstance(value, Known)])
-
-
-def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, Any], None]:
-    match value:
-        case Num(value=ir.Read(name, dtype), tag=tag):
-            return _number_writer(dtype, 8 * places[name], tag, places)
-        case Arr(view, tag=tag):
-            offset = 8 * places[view]
-            packer = struct.Struct(f"={1 + 2 * value.ndim}q")
-            tag_offset = 8 * places[tag.name] if isinstance(tag, ir.Read) else -1
-
-            def write(state: bytearray, array: Any) -> None:
-                if tag_offset >= 0:
-                    state[tag_offset] = array is not Unassigned
-                if array is not Unassigned:
-                    packer.pack_into(state, offset, array.ctypes.data, *array.shape, *array.strides)
-
-            return write
-        case Tup(items):
-            writers = [_writer(item, places) for item in items if not isinstance(item, Known)]
-            numbers = [k for k, item in enumerate(items) if not isinstance(item, Known)]
-
-            def write_items(state: bytearray, value: Any) -> None:
-                for k, writer in zip(numbers, writers, strict=True):
-                    writer(state, value[k])
-
-            return write_items
-    return lambda state, value: None
-
-
-def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, int],
-                   ) -> Callable[[bytearray, Any], None]:
-    tag_offset = 8 * places[tag.name] if isinstance(tag, ir.Read) else -1
-    letters = _FORMATS.get(dtype.str[1:])
-    if letters is None:
-        def write_complex(state: bytearray, value: Any) -> None:
-            if value is not Unassigned:
-                data = dtype.type(value).tobytes()
-                state[offset:offset + len(data)] = data
-
-        return write_complex
-    packer = struct.Struct(f"={letters}")
-
-    def write(state: bytearray, value: Any) -> None:
-        if tag_offset >= 0:
-            state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
-        if value is not Unassigned:
-            packer.pack_into(state, offset, value)
-
-    return write
-
-
-def read_results(
-    results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray],
-) -> dict[str, Any]:
-    """Return the variables that a program gives back; `Unassigned` for those that have no value."""
-    return {name: _read(value, state, places, arrays) for name, value in results.items()}
-
-
-def _read(value: Abstract, state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray]) -> Any:
-    match value:
-        case Num(kinds, ir.Read(name, dtype), tag):
-            kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag, ir.Read) else next(iter(kinds))
-            if kind == UNBOUND:
-                return Unassigned
-            offset = 8 * places[name]
-            return KIND_TYPES[kind](np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item())
-        case Arr(view, tag=tag):
-            if isinstance(tag, ir.Read) and not state[8 * places[tag.name]]:
-                return Unassigned
-            words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
-            shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
-            return _array_at(words[0], value.dtype, shape, strides, arrays)
-        case Tup(items):
-            parts = [_read(item, state, places, arrays) for item in items]
-            return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
-        case Known(thing):
-            return thing
-    raise AssertionError(value)
-
-
-def _array_at(address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              arrays: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the array of the program that is there, or a view of one."""
-    for array in arrays:
-        if array.ctypes.data == address and array.shape == shape and array.strides == strides \
-                and array.dtype == dtype:
-            return array
-    for array in arrays:
-        low, high = np.lib.array_utils.byte_bounds(array)
-        if low <= address < high:
-            view = np.lib.stride_tricks.as_strided(array, shape, strides)
-            if array.ctypes.data == address:
-                return view
-            return _shifted(array, address, dtype, shape, strides)
-    return read_memory(address, dtype, shape, strides).copy()
-
-
-class _Interface:
-    """Memory of an array from another address on; NumPy makes a view of it that keeps the array alive."""
-
-    def __init__(self, array: np.ndarray, interface: dict[str, Any]) -> None:
-        self.array = array
-        self.__array_interface__ = interface
-
-
-def _shifted(array: np.ndarray, address: int, dtype: np.dtype, shape: tuple[int, ...],
-             strides: tuple[int, ...]) -> np.ndarray:
-    interface = {"data": (address, not array.flags.writeable), "shape": shape, "strides": strides,
-                 "typestr": dtype.str, "version": 3}
-    return np.asarray(_Interface(array, interface))
-
-
-__all__ = ["abstract", "arrays_in", "entry_environment", "key_of", "overlap_groups", "read_results", "state_writer",
-           "StateWriter", "TAG_DTYPE"]
+def kind_text(key: Any) -> str:
+    """Return a key of `key_of` as text: ``float64[:, :]``, ``int``."""
+    match key:
+        case np.dtype() as dtype, int(ndim), bool(), bool():
+            return f"{dtype}[{', '.join(':' * ndim)}]"
+        case tuple((type() as kind, *_)):
+            return kind.__name__
+        case ("constant", *_):
+            return "constant"
+    return getattr(key, "__name__", str(key))

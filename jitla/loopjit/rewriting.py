@@ -12,8 +12,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jitla.classes import dataclass
-from jitla.loopjit.builder import LOOP_BROKEN
 
+#: Exits that every program has: the part is done; the loop is done; it was left by ``break``.
+PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
+#: Names of what programs are entered with beside variables: the first iteration and the end of a part, the
+#: begin of ranges by number, arrays that are gone through by number. The position is that of the iteration.
+BEGIN, LIMIT, POSITION, START, SEQUENCE = ".begin", ".limit", ".n", ".start", ".sequence"
 #: Prefix of identifiers in the templates that become names with a dot, which no program has.
 _HIDDEN = "jitla_hidden_"
 UNASSIGNED_KEY = "\0loops unassigned"
@@ -68,7 +72,7 @@ while hidden_run.more:
         hidden_TERMINALS
     for hidden_count in hidden_run.part:
         if not hidden_TEST:
-            hidden_run.finish()
+            hidden_run.finish(hidden_count)
             break
         hidden_BODY
     else:

@@ -7,20 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.loopir import program as ir
-from jitla.loopjit.builder import ProgramBuilder
-from jitla.loopjit.lowering import SEQUENCE, START
 from jitla.loopjit.operands import SMALL_BITS, key_of
-from jitla.loopjit.operands import abstract as abstract_value
-from jitla.loopjit.values import (
-    Abstract,
-    Arr,
-    Iterated,
-    LoweringRefused,
-    Num,
-    Ranged,
-    number,
-)
 
 MAX_ITERATIONS = 1 << 62
 
@@ -47,10 +34,12 @@ class Range:
         self.values = values
         self.starts = (values.start,)
         self.length = len(values)
-        ends = values.start, values.stop
-        least = min(ends) + (1 if values.step < 0 else 0)
-        bits = max(abs(end).bit_length() for end in ends)
-        self.key = "range", values.step, least >= 0, bits <= SMALL_BITS, bits <= 2 * SMALL_BITS
+        start, stop, step = values.start, values.stop, values.step
+        least = (start if start < stop else stop) + (step < 0)
+        bits = (start | stop if start >= 0 <= stop else abs(start) | abs(stop)).bit_length()
+        # of the begin it matters whether one, or two, may be subtracted
+        self.key = "range", step, -1 if least < 0 else least if least < 2 else 2, bits <= SMALL_BITS, \
+            bits <= 2 * SMALL_BITS
 
     def part(self, begin: int, end: int) -> Iterable[Any]:
         """Return the numbers from one position to another."""
@@ -125,39 +114,3 @@ def source_of_call(function: Any, args: tuple[Any, ...]) -> Source | None:
         parts = [part for part in map(source_of, args) if part is not None]
         return Zipped(parts) if len(parts) == len(args) else None
     return None
-
-
-class SourceLowering:
-    """Declares the parameters of a program for what its loop goes through."""
-
-    def __init__(self, b: ProgramBuilder, groups: Sequence[int]) -> None:
-        self.b = b
-        self._groups = list(groups)
-        self._starts = self._arrays = 0
-
-    def lower(self, source: Source) -> Abstract:
-        """Return the abstract value of `source`."""
-        match source:
-            case Range():
-                _, step, positive, small, fits = source.key
-                if not fits:
-                    raise LoweringRefused("a range of integers of more than 62 bits")
-                limit = (1 << (SMALL_BITS if small else 2 * SMALL_BITS)) - 1
-                start = self.b.scalar(f"{START}{self._starts}", ir.INT64)
-                self._starts += 1
-                low = 0 if positive else -limit
-                first = Num(frozenset({"int"}), start, None, low, limit)
-                stop = Num(frozenset({"int"}), ir.constant(0), None, low - (step < 0), limit)
-                return Ranged(first, stop, number(step))
-            case Items(array=array):
-                value = abstract_value(array, self._groups)
-                if not isinstance(value, Arr):
-                    raise LoweringRefused(f"a loop over an array of {array.dtype}")
-                view = self.b.view(f"{SEQUENCE}{self._arrays}", value.dtype, value.ndim)
-                self._arrays += 1
-                return Arr(view, value.dtype, value.ndim, value.origins, value.writeable)
-            case Enumerated(inner=inner, start=begin):
-                return Iterated("enumerate", (self.lower(inner),), number(begin))
-            case Zipped(parts=parts):
-                return Iterated("zip", tuple(self.lower(part) for part in parts))
-        raise AssertionError(source)

@@ -129,7 +129,7 @@ class Point:
 class Arr:
     """An array: its view variable, dtype, number of axes, and which memory it may refer to.
 
-    `origins` are names of parameters and allocations. `subscript` says how the view was made, if in the same
+    `origins` are groups of operands, and statements that allocate. `subscript` says how the view was made, if in the same
     statement. `maybe_unbound` holds where the variable has no value on some path: `tag` is then 0.
     """
 

@@ -45,14 +45,22 @@ def read(name, dtype=INT64):
     return Read(name, np.dtype(dtype))
 
 
-def apply(op, *args, dtype=None, **attrs):
-    """Return an operator on values; numbers take the dtype of the first operand that has one."""
-    known = next((dtype_of_value(a) for a in args if not isinstance(a, (bool, int, float, complex))), INT64)
+COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and",
+               "logical_or", "logical_not", "logical_xor")
+
+
+def apply(op, *args, dtype=None):
+    """Return an operator on values; numbers take the dtype of the last operand that has one."""
+    known = next((dtype_of_value(a) for a in reversed(args)
+                  if not isinstance(a, (bool, int, float, complex))), INT64)
     values = tuple(number(a, known) for a in args)
-    if dtype is None:
-        compares = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-        dtype = BOOL if op in (*compares, "logical_and", "logical_or", "logical_not") else known
-    return Apply(op, values, np.dtype(dtype), tuple(attrs.items()))
+    result = np.dtype(dtype) if dtype is not None else BOOL if op in COMPARISONS else known
+    return Apply(op, values, result)
+
+
+def cast(value, dtype):
+    """Return a value in another dtype."""
+    return Apply("cast", (value,), np.dtype(dtype), (("dtype", np.dtype(dtype)),))
 
 
 def checked(op, *args, exit=1, dtype=INT64):
@@ -102,10 +110,10 @@ def edit_distance():
         *index_checks("D", i, j),
         store("D", i, j, value=read("best")))
     end = [checked("add", read(n), 1) for n in ("n", "m")]
-    body = (For("rows", "i", number(1), end[0], 1, (For("columns", "j", number(1), end[1], 1, cell),)), Leave(0))
+    rows = For("rows", "i", number(1), end[0], 1, (For("columns", "j", number(1), end[1], 1, cell),))
     scalars = [(n, INT64) for n in ("n", "m", "i", "j", "cost", "best", "other")]
     views = [("D", INT64, 2), ("s", INT64, 1), ("t", INT64, 1)]
-    return program(body, scalars, views, ("i", "j"), ("n", "m", "D", "s", "t"))
+    return program((rows, Leave(0)), scalars, views, ("i", "j"), ("n", "m", "D", "s", "t"))
 
 
 def lu():
@@ -143,8 +151,8 @@ def stencil():
             store(target, i, value=apply("add", apply("multiply", total, number(0.25, F8)),
                                          apply("multiply", element(source, i), number(0.5, F8))))))
 
-    body = (For("time", "k", number(0), read("steps"), 1, (sweep("there", "a", "b"), sweep("back", "b", "a"))),
-            Leave(0))
+    sweeps = sweep("there", "a", "b"), sweep("back", "b", "a")
+    body = (For("time", "k", number(0), read("steps"), 1, sweeps), Leave(0))
     return program(body, [("steps", INT64), ("k", INT64), ("i", INT64)], [("a", F8, 1), ("b", F8, 1)],
                    ("k", "i"), ("steps", "a", "b"), raises=True)
 

@@ -7,7 +7,6 @@ import sys
 
 import numpy as np
 
-from jitla.loopir.nodes import Apply
 from jitla.loopir.program import (
     BOOL,
     INT64,
@@ -32,7 +31,7 @@ from jitla.loopir.program import (
     Stride,
     constant,
 )
-from tests.loopir.programs import F8, apply, checked, element, number, program, read, store
+from tests.loopir.programs import F8, apply, cast, checked, element, number, program, read, store
 
 DTYPES = {"i": INT64, "j": INT64, "k": INT64, "n": INT64, "f": F8, "g": F8, "h": np.dtype("f4"),
           "u": np.dtype("u1"), "s": np.dtype("i2"), "c": np.dtype("c16"), "b": BOOL, "d": BOOL}
@@ -49,12 +48,6 @@ COMPLEX_OPS = {"add": 2, "subtract": 2, "multiply": 2, "negative": 1, "conjugate
 COMPARISONS = ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal")
 LOGIC = {"logical_and": 2, "logical_or": 2, "logical_not": 1, "logical_xor": 2}
 EXITS = 4
-
-
-def cast(value, dtype):
-    """Return a value in another dtype."""
-    dtype = np.dtype(dtype)
-    return Apply("cast", (value,), dtype, (("dtype", dtype),))
 
 
 class Generator:
@@ -280,8 +273,8 @@ def operands(seed):
     rng = np.random.default_rng(seed)
     values = {}
     for name, dtype in DTYPES.items():
-        values[name] = dtype.type(rng.integers(0, 2) if dtype == BOOL else rng.integers(-9, 100) if dtype.kind
-                                  == "i" else rng.integers(0, 255) if dtype.kind == "u" else rng.normal() * 10)
+        low, high = {"b": (0, 2), "u": (0, 255)}.get(dtype.kind, (-9, 100))
+        values[name] = dtype.type(rng.integers(low, high) if dtype.kind in "biu" else rng.normal() * 10)
     for name in GIVEN:
         dtype, ndim = VIEWS[name]
         shape = tuple(rng.integers(1, 6, ndim))

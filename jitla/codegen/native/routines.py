@@ -17,7 +17,7 @@ import numpy as np
 
 from jitla.codegen.native.symbols import UfuncHead
 from jitla.errors import BackendError
-from jitla.loopir.program_state import find_ufunc
+from jitla.loopir import find_ufunc
 
 __all__ = ["c_symbol", "dot_symbol", "find_loop", "loop_symbol", "routine_symbols_in"]
 
