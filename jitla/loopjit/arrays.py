@@ -74,9 +74,11 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
 def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
     """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
     array = require_bound(b, array)
-    items = _expanded(array, items)
     if any(isinstance(item, (Arr, Elementwise)) for item in items):
-        return _taken(b, array, items)
+        from jitla.loopjit.selections import take
+
+        return take(b, array, items)
+    items = expanded(array, items)
     points, axes, parts = _parts(b, array, items)
     if not axes:
         kind = array.dtype.str[1:]
@@ -84,11 +86,11 @@ def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstr
     return bind(b, array, points, axes, parts)
 
 
-def _expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
+def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
     """Return one item for each axis of the array, and None for each new axis."""
     full = Sliced((None, None, None))
-    counted = sum(not (isinstance(item, Known) and item.value in (None, Ellipsis)) for item in items
-                  if not (isinstance(item, Known) and item.value is Ellipsis))
+    counted = sum(item.ndim if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b" else 1
+                  for item in items if not (isinstance(item, Known) and item.value in (None, Ellipsis)))
     if any(isinstance(item, Tup) for item in items):
         raise LoweringRefused("an index that is a tuple in a tuple")
     missing = array.ndim - counted
@@ -119,6 +121,8 @@ def _parts(
         size = ir.Extent(array.view, axis)
         match item:
             case Num():
+                if item.dtype.kind == "b":
+                    raise LoweringRefused("a bool as an index")
                 index = index_value(b, item)
                 points.append((axis, position(b, index, size)))
                 parts.append(Point(index.value, index.low >= 0))
@@ -129,6 +133,11 @@ def _parts(
                 raise LoweringRefused(f"an index that is {describe(item)}")
         axis += 1
     return points, axes, tuple(parts)
+
+
+def slices_of(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> list[ir.AxisMap]:
+    """Return the axes of a subscript of slices."""
+    return _parts(b, array, items)[1]
 
 
 def position(b: ProgramBuilder, index: Num, size: ir.Value) -> ir.Value:
@@ -215,33 +224,6 @@ def transposed(b: ProgramBuilder, array: Arr, order: Sequence[int]) -> Arr:
     """Return the array with its axes in another order."""
     array = require_bound(b, array)
     return bind(b, array, (), [identity_axes(array)[axis] for axis in order], None)
-
-
-def _taken(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwise:
-    """Return the elements that one array of integers selects along an axis, all of the other axes being slices."""
-    places = [k for k, item in enumerate(items) if isinstance(item, (Arr, Elementwise))]
-    if len(places) != 1 or not all(isinstance(item, Sliced) for k, item in enumerate(items) if k != places[0]):
-        raise LoweringRefused("several arrays, or arrays and numbers, as indices")
-    axis = places[0]
-    selector = items[axis]
-    assert isinstance(selector, (Arr, Elementwise))
-    if selector.dtype.kind not in "iu":
-        raise LoweringRefused("a mask as an index")
-    rest = [item if k != axis else Sliced((None, None, None)) for k, item in enumerate(items)]
-    _, axes, _ = _parts(b, array, rest)
-    source = bind(b, array, (), axes, None)
-    index = elementwise(b, selector)
-    count = index.ndim
-    shape = (*source.shape[:axis], *index.shape, *source.shape[axis + 1:])
-    size = ir.Extent(source.view, axis)
-    kind = index.dtype.str[1:]
-
-    def element(at: tuple[ir.Value, ...]) -> ir.Value:
-        chosen = of_kind(kind, index.element(at[axis:axis + count]))
-        where = position(b, index_value(b, chosen), size)
-        return ir.Element(source.view, (*at[:axis], where, *at[axis + count:]), source.dtype)
-
-    return Elementwise(array.dtype, shape, element, (source, *index.operands), axis == 0)
 
 
 # --------------------------------------------------------------------------- element-wise expressions
@@ -448,11 +430,8 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         raise LoweringRefused("a tuple is stored in an array")
     if not isinstance(value, (Arr, Elementwise)):
         raise LoweringRefused(f"{describe(value)} is stored in an array")
-    value = _squeezed(b, value, target.ndim)
-    if value.dtype.kind == "c" and target.dtype.kind != "c":
-        raise LoweringRefused("complex numbers are stored in an array of reals")
-    if value.dtype.kind == "f" and target.dtype.kind in "iu":
-        raise LoweringRefused("floats are stored in an array of integers")
+    value = squeezed(b, value, target.ndim)
+    require_storable(value, target.dtype)
     _, (aligned,) = broadcast(b, [value], target.shape)
     assert isinstance(aligned, Elementwise)
     if any(may_overlap(target, operand) for operand in aligned.operands):
@@ -462,7 +441,15 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         ir.StoreElement(target.view, at, cast(aligned.element(at), target.dtype))))
 
 
-def _squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | Elementwise:
+def require_storable(value: Arr | Elementwise, dtype: np.dtype) -> None:
+    """Refuse stores that warn, or whose values are those of the processor."""
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        raise LoweringRefused("complex numbers are stored in an array of reals")
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        raise LoweringRefused("floats are stored in an array of integers")
+
+
+def squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | Elementwise:
     """Return a value without leading axes that the target of a store lacks; they must have one element."""
     lead = value.ndim - ndim
     if lead <= 0:

@@ -18,8 +18,10 @@ from jitla.loopjit.arrays import (
     bind,
     each_element,
     elementwise,
+    identity_axes,
     in_c_order,
     map_elements,
+    materialise,
 )
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -367,10 +369,24 @@ def product(b: ProgramBuilder, left: Abstract, right: Abstract, how: str) -> Abs
         raise LoweringRefused(f"a product of {left.dtype} and {right.dtype}")
     a, c = array_of(b, left), array_of(b, right)
     if a.ndim == c.ndim == 1:
-        return _dot(b, a, c)
+        return _dot(b, *((_regular(b, a), _regular(b, c)) if how == "dot" else (a, c)))
     if a.ndim > 2 or c.ndim > 2 or not a.ndim or not c.ndim:
         raise LoweringRefused("a product of arrays with more than two axes")
     return _matmul(b, a, c)
+
+
+def _regular(b: ProgramBuilder, vector: Arr) -> Arr:
+    """Return a vector as ``np.dot`` reads it: a copy if it is reversed or repeats an element."""
+    if vector.fresh:
+        return vector
+    view = b.view(b.fresh("v"), vector.dtype, 1)
+    b.emit(ir.BindView(view, vector.view, (), identity_axes(vector)))
+    with b.into([]) as copying:
+        copy = materialise(b, vector)
+        b.emit(ir.BindView(view, copy.view, (), identity_axes(copy)))
+    irregular = compare("less_equal", ir.Stride(vector.view, 0), ZERO)
+    b.emit(ir.If(irregular, copying))  # type: ignore[arg-type]
+    return Arr(view, vector.dtype, 1, vector.origins, False)
 
 
 def _dot(b: ProgramBuilder, a: Arr, c: Arr) -> Num:

@@ -162,6 +162,7 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
     narrow = any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds)
     if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS or not letters <= set("biuf") or narrow \
+            or name == "Mult" and "f" in letters and letters & set("biu") \
             or "f" not in letters and not (letters == {"i"} and name in ("Add", "Sub", "Mult")
                                            and x.kinds | y.kinds <= {"int", "i8"}) \
             and not (letters <= {"i", "b"} and name in COMPARISONS):
@@ -186,10 +187,6 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
         magnitude = apply("absolute", value)
         b.check(compare("greater_equal", magnitude, ir.constant(float(EXACT_FLOAT64), FLOAT64)),
                 "an integer of more than 53 bits")
-        if name == "Mult":  # -0.0 is no integer
-            zero = compare("equal", value, ir.constant(0.0, FLOAT64))
-            if not kinds <= {"int"}:
-                b.check(zero, "a product of zero, an integer or a float")
     return Num(kinds, value, _joint_tag(b, pairs, x, y))
 
 

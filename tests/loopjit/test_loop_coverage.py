@@ -14,7 +14,8 @@ import pytest
 from jitla.codegen.jit import Jit
 from jitla.codegen.loop_programs import compile_program
 from jitla.loopjit import loop_sites
-from jitla.loopjit.loop_compiler import compile_specialisation, rewrite_function
+from jitla.loopjit.loop_compiler import compile_specialisation
+from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopSite, Specialisation, State
 from jitla.loopjit.sources import Source
 
@@ -204,7 +205,7 @@ def test_numbers_of_several_kinds(dtype: str) -> None:
         return total, scale, kept_one, kept_two, kept_three
 
     found = compare(function, lambda: ((random(20, 3) * 5).astype(dtype), 20))
-    assert all(s.state is not State.REFUSED for s in found) or dtype in ("u1", "u8", "?"), [s.reason for s in found]
+    assert all(s.state is not State.REFUSED for s in found) or dtype in ("u1", "u8", "f4", "?"), [s.reason for s in found]
 
 
 def test_powers_of_integers() -> None:
@@ -229,3 +230,104 @@ def test_powers_of_integers() -> None:
     compare(big, lambda: (40, np.array([2, 3, 1, 0])))
     compare(big, lambda: (10, np.array([2, -3, 1, 0])))
     compare(big, lambda: (10, np.array([2, 3, 1, 0], np.int8)))
+
+
+# --------------------------------------------------------------------------- subscripts with arrays
+
+
+def test_masks_are_read() -> None:
+    """Elements that a mask selects are summed, counted and stored."""
+    def function(a: Any, d: Any, limits: Any) -> Any:
+        total = 0.0
+        count = 0
+        for x in limits:
+            chosen = d[a > x]
+            total += chosen.sum() + len(chosen) + a[a <= x].sum() + d[(a > x) & (d > 0.5)].sum()
+            count += np.count_nonzero(a > x)
+            for k in np.nonzero(d > x)[0]:
+                count += k
+        return total, count
+
+    compiled(function, lambda: (random(300), random(300, seed=2), random(20, seed=3)))
+
+
+def test_masks_of_some_axes() -> None:
+    """A mask selects rows, or elements of an array with two axes."""
+    def function(a: Any, m: Any, out: Any) -> Any:
+        total = 0.0
+        for i in range(len(out)):
+            rows = a[m[i]]
+            out[i] = rows.sum(axis=0).sum() + a[m[i], 1].sum()
+            total += a[a > 0.3].sum()
+            a[a < 0.1] = 0.5
+            a[m[i], 0] += 0.25
+            a[a > 1] -= 0.5
+        return total
+
+    compiled(function, lambda: (random(12, 5), random(20, 12) > 0.5, np.zeros(20)))
+
+
+def test_selected_elements_are_changed() -> None:
+    """Stores and in-place operations through arrays of integers, with duplicates, negative and several indices."""
+    def function(a: Any, b: Any, i: Any, j: Any, n: int) -> None:
+        for k in range(n):
+            a[i] += 1
+            a[j] = a[i] * 2
+            b[i, j] = a[: len(i)]
+            b[k, i] -= b[i, k]
+            b[:, j] *= 0.5
+            b[i] = b[j]
+            a[i + k] = k
+
+    compiled(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, -2]), np.array([0, 5, 5, 7]), 12))
+    compare(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, -2]), np.array([0, 5, 5, 77]), 12))
+    compare(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, 22]), np.array([0, 5, 5, 7]), 12))
+
+
+def test_overlapping_selections() -> None:
+    """Values and indices that the store changes are read before."""
+    def function(a: Any, p: Any, n: int) -> Any:
+        for k in range(n):
+            p[p] = p[::-1]
+            a[p] = a[::-1] + k
+            a[a > 5] = a[a > 5][::-1] - 3
+        return a
+
+    compiled(function, lambda: (random(8), np.array([3, 1, 2, 0, 7, 6, 5, 4]), 20))
+
+
+def test_masks_that_do_not_fit() -> None:
+    """Exceptions of subscripts with masks are Python's."""
+    def function(a: Any, m: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(n):
+            total += a[m[k:]].sum()
+            a[m] = a[:3]
+        return total
+
+    compare(function, lambda: (random(8), random(8) > 0.5, 4))
+    compare(function, lambda: (random(8), random(9) > 0.5, 4))
+
+
+def test_dot_of_a_reversed_vector() -> None:
+    """`np.dot` copies vectors that run backwards; `@` does not."""
+    def function(a: Any, out: Any) -> None:
+        for k in range(1, len(a)):
+            out[k] = np.dot(a[:k], a[k - 1::-1]) + np.dot(np.flip(a[:k]), a[:k]) + a[:k] @ a[k - 1::-1]
+
+    compiled(function, lambda: (random(100), np.zeros(100)))
+
+
+def test_copies_of_views() -> None:
+    """Copies of columns and transposed arrays."""
+    def function(a: Any) -> Any:
+        total = 0.0
+        for k in range(len(a)):
+            x = a[:, k].copy()
+            x[0] = 5
+            y = a[k:, 1:].astype(np.float32)
+            z = np.zeros_like(a[1:, k:])
+            total += x.sum() + y.sum() + np.copy(a[:, :-1]).sum() + z.sum() + a.T.copy().sum()
+        return total
+
+    compiled(function, lambda: (random(20, 20),))
