@@ -19,6 +19,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, reductions, scalars, selections
+from jitla.loopjit.bounds import hoist_checks
 from jitla.loopjit.builder import (
     ProgramBuilder,
     apply,
@@ -1102,7 +1103,7 @@ def lower_loop(
                 retain(b, [value for value in results.values() if isinstance(value, Arr)])
     main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
                   statements)  # type: ignore[arg-type]
-    body = freeze([*prelude, main, ir.Leave(PART_DONE)])
+    body = hoist_checks(freeze([*prelude, main, ir.Leave(PART_DONE)]))
     return _finished(low, node, name, body, given, header, results)
 
 
