@@ -1112,6 +1112,9 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     """Return the variables at the header of the outermost loop, those of its final exits included."""
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
+    for key, value in merged.items():
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{key}: {value.reason}")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
 
 

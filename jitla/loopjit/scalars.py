@@ -487,7 +487,11 @@ def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
     """Return the dtype of the result of an operator of the op table for operands of these dtypes."""
     from jitla.hops import Meta
 
-    return lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
+    result = lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
+    for dtype in (*dtypes, result):
+        if dtype.str[1:] not in STORAGE:
+            raise LoweringRefused(f"{ufunc} of {dtype}")
+    return result
 
 
 def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
