@@ -346,7 +346,7 @@ class Lowering:
             raise LoweringRefused("an array is stored in an element")
         if not isinstance(value, Num):
             raise LoweringRefused(f"{describe(value)} is stored in an element")
-        element = scalars.convert(self.b, scalars.bound(self.b, value), base.dtype)
+        element = scalars.as_element(self.b, scalars.bound(self.b, value), base.dtype)
         self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
 
     def scatter(self, base: Arr, indices: Sequence[Abstract], value: Abstract) -> None:
@@ -395,7 +395,7 @@ class Lowering:
                     raise LoweringRefused("an in-place operation on an element")
                 self.written |= array.origins
                 self.stores += 1
-                element = scalars.convert(self.b, scalars.bound(self.b, result), array.dtype)
+                element = scalars.as_element(self.b, scalars.bound(self.b, result), array.dtype)
                 self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")

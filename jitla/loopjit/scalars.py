@@ -127,6 +127,18 @@ def convert(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
     return cast(x.value, dtype)
 
 
+def as_element(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
+    """Return `x` as a single element of an array of `dtype` that it is assigned to.
+
+    NumPy raises `OverflowError` if an integer does not fit into signed integers, and wraps others.
+    """
+    if dtype.kind in "iu" and x.dtype.kind in "iu" and not x.is_python and (dtype.kind == "i" or "int" in x.kinds):
+        low, high = kind_range(dtype.str[1:])
+        if x.low < low or x.high > high:
+            return ir.Checked("cast", (x.value,), dtype, b.undo("an integer out of the bounds of a dtype"))
+    return convert(b, x, dtype)
+
+
 # --------------------------------------------------------------------------- operators
 
 
