@@ -43,8 +43,11 @@ COMPILED_PART_SECONDS = 20e-3  # of the iterations that compiled code does at a 
 COPY_FACTOR = 20  # times as long as saving the arrays takes, that a part has to take
 COPY_BYTES_PER_SECOND = 5e9
 MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
+MIN_TRACED_SECONDS = 3e-5  # of a statement over arrays, from which kernels are better than scalar code
 JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
 LOSS = "compiled code takes longer"
+LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
+MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
 MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
@@ -176,7 +179,9 @@ class LoopSite:
         self.kept = kept
         self.terminals = terminals
         self.results = tuple(sorted(kept))
-        self.is_while = isinstance(node, ast.While)
+        # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
+        self.statements = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 if not any(
+            isinstance(part, (ast.For, ast.While)) and part is not node for part in ast.walk(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
@@ -189,7 +194,7 @@ class LoopSite:
         found = list(self.specialisations.values())
         if found and all(x.state is State.REFUSED for x in found):
             self.disabled = found[-1].line or self.node.lineno, found[-1].reason
-            self.inner_loops = not any(x.reason == LOSS for x in found)
+            self.inner_loops = not any(x.reason in (LOSS, LARGE_ARRAYS) for x in found)
 
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
@@ -283,7 +288,7 @@ class LoopRun:
     """One execution of a loop; `part` is what Python goes through next, `more` whether to ask again."""
 
     __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
-                 "_specialisation", "_retry", "_backoff")
+                 "_specialisation", "_retry", "_backoff", "_taken")
 
     def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
@@ -291,6 +296,7 @@ class LoopRun:
         self.part: Iterable[Any] = ()
         self._position = 0
         self._began = 0.0
+        self._taken = 0.0  # seconds of the part that Python did last
         self._handed = 0  # iterations that Python was given last
         self._size = 1  # iterations that Python is given next
         self._check: _Check | None = None
@@ -332,8 +338,11 @@ class LoopRun:
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
         if state is State.COLD and specialisation.seconds >= site.hot_seconds:
-            specialisation.state = State.QUEUED
-            site.request(site, specialisation, values, source, groups)
+            if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
+                specialisation.refuse(LARGE_ARRAYS)
+            else:
+                specialisation.state = State.QUEUED
+                site.request(site, specialisation, values, source, groups)
             state = specialisation.state
         if state is State.COMPILED:
             self._try(specialisation, values, arrays)
@@ -353,7 +362,7 @@ class LoopRun:
         self._position += handed
         self._handed = 0
         if specialisation is not None:
-            taken = perf_counter() - self._began
+            taken = self._taken = perf_counter() - self._began
             specialisation.seconds += taken
             specialisation.iterations += handed
             if taken < PYTHON_PART_SECONDS / 4:
@@ -516,7 +525,10 @@ class LoopRun:
             if not _same_memory(array, copy):
                 specialisation.refuse("compiled code made another array than Python")
                 return
-        specialisation.state = State.READY
+        if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
+            specialisation.refuse(LOSS)
+        else:
+            specialisation.state = State.READY
 
 
 Run = PlainRun | LoopRun
@@ -541,7 +553,7 @@ def _saved(
     """Return the arrays that a program may change, each with a copy."""
     if not (always or specialisation.undo):
         return []
-    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written]
+    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written if arrays[k].flags.writeable]
 
 
 def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -> None:
