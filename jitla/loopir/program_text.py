@@ -1,8 +1,8 @@
 """Text form of loop programs, which reads like Python: printer and parser.
 
 Arithmetic that wraps and comparisons are infix; `checked_add(x, y, exit=2)` leaves by an exit. Literals are
-int64, float64 or bool; `f4(0.5)` are other constants, and strings of hexadecimal digits their bytes. A dot
-in a name is written as a middle dot, which identifiers of Python may have.
+int64, float64 or bool; `f4(0.5)` are other constants, and strings of hexadecimal digits their bytes. Dots
+and slashes in names are written as letters, so that all names are identifiers of Python.
 """
 
 from __future__ import annotations
@@ -73,15 +73,20 @@ _OPERATORS: dict[type, str] = {
 _CHECKED = "checked_"
 
 
+#: What stands for characters of names that identifiers of Python do not have.
+_LETTERS = str.maketrans("./", "·ǀ")
+_ORIGINALS = {letter: character for character, letter in _LETTERS.items()}
+
+
 def _identifier(name: str) -> str:
     prefix = "_" if name.startswith(".") else "_.." if name[:1].isdigit() else ""
-    return f"{prefix}{name}".replace(".", "·")
+    return f"{prefix}{name}".translate(_LETTERS)
 
 
 def _original(identifier: str) -> str:
     if identifier.startswith("_··"):
         identifier = identifier[3:]
-    return identifier.removeprefix("_" if identifier.startswith("_·") else "").replace("·", ".")
+    return identifier.removeprefix("_" if identifier.startswith("_·") else "").translate(_ORIGINALS)
 
 
 # --------------------------------------------------------------------------- writing
@@ -279,8 +284,8 @@ def parse_program(text: str) -> LoopProgram:
     results = tuple(map(_name, getattr(node.returns, "elts", ())))
     parameters = tuple(a.arg for a in node.args.args)
     body = _Parser(scalars, views).body([s for s in node.body if not isinstance(s, ast.AnnAssign)])
-    return LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body, tuple(exits),
-                       written, raises)
+    return LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body,
+                       tuple(exits), written, raises)
 
 
 def _parse_dtype(name: str, node: ast.AST | None) -> np.dtype:
