@@ -148,6 +148,7 @@ class _Writer:
                 raise BackendError(reason)
         self.lines: list[str] = []
         self.head: list[str] = []  # memory on the stack that is no variable, of the entry block
+        self.places: dict[tuple[str, str], str] = {}
         once = _assigned_once(program)
         self.single = {self._place(prefix, v.name) for v in self.variables if v.name in once for prefix in (
             [prefix for prefix, _ in _words_of(v)] if isinstance(v, ViewVariable) else
@@ -245,7 +246,10 @@ class _Writer:
         return [f"  {place} = alloca {kind}" for place, kind in self.loaded.items()]
 
     def _place(self, prefix: str, name: str) -> str:
-        return f"%{_quoted(f'{prefix}${name}')}"
+        place = self.places.get((prefix, name))
+        if place is None:
+            place = self.places[prefix, name] = f"%{_quoted(f'{prefix}${name}')}"
+        return place
 
     def _state(self, word: int) -> str:
         return self.b.line(f"getelementptr i64, ptr %state, i64 {word}")
@@ -345,10 +349,12 @@ class _Writer:
             self._store(self._place(prefix, scalar.name), element_type(part.dtype), part.text)
 
     def _get(self, scalar: ScalarVariable) -> Value:
+        if scalar.dtype.kind != "c":
+            place = self._place("s", scalar.name)
+            return Value(scalar.dtype, self._load(place, element_type(scalar.dtype)))
         part = part_of(scalar.dtype)
         kind = element_type(part)
-        texts = [self._load(self._place(prefix, scalar.name), kind) for prefix in
-                 _PARTS[scalar.dtype.kind == "c"]]
+        texts = [self._load(self._place(prefix, scalar.name), kind) for prefix in _PARTS[True]]
         return whole(scalar.dtype, [Value(part, text) for text in texts])
 
     # -- statements -----------------------------------------------------------------------------
@@ -627,7 +633,7 @@ class _Writer:
         self.b.fuses = fuses
         if result is None:
             result = self._call_loop(op, args, value.dtype)
-        found: Value = replace(result, dtype=value.dtype)
+        found: Value = result if result.dtype is value.dtype else replace(result, dtype=value.dtype)
         return found
 
     def _math(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
@@ -783,20 +789,16 @@ class _Writer:
         if dtype.kind == "f":
             if dtype.itemsize > source.itemsize:
                 return b.cast(x, dtype)
-            how = 'metadata !"round.tonearest", metadata !"fpexcept.ignore"'
-            narrow = b._constrained("fptrunc", "f32.f64", dtype, how, x)
+            narrow = b.cast(x, dtype)
             self._exit_if(b.ne(b.cast(narrow, source), x).text, number)
             return narrow
         info = np.iinfo(dtype)
         fits = b.and_(b.ge(x, b.const(float(info.min), source)),
                       b.lt(x, b.const(float(info.max + 1), source)))
         self._exit_if(b.not_(fits).text, number)
-        kind, to = b.type(source), b.type(dtype)
-        sign = "s" if dtype.kind == "i" else "u"
-        result = b.line(f"fpto{sign}i {kind} {x.text} to {to}")
-        back = Value(source, b.line(f"{sign}itofp {to} {result} to {kind}"))
-        self._exit_if(b.ne(back, x).text, number)
-        return Value(dtype, result)
+        result = b.to_integer(x, dtype)
+        self._exit_if(b.ne(b.cast(result, source), x).text, number)
+        return result
 
     def _cast_to_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
         b, source = self.b, x.dtype
@@ -806,9 +808,7 @@ class _Writer:
         top = b.const(float(np.iinfo(source).max + 1), dtype)
         near = b.lt(result, top)
         self._exit_if(b.not_(near).text, number)
-        kind, sign = b.type(source), "s" if source.kind == "i" else "u"
-        back = Value(source, b.line(f"fpto{sign}i {b.type(dtype)} {result.text} to {kind}"))
-        self._exit_if(b.ne(back, x).text, number)
+        self._exit_if(b.ne(b.to_integer(result, source), x).text, number)
         return result
 
     # -- routines -------------------------------------------------------------------------------
