@@ -317,14 +317,17 @@ def test_results_do_not_depend_on_options(hot, options):
         ENGINE.background.wait()
 
 
-def test_lack_of_memory_for_the_compiler_leaves_loops_to_python(hot, monkeypatch):
+@pytest.mark.parametrize("error", [MemoryError, AssertionError])
+def test_errors_of_the_compiler_leave_loops_to_python(hot, monkeypatch, error):
     def fail(program):
-        raise MemoryError
+        raise error
 
     monkeypatch.setattr(ENGINE, "_compile_loop", fail)
     fast = called(programs.reversed_down, np.ones(9), times=4)
     assert (fast(np.arange(9.0)) == programs.reversed_down(np.arange(9.0))).all()
-    assert not fast.stats().loop_runs
+    stats = fast.stats()
+    assert (stats.loop_runs, stats.loops_refused) == (0, 1)
+    assert f"the compiler failed: {error.__name__}" in str(jitla.explain(fast))
 
 
 def test_a_new_process_compiles_its_loops_in_the_background():
