@@ -7,7 +7,7 @@ Python does it. Floating-point warnings are found by the processor's flags when 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from typing import Any
 
@@ -82,6 +82,8 @@ def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
     """Return the value of `x` in a variable of dtype `storage`, without loss; else Python goes on."""
     if x.dtype == storage:
         return x.value
+    if x.dtype.kind == "c" and storage.kind != "c":
+        raise LoweringRefused("a complex number where a real number is needed")
     if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
         exact = ir.Checked("cast", (x.value,), FLOAT64, b.undo("an integer of more than 53 bits"))
         return cast(exact, storage)
@@ -161,9 +163,12 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS:
         raise LoweringRefused(f"{name} of values of several kinds")
     letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
+    if name not in COMPARISONS and "b1" in x.kinds | y.kinds:
+        raise LoweringRefused(f"{name} of values that may be a np.bool")
     if not letters <= set("biuf") or "f" not in letters or any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds):
         if letters <= {"i", "u", "b"} and name in COMPARISONS:
-            return of_kind(max(kinds), compare(UFUNCS[name], cast(x.value, ir.INT64), cast(y.value, ir.INT64)))
+            test = compare(UFUNCS[name], cast(x.value, ir.INT64), cast(y.value, ir.INT64))
+            return Num(kinds, test, _joint_tag(b, pairs, x, y), 0, 1)
         if letters == {"i"} and name in ("Add", "Sub", "Mult") and kinds <= {"int", "i8"}:
             value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), ir.INT64, b.undo(OVERFLOW))
             return Num(kinds, value, _joint_tag(b, pairs, x, y))
@@ -171,6 +176,7 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     left, right = stored_as(b, x, FLOAT64), stored_as(b, y, FLOAT64)
     if name in COMPARISONS:
         return Num(kinds, compare(UFUNCS[name], left, right), _joint_tag(b, pairs, x, y), 0, 1)
+    _check_python_integers(b, pairs, x, y)
     if name == "Div":
         if x.kinds & PYTHON_KINDS and y.kinds & PYTHON_KINDS:
             b.check(compare("equal", right, ir.constant(0.0, FLOAT64)), ZERO_DIVISION)
@@ -184,7 +190,37 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
             zero = compare("equal", value, ir.constant(0.0, FLOAT64))
             if not kinds <= {"int"}:
                 b.check(zero, "a product of zero, an integer or a float")
-    return Num(kinds, value, _joint_tag(b, pairs, x, y))
+    tag = _joint_tag(b, pairs, x, y)
+    for kind in sorted(kinds):
+        least, most = kind_range(kind)
+        if STORAGE[kind].kind in "iu" and most < EXACT_FLOAT64:
+            outside = either(compare("less", value, ir.constant(float(least), FLOAT64)),
+                             compare("greater", value, ir.constant(float(most), FLOAT64)))
+            b.check(outside if tag is None else both(_is_kind(tag, kind), outside), OVERFLOW)
+    return Num(kinds, value, tag)
+
+
+def _is_kind(tag: ir.Value, kind: str) -> ir.Value:
+    """Return whether a tag is that of a kind."""
+    return compare("equal", tag, ir.constant(TAGS[kind], TAG_DTYPE))
+
+
+def _check_python_integers(b: ProgramBuilder, pairs: Iterable[tuple[str, str]], x: Num, y: Num) -> None:
+    """Leave to Python operators of a Python integer and a NumPy integer in whose bounds it is not."""
+    for i, j in pairs:
+        for one, other, kind, number_kind in ((x, y, i, j), (y, x, j, i)):
+            if kind != "int" or number_kind in PYTHON_KINDS or STORAGE[number_kind].kind not in "iu":
+                continue
+            least, most = kind_range(number_kind)
+            if least <= one.low and one.high <= most:
+                continue
+            value = stored_as(b, one, FLOAT64)
+            test = either(compare("less", value, ir.constant(float(least), FLOAT64)),
+                          compare("greater", value, ir.constant(float(most), FLOAT64)))
+            for side, side_kind in ((one, kind), (other, number_kind)):
+                if side.tag is not None:
+                    test = both(_is_kind(side.tag, side_kind), test)
+            b.check(test, "a Python integer out of the bounds of a dtype")
 
 
 def _joint_tag(b: ProgramBuilder, pairs: dict[tuple[str, str], str], x: Num, y: Num) -> ir.Value | None:
