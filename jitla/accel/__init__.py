@@ -54,7 +54,6 @@ from jitla.accel.isa import (
     unit_of,
     uop_columns,
     uop_fields,
-    without_tokens,
 )
 from jitla.accel.layer import (
     EpilogueOp,
@@ -117,10 +116,8 @@ from jitla.accel.timing_sim import (
     Roofline,
     UnitTime,
     measure,
-    peak_seconds,
     perfetto,
     svg,
-    transfer_seconds,
 )
 from jitla.accel.verifier import (
     RULES,
@@ -141,9 +138,8 @@ __all__ = [
     "Store", "Tiling", "ProgramTiming", "Unit", "UnitTime", "Uop", "ValueRanges", "SlidingWindow", "bits_of",
     "check_encoding", "compile_layer", "compile_stages", "cycles", "decode", "decode_one", "decode_uops",
     "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
-    "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "peak_seconds",
-    "perfetto", "pops", "preset", "pushes", "reference_result", "run", "save_dump", "show",
-    "start_indices", "svg", "tiling_values", "to_immediate", "to_tiling", "transfer_seconds",
+    "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "perfetto",
+    "pops", "preset", "pushes", "reference_result", "run", "save_dump", "show",
+    "start_indices", "svg", "tiling_values", "to_immediate", "to_tiling",
     "unconnected_flags", "unit_of", "uop_columns", "uop_fields", "utilisation_bounds", "verify",
-    "without_tokens",
 ]

@@ -590,7 +590,7 @@ def unpack_results(spec: AccelSpec, layer: Layer, planes: Array) -> Array:
 
 
 def assemble(
-    spec: AccelSpec, stages: Sequence[LayerStage], chosen_tilings: Sequence[Tiling], threads: int = 2
+    spec: AccelSpec, stages: Sequence[LayerStage], chosen_tilings: Sequence[Tiling]
 ) -> LayerProgram:
     """Compile `stages` to a program with the given tilings."""
     layout = DramAllocator()

@@ -496,16 +496,6 @@ def measure(program: AccelProgram, costs: CycleCosts = RTL, serial: bool = False
     return _TimingModel(program, costs, serial).run()
 
 
-def peak_seconds(spec: AccelSpec, macs: int) -> float:
-    """Return the seconds of `macs` multiply-accumulates at full utilisation."""
-    return macs / spec.macs_per_step / (spec.board.clock_mhz * 1e6)
-
-
-def transfer_seconds(spec: AccelSpec, nbytes: int) -> float:
-    """Return the seconds to transfer `nbytes` at full bus bandwidth."""
-    return -(-nbytes // bus_bytes(spec)) / (spec.board.clock_mhz * 1e6)
-
-
 # --------------------------------------------------------------------------- views of a run
 
 

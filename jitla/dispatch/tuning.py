@@ -39,7 +39,6 @@ from jitla.tuner.transport import (
 
 __all__ = ["TunedKernel", "Tuning", "tune"]
 
-DEFAULT_TRIALS, SECONDS = 64, 30.0
 BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
 MIN_KERNEL_SECONDS = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 

@@ -127,7 +127,7 @@ def compile_specialisation(
         compiled.call, layout.size, layout.places, layout.arena,
         tuple((point.kind.value, point.line, point.reason) for point in program.exits),
         {number: numbers[id(statement)] for number, statement in lowered.terminals.items()},
-        state_writer(lowered.values, layout.places),
+        state_writer(lowered.values, site.names, layout.places),
         lambda state, arrays: read_results(lowered.results, state, layout.places, arrays), compiled)
     specialisation.written = tuple(
         k for k, group in enumerate(groups) if f"group {group}" in lowered.written)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
@@ -40,8 +40,12 @@ class RewrittenFunction:
 def rewrite_function(
     function: FunctionType, request: Request, known: frozenset[CodeType] = frozenset(),
     callee: Callable[[FunctionType, frozenset[CodeType]], Any] = lambda function, known: None,
+    earlier: Sequence[LoopSite] = (),
 ) -> RewrittenFunction | None:
     """Return `function` with its outermost loops rewritten; None if it has no loops.
+
+    Of sites that were there `earlier` those that are disabled stay as they were written, and loops within them
+    are rewritten if `LoopSite.inner_loops` holds; the others are used again.
 
     `callee` returns the loop function of a function that it calls, for calls outside of loops that are compiled;
     `known` is the code of the functions that call this one.
@@ -58,11 +62,12 @@ def rewrite_function(
     rewritten: list[RewrittenLoop] = []
     constants = dict(CONSTANTS)
     local = frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
-    for loop in candidates(source.node.body, refused):
+    sites_before = {(site.node.lineno, site.node.col_offset): site for site in earlier}
+    for loop in candidates(source.node.body, refused, sites_before):
         live = loops.get(loop)
         if live is None:
             continue
-        reason = unsuitable(loop, live, frozenset((*code.co_varnames, *code.co_cellvars)), local)
+        reason = unsuitable(loop, frozenset((*code.co_varnames, *code.co_cellvars)))
         if reason:
             refused.append((loop.lineno, reason))
             continue
@@ -72,7 +77,8 @@ def rewrite_function(
         kept = assigned & (live.at_header | live.behind | read)
         names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))))
         key = f"\0loops site {len(sites)}"
-        site = LoopSite(loop, function, names, kept, terminals, request)
+        site = sites_before.get((loop.lineno, loop.col_offset)) \
+            or LoopSite(loop, function, names, kept, terminals, request)
         sites.append(site)
         constants[key] = site
         rewritten.append(RewrittenLoop(loop, key, names, site.results, terminals))
@@ -95,21 +101,32 @@ def rewrite_function(
     return RewrittenFunction(made, (*sites, *inner), tuple(refused))
 
 
-def candidates(body: Sequence[ast.stmt], refused: list[tuple[int, str]]) -> list[ast.For | ast.While]:
-    """Return the outermost loops without statements that no loop program has; of other loops those within them."""
+def candidates(
+    body: Sequence[ast.stmt], refused: list[tuple[int, str]], sites: Mapping[tuple[int, int], LoopSite],
+) -> list[ast.For | ast.While]:
+    """Return the outermost loops without statements that no loop program has; of other loops those within them.
+
+    `sites` are those of an earlier version by position.
+    """
     found: list[ast.For | ast.While] = []
     for node in body:
         if isinstance(node, (ast.For, ast.While)):
             line, reason = unsupported(node.body)
+            site = sites.get((node.lineno, node.col_offset))
+            if site is not None and site.disabled:
+                line, reason = site.disabled
+                if not site.inner_loops:
+                    refused.append((line, reason))
+                    continue
             if not reason:
                 found.append(node)
                 continue
             refused.append((line, reason))
         for field in ("body", "orelse", "finalbody"):
-            found += candidates(getattr(node, field, []), refused) if not isinstance(
+            found += candidates(getattr(node, field, []), refused, sites) if not isinstance(
                 node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) else []
         for handler in getattr(node, "handlers", []):
-            found += candidates(handler.body, refused)
+            found += candidates(handler.body, refused, sites)
     return found
 
 
@@ -132,9 +149,8 @@ def unsupported(body: Sequence[ast.stmt]) -> tuple[int, str]:
     return 0, ""
 
 
-def unsuitable(loop: ast.For | ast.While, live: liveness.LoopLiveness, own: frozenset[str],
-               local: frozenset[str]) -> str:
-    """Return why a loop cannot be entered by compiled code, or nothing."""
+def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
+    """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local variables."""
     for node in ast.walk(loop):
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             return "a yield or await expression"
@@ -145,9 +161,6 @@ def unsuitable(loop: ast.For | ast.While, live: liveness.LoopLiveness, own: froz
     stored = liveness.names_stored(loop)
     if stored - own:
         return f"{min(stored - own)} is no local variable"
-    missing = (live.at_header & own) - live.assigned
-    if missing:
-        return f"{min(missing)} may have no value where the loop begins"
     return ""
 
 
@@ -208,10 +221,16 @@ _STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tr
 class LoopFunction:
     """One function with loops: calls run its rewritten version."""
 
-    def __init__(self, function: FunctionType, rewritten: RewrittenFunction) -> None:
+    def __init__(
+        self, function: FunctionType, rewritten: RewrittenFunction,
+        remake: Callable[[Sequence[LoopSite]], RewrittenFunction | None] = lambda sites: None,
+    ) -> None:
         self.function = function
+        self._remake = remake
+        self._disabled = 0  # sites that the version does not have any more
         self.version = rewritten.function
         self.entries = rewritten.sites
+        self.sites = rewritten.sites  # of all versions so far
         self.refused = rewritten.refused
         self.file = function.__code__.co_filename
         self.kept = not self.entries and has_element_loops(function.__code__)  # Python runs loops over elements
@@ -249,24 +268,37 @@ class LoopFunction:
     def clear(self) -> None:
         """Discard profiles and compiled code."""
         self._calls, self._seconds, self.traced = 0, 0.0, not self.entries
-        for site in self.entries:
+        for site in self.sites:
             site.clear()
 
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""
-        found = [x for site in self.entries for x in list(site.specialisations.values())]
-        if found and all(x.state is State.REFUSED for x in found):
+        found = [x for site in self.sites for x in list(site.specialisations.values())]
+        if sum(bool(site.disabled) for site in self.sites) > self._disabled:
+            self._refresh()
+        if not self.entries:
             self.traced = True
         elif self._seconds >= JUDGED_SECONDS:
             spent = sum(x.seconds + x.compiled_seconds for x in found)
             ready = any(x.state is State.READY for x in found)
             self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
 
+    def _refresh(self) -> None:
+        """Make a version without the loops that are left to Python."""
+        self._disabled = sum(bool(site.disabled) for site in self.sites)
+        rewritten = self._remake(self.sites)
+        if rewritten is None:
+            self.version, self.entries = self.function, ()
+            return
+        self.version, self.entries = rewritten.function, rewritten.sites
+        self.sites = tuple(dict.fromkeys((*self.sites, *rewritten.sites)))
+        self._calls = 0
+
     def records(self) -> list[LoopRecord]:
         """Return what became of its loops."""
         made = [LoopRecord(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
                 for line, reason in self.refused if self.kept]
-        for site in self.entries:
+        for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
                 made.append(LoopRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state], x.reason,
@@ -285,7 +317,9 @@ class Loops:
     ) -> LoopFunction | None:
         """Return a function with loops as it is called; None if it has none."""
         rewritten = rewrite_function(function, self._request, known, self.version)
-        return None if rewritten is None else LoopFunction(function, rewritten)
+        return None if rewritten is None else LoopFunction(
+            function, rewritten,
+            lambda sites: rewrite_function(function, self._request, known, self.version, sites))
 
 
 hide_module(__name__)

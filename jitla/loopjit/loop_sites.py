@@ -43,6 +43,12 @@ COMPILED_PART_SECONDS = 20e-3  # of the iterations that compiled code does at a 
 COPY_FACTOR = 20  # times as long as saving the arrays takes, that a part has to take
 COPY_BYTES_PER_SECOND = 5e9
 MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
+MIN_TRACED_SECONDS = 3e-5  # of a statement over arrays, from which kernels are better than scalar code
+JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
+LOSS = "compiled code takes longer"
+LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
+MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
+MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
 MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
@@ -77,7 +83,7 @@ class LoopCode:
     arena: int  # the word of the begin of the arena
     exits: tuple[tuple[str, int, str], ...]
     terminals: Mapping[int, int]
-    write: Callable[[bytearray, Mapping[str, Any]], None]
+    write: Callable[[bytearray, Sequence[Any]], None]
     read: Callable[[bytearray, Sequence[np.ndarray]], dict[str, Any]]
     owner: Any  # the machine code lives as long
 
@@ -104,12 +110,15 @@ class Specialisation:
     undo: bool = False  # whether iterations may have to be undone
     arena_bytes: int = 0
     arenas: list[np.ndarray] = field(default_factory=list)  # that are not in use
+    states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
     is_current: Callable[[], bool] = lambda: True
 
     def refuse(self, reason: str, line: int = 0) -> None:
         """Leave the loop to Python for these kinds."""
         self.state, self.reason, self.line = State.REFUSED, reason, line
         self.code = None
+        self.states.clear()
+        self.arenas.clear()
 
     def take_arena(self) -> np.ndarray | None:
         """Return memory for temporary arrays; None if the program has none."""
@@ -120,10 +129,19 @@ class Specialisation:
         except IndexError:
             return np.empty(self.arena_bytes, np.uint8)
 
-    def give_arena(self, arena: np.ndarray | None) -> None:
+    def take_state(self, size: int) -> tuple[bytearray, int]:
+        """Return memory for the state of the program, and its address."""
+        try:
+            return self.states.pop()
+        except IndexError:
+            state = bytearray(size)
+            return state, ctypes.addressof(ctypes.c_char.from_buffer(state))
+
+    def give_back(self, arena: np.ndarray | None, state: bytearray, address: int) -> None:
         """Take memory back that is no longer in use."""
         if arena is not None and arena.nbytes == self.arena_bytes:
             self.arenas.append(arena)
+        self.states.append((state, address))
 
     def grow_arena(self) -> bool:
         """Provide more memory; return whether there is more."""
@@ -132,6 +150,11 @@ class Specialisation:
         self.arena_bytes *= 8
         self.arenas.clear()
         return True
+
+    def loses(self) -> bool:
+        """Return whether iterations by compiled code take longer than by Python, all that it takes included."""
+        compiled = self.compiled_seconds / max(self.compiled_iterations, 1)
+        return bool(self.iterations) and compiled > WIN * self.per_iteration()
 
     def per_iteration(self) -> float:
         """Return the seconds of an iteration by Python."""
@@ -156,15 +179,26 @@ class LoopSite:
         self.kept = kept
         self.terminals = terminals
         self.results = tuple(sorted(kept))
-        self.is_while = isinstance(node, ast.While)
+        # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
+        self.statements = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 if not any(
+            isinstance(part, (ast.For, ast.While)) and part is not node for part in ast.walk(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
         self.specialisations: dict[Any, Specialisation] = {}
-        self.disabled = ""
+        self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
+        self.inner_loops = False  # whether loops within this one may be compiled instead
+
+    def give_up(self) -> None:
+        """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""
+        found = list(self.specialisations.values())
+        if found and all(x.state is State.REFUSED for x in found):
+            self.disabled = found[-1].line or self.node.lineno, found[-1].reason
+            self.inner_loops = not any(x.reason in (LOSS, LARGE_ARRAYS) for x in found)
 
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
+        self.disabled = None
         self.specialisations = {key: x for key, x in self.specialisations.items() if x.state is State.QUEUED}
 
     def kinds(self, specialisation: Specialisation) -> str:
@@ -176,18 +210,21 @@ class LoopSite:
 
     # -- called by the rewritten function ----------------------------------------------------
 
-    def begin_call(self, function: Any, *args: Any) -> LoopRun:
+    def begin_call(self, function: Any, *args: Any) -> Run:
         """Return the run of ``for ... in function(*args)``."""
-        return LoopRun(self, None if self.disabled else source_of_call(function, args),
-                       lambda: function(*args))
+        if self.disabled:
+            return PlainRun(function(*args), False)
+        source = source_of_call(function, args)
+        return PlainRun(function(*args), False) if source is None else LoopRun(self, source)
 
-    def begin_over(self, iterable: Any) -> LoopRun:
+    def begin_over(self, iterable: Any) -> Run:
         """Return the run of ``for ... in iterable``."""
-        return LoopRun(self, None if self.disabled else source_of(iterable), lambda: iterable)
+        source = None if self.disabled else source_of(iterable)
+        return PlainRun(iterable, False) if source is None else LoopRun(self, source)
 
-    def begin_while(self) -> LoopRun:
+    def begin_while(self) -> Run:
         """Return the run of a ``while`` loop."""
-        return LoopRun(self, Endless(), lambda: range(MAX_ITERATIONS))
+        return PlainRun(_FOREVER, True) if self.disabled else LoopRun(self, _ENDLESS)
 
     def specialisation(self, key: Any) -> Specialisation | None:
         """Return the specialisation for a key; None if there are too many."""
@@ -206,6 +243,7 @@ class LoopSite:
 class _Check:
     """Results of compiled code for iterations that Python does next, to be compared with Python's."""
 
+    specialisation: Specialisation
     results: dict[str, Any]
     arrays: list[np.ndarray]
     copies: list[np.ndarray]
@@ -223,19 +261,42 @@ class _Outcome:
     seconds: float
 
 
+_ENDLESS = Endless()
+_FOREVER = range(MAX_ITERATIONS)
+
+
+class PlainRun:
+    """One execution of a loop by Python."""
+
+    __slots__ = ("more", "part", "_is_while")
+
+    def __init__(self, part: Iterable[Any], is_while: bool) -> None:
+        self.more = True
+        self.part = part
+        self._is_while = is_while
+
+    def run(self, values: tuple[Any, ...]) -> None:
+        """Let Python do all iterations."""
+        self.more = self._is_while
+
+    def finish(self, done: int) -> None:
+        """End a ``while`` loop, whose test has failed."""
+        self.more = False
+
+
 class LoopRun:
     """One execution of a loop; `part` is what Python goes through next, `more` whether to ask again."""
 
-    __slots__ = ("site", "source", "more", "part", "_position", "_plain", "_began", "_handed", "_size", "_check",
-                 "_specialisation", "_retry", "_backoff")
+    __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
+                 "_specialisation", "_retry", "_backoff", "_taken")
 
-    def __init__(self, site: LoopSite, source: Source | None, plain: Callable[[], Iterable[Any]]) -> None:
+    def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
         self.more = True
         self.part: Iterable[Any] = ()
-        self._plain = plain
         self._position = 0
         self._began = 0.0
+        self._taken = 0.0  # seconds of the part that Python did last
         self._handed = 0  # iterations that Python was given last
         self._size = 1  # iterations that Python is given next
         self._check: _Check | None = None
@@ -243,18 +304,27 @@ class LoopRun:
         self._retry = 0  # position before which compiled code is not tried again
         self._backoff = 1  # iterations that Python does when compiled code has failed
 
-    def finish(self) -> None:
-        """End a ``while`` loop, whose test has failed."""
+    def __del__(self) -> None:
+        """Add the part that Python did last to the profile, if the loop was left within it."""
+        specialisation = self._specialisation
+        if self._handed and specialisation is not None:
+            taken = perf_counter() - self._began
+            if taken < MAX_LEFT_SECONDS:  # else a traceback has kept it
+                specialisation.seconds += taken
+                specialisation.iterations += not specialisation.iterations
+
+    def finish(self, done: int) -> None:
+        """End a ``while`` loop, whose test has failed after `done` iterations of the part."""
         self.more = False
+        self._handed = done
+        self._account()
 
     def run(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Do iterations by compiled code and return the variables, or set `part` to what Python does next."""
         source, site = self.source, self.site
-        if source is None or site.disabled:
-            self.part = self._plain() if source is None else source.part(self._position, source.length)
-            self.more = site.is_while
-            return None
         self._account()
+        if self._check is not None:
+            self._compare(self._check, values)
         if self._position >= source.length:
             self.more, self.part = False, ()
             return None
@@ -264,14 +334,15 @@ class LoopRun:
         self._specialisation = specialisation
         if specialisation is None:
             return self._hand_out(source.length)
-        if self._check is not None:
-            self._compare(self._check, specialisation, values)
         state = specialisation.state
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
         if state is State.COLD and specialisation.seconds >= site.hot_seconds:
-            specialisation.state = State.QUEUED
-            site.request(site, specialisation, values, source, groups)
+            if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
+                specialisation.refuse(LARGE_ARRAYS)
+            else:
+                specialisation.state = State.QUEUED
+                site.request(site, specialisation, values, source, groups)
             state = specialisation.state
         if state is State.COMPILED:
             self._try(specialisation, values, arrays)
@@ -291,7 +362,7 @@ class LoopRun:
         self._position += handed
         self._handed = 0
         if specialisation is not None:
-            taken = perf_counter() - self._began
+            taken = self._taken = perf_counter() - self._began
             specialisation.seconds += taken
             specialisation.iterations += handed
             if taken < PYTHON_PART_SECONDS / 4:
@@ -313,7 +384,8 @@ class LoopRun:
 
     def _hand_out(self, end: int) -> None:
         """Give Python the iterations up to `end`."""
-        assert self.source is not None
+        if end == MAX_ITERATIONS and self._specialisation is not None:
+            self.site.give_up()
         end = min(end, self.source.length)
         self._handed = end - self._position
         self.part = self.source.part(self._position, end)
@@ -325,7 +397,6 @@ class LoopRun:
         self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray],
     ) -> tuple[Any, ...] | None:
         """Run iterations by compiled code; None if Python has to do the next one."""
-        assert self.source is not None
         began = perf_counter()
         end = min(self.source.length, self._position + self._compiled_size(specialisation))
         outcome = self._iterate(specialisation, values, arrays, end)
@@ -336,6 +407,8 @@ class LoopRun:
         specialisation.successes += 1
         specialisation.compiled_seconds += perf_counter() - began
         specialisation.compiled_iterations += outcome.position - self._position
+        if specialisation.runs == JUDGED_RUNS and specialisation.loses():
+            specialisation.refuse(LOSS)
         self._position, self._backoff, self.part = outcome.position, 1, ()
         code = outcome.exit
         if code not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
@@ -381,9 +454,9 @@ class LoopRun:
             flagged = outcome.flags and _is_reported(outcome.flags)
             if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
                 results = code.read(outcome.state, arrays)
-                specialisation.give_arena(outcome.arena)
+                specialisation.give_back(outcome.arena, outcome.state, outcome.address)
                 return _Outcome(outcome.exit, outcome.position, results, outcome.seconds)
-            specialisation.give_arena(outcome.arena)
+            specialisation.give_back(outcome.arena, outcome.state, outcome.address)
             for array, copy in saved:
                 np.copyto(array, copy)
             if kind != "part":
@@ -400,29 +473,27 @@ class LoopRun:
         self, code: LoopCode, specialisation: Specialisation, values: tuple[Any, ...], end: int,
     ) -> _Entered:
         """Run machine code once, from the present position."""
-        assert self.source is not None
         places = code.places
-        state = bytearray(8 * code.size)
-        code.write(state, dict(zip(self.site.names, values, strict=True)))
+        state, address = specialisation.take_state(8 * code.size)
+        code.write(state, values)
         _WORD.pack_into(state, 8 * places[BEGIN], self._position)
         _WORD.pack_into(state, 8 * places[LIMIT], end)
         _write_source(self.source, state, places)
         arena = specialisation.take_arena()
         if arena is not None:
-            address = arena.ctypes.data
-            struct.pack_into("=2q", state, 8 * code.arena, address, address + arena.nbytes)
+            begin = arena.ctypes.data
+            struct.pack_into("=2q", state, 8 * code.arena, begin, begin + arena.nbytes)
         began = perf_counter()
-        word = code.enter(ctypes.addressof(ctypes.c_char.from_buffer(state)))
+        word = code.enter(address)
         seconds = perf_counter() - began
         exit_number = word & 0xFFFFFFFF
         position = end if exit_number == PART_DONE else _WORD.unpack_from(state, 8 * places[POSITION])[0]
-        return _Entered(exit_number, word >> 32, position, state, seconds, arena)
+        return _Entered(exit_number, word >> 32, position, state, address, seconds, arena)
 
     # -- the check of new code ----------------------------------------------------------------
 
     def _try(self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray]) -> None:
         """Run new code for some iterations, and undo them: Python does them next."""
-        assert self.source is not None
         per_iteration = specialisation.per_iteration()
         size = max(1, int(CHECK_SECONDS / per_iteration)) if per_iteration else 1
         end = min(self.source.length, self._position + size)
@@ -437,12 +508,12 @@ class LoopRun:
         copies = [array.copy(order="K") for array, _ in saved]
         for array, copy in saved:
             np.copyto(array, copy)
-        self._check = _Check(outcome.results, [array for array, _ in saved], copies, outcome.seconds,
+        self._check = _Check(specialisation, outcome.results, [array for array, _ in saved], copies, outcome.seconds,
                              outcome.position)
 
-    def _compare(self, check: _Check, specialisation: Specialisation, values: tuple[Any, ...]) -> None:
+    def _compare(self, check: _Check, values: tuple[Any, ...]) -> None:
         """Compare what Python has done with what compiled code did."""
-        self._check = None
+        self._check, specialisation = None, check.specialisation
         if specialisation.state is not State.COMPILED or self._position != check.end:
             return
         for name, value in zip(self.site.names, values, strict=True):
@@ -454,7 +525,13 @@ class LoopRun:
             if not _same_memory(array, copy):
                 specialisation.refuse("compiled code made another array than Python")
                 return
-        specialisation.state = State.READY
+        if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
+            specialisation.refuse(LOSS)
+        else:
+            specialisation.state = State.READY
+
+
+Run = PlainRun | LoopRun
 
 
 @dataclass(eq=False)
@@ -465,6 +542,7 @@ class _Entered:
     flags: int
     position: int
     state: bytearray
+    address: int
     seconds: float
     arena: Any
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -15,6 +16,15 @@ SCALAR_TYPES = frozenset({
 SMALL_BITS, LARGE_BITS = 31, 62  # of integers of Python: programs are compiled for small ones and larger ones
 MAX_TUPLE = 8  # items of a tuple that is an operand
 _CONSTANTS = (FunctionType, BuiltinFunctionType, ModuleType, type, np.ufunc, str, np.dtype, type(None))
+
+
+_DATA_OFFSET = object.__basicsize__  # of the data pointer in an array
+_word_at = ctypes.c_size_t.from_address
+
+
+def address_of(array: np.ndarray) -> int:
+    """Return the address of the first element of an array; its attribute takes longer."""
+    return _word_at(id(array) + _DATA_OFFSET).value
 
 
 def key_of(value: Any) -> Any:

@@ -72,7 +72,7 @@ while hidden_run.more:
         hidden_TERMINALS
     for hidden_count in hidden_run.part:
         if not hidden_TEST:
-            hidden_run.finish()
+            hidden_run.finish(hidden_count)
             break
         hidden_BODY
     else:

@@ -34,10 +34,12 @@ class Range:
         self.values = values
         self.starts = (values.start,)
         self.length = len(values)
-        ends = values.start, values.stop
-        least = min(ends) + (1 if values.step < 0 else 0)
-        bits = max(abs(end).bit_length() for end in ends)
-        self.key = "range", values.step, least >= 0, bits <= SMALL_BITS, bits <= 2 * SMALL_BITS
+        start, stop, step = values.start, values.stop, values.step
+        least = (start if start < stop else stop) + (step < 0)
+        bits = (start | stop if start >= 0 <= stop else abs(start) | abs(stop)).bit_length()
+        # of the begin it matters whether one, or two, may be subtracted
+        self.key = "range", step, -1 if least < 0 else least if least < 2 else 2, bits <= SMALL_BITS, \
+            bits <= 2 * SMALL_BITS
 
     def part(self, begin: int, end: int) -> Iterable[Any]:
         """Return the numbers from one position to another."""

@@ -12,7 +12,7 @@ from jitla.loopir import program as ir
 from jitla.loopir.program_state import read_memory
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, representation
-from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS
+from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, address_of
 from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
@@ -80,13 +80,13 @@ class SourceLowering:
         """Return the abstract value of `source`."""
         match source:
             case Range():
-                _, step, positive, small, fits = source.key
+                _, step, least, small, fits = source.key
                 if not fits:
                     raise LoweringRefused("a range of integers of more than 62 bits")
                 limit = (1 << (SMALL_BITS if small else 2 * SMALL_BITS)) - 1
                 start = self.b.scalar(f"{START}{self._starts}", ir.INT64)
                 self._starts += 1
-                low = 0 if positive else -limit
+                low = least if least >= 0 else -limit
                 first = Num(frozenset({"int"}), start, None, low, limit)
                 stop = Num(frozenset({"int"}), ir.constant(0), None, low - (step < 0), limit)
                 return Ranged(first, stop, number(step))
@@ -112,14 +112,19 @@ _FORMATS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u
 
 
 def state_writer(
-    values: Mapping[str, Abstract], places: Mapping[str, int],
-) -> Callable[[bytearray, Mapping[str, Any]], None]:
-    """Return a function that writes values with these representations; a missing one is an unbound variable."""
-    writers = [(name, _writer(value, places)) for name, value in values.items() if not isinstance(value, Known)]
+    values: Mapping[str, Abstract], names: Sequence[str], places: Mapping[str, int],
+) -> Callable[[bytearray, Sequence[Any]], None]:
+    """Return a function that writes the values of `names`; other variables are unbound."""
+    writers = [(names.index(name), _writer(value, places)) for name, value in values.items()
+               if name in names and not isinstance(value, Known)]
+    unbound = [_writer(value, places) for name, value in values.items()
+               if name not in names and not isinstance(value, Known)]
 
-    def write(state: bytearray, given: Mapping[str, Any]) -> None:
-        for name, writer in writers:
-            writer(state, given.get(name, Unassigned))
+    def write(state: bytearray, given: Sequence[Any]) -> None:
+        for place, writer in writers:
+            writer(state, given[place])
+        for writer in unbound:
+            writer(state, Unassigned)
 
     return write
 
@@ -137,7 +142,7 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
                 if tag_offset >= 0:
                     state[tag_offset] = array is not Unassigned
                 if array is not Unassigned:
-                    packer.pack_into(state, offset, array.ctypes.data, *array.shape, *array.strides)
+                    packer.pack_into(state, offset, address_of(array), *array.shape, *array.strides)
 
             return write
         case Tup(items):
@@ -200,7 +205,7 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
                 return Unassigned
             words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
             shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
-            return memory.array(words[0], value.dtype, shape, strides)
+            return memory.array(words[0], value.dtype, shape, strides, value.writeable)
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
@@ -217,15 +222,15 @@ class _Memory:
         self._copies: dict[Any, np.ndarray] = {}
 
     def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              ) -> np.ndarray:
+              writeable: bool) -> np.ndarray:
         """Return the operand of the program that is there, a view of one, or a copy."""
         for array in self._arrays:
             if array.ctypes.data == address and array.shape == shape and array.strides == strides \
-                    and array.dtype == dtype:
+                    and array.dtype == dtype and array.flags.writeable == writeable:
                 return array
         for array in self._arrays:
             low, high = np.lib.array_utils.byte_bounds(array)
-            if low <= address < high:
+            if low <= address < high and array.flags.writeable == writeable:
                 return _view(array, address, dtype, shape, strides)
         key = address, dtype, shape, strides
         if key not in self._copies:

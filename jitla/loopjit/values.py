@@ -153,12 +153,16 @@ class Arr:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """An expression over arrays that is not stored: `element(index)` returns the value of one element."""
+    """An expression over arrays that is not stored: `element(index)` returns the value of one element.
+
+    Without `is_ordered` NumPy's result may have its axes in another order in memory than C's.
+    """
 
     dtype: np.dtype
     shape: tuple[ir.Value, ...]
     element: Callable[[tuple[ir.Value, ...]], ir.Value]
     operands: tuple[Arr, ...]
+    is_ordered: bool = True
 
     @property
     def ndim(self) -> int:
@@ -280,7 +284,7 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
         return _join_numbers([value for value in bound if isinstance(value, Num)], unbound)
     if isinstance(first, Arr):
         arrays = [value for value in bound if isinstance(value, Arr)]
-        if len(arrays) == len(bound) and len({(a.dtype, a.ndim) for a in arrays}) == 1:
+        if len(arrays) == len(bound) and len({(a.dtype, a.ndim, a.writeable) for a in arrays}) == 1:
             tagged = unbound or any(a.tag is not None for a in arrays)
             origins = frozenset[str]().union(*(a.origins for a in arrays))
             return Arr(first.view, first.dtype, first.ndim, origins, all(a.writeable for a in arrays), None,

@@ -367,7 +367,7 @@ def _is_matrix_operand(hop: Hop, contracted_axis: int) -> bool:
 
 def _reorder(chain: Chain, nonzeros: NonzeroBound) -> Hop | None:
     """Return the chain in its cheapest order, or None if the current one is nearly as cheap."""
-    sizes = [_factor_size(f, i, len(chain.factors), nonzeros) for i, f in enumerate(chain.factors)]
+    sizes = [_factor_size(f, i, nonzeros) for i, f in enumerate(chain.factors)]
     if any(0 in s[:2] for s in sizes):
         return None
     least, split = cheapest_order(sizes, _chain_price)
@@ -383,7 +383,7 @@ def _chain_price(left: FactorSize, right: FactorSize) -> float:
 
 def is_well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
     """Return whether the order of a chain is nearly the cheapest with axis lengths replaced by `lengths`."""
-    sizes = [_factor_size(f, i, len(chain.factors), nonzeros_bound) for i, f in enumerate(chain.factors)]
+    sizes = [_factor_size(f, i, nonzeros_bound) for i, f in enumerate(chain.factors)]
     now = [FactorSize(lengths.get(s.rows, s.rows), lengths.get(s.columns, s.columns), s.nonzeros)
            for s in sizes]
     if any(0 in s[:2] for s in now):
@@ -392,7 +392,7 @@ def is_well_ordered(chain: Chain, lengths: Mapping[int, int]) -> bool:
     return not least < MAX_COST_RATIO * order_price(now, chain.split, _chain_price)
 
 
-def _factor_size(factor: Factor, index: int, count: int, nonzeros: NonzeroBound) -> FactorSize:
+def _factor_size(factor: Factor, index: int, nonzeros: NonzeroBound) -> FactorSize:
     """Return the size of a factor; a vector is a row at the front of the chain and a column at its end."""
     if factor.rows is not None:
         entries = nonzeros(factor.hop)

@@ -23,7 +23,6 @@ Matrix = NDArray[np.float64]
 VERSION = 2
 MIN_GAIN = 0.02  # minimum relative gain over the untuned schedule
 MAX_SAMPLES = 64  # per key, and keys, that the model learns from
-COMPACTED_LINES = 32  # best lines per key that compaction keeps, and as many others
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +141,6 @@ class Records:
                     by_key.setdefault((kernel, r.shape), []).append(r)
         return [(np.array([r.facts for r in rs[-most:]]), [r.seconds / r.reference for r in rs[-most:]])
                 for rs in list(by_key.values())[-most:]]
-
-    def compact(self) -> str:
-        """Return the lines of the best records of each key and a sample of the others."""
-        lines = []
-        for records in self._by_kernel.values():
-            by_shape: dict[tuple[int, ...], list[Record]] = {}
-            for record in records:
-                by_shape.setdefault(record.shape, []).append(record)
-            for of_shape in by_shape.values():
-                of_shape.sort(key=lambda r: r.seconds / r.reference)
-                step = max((len(of_shape) - COMPACTED_LINES) // COMPACTED_LINES, 1)
-                others = of_shape[COMPACTED_LINES::step][:COMPACTED_LINES]
-                lines += [r.line() for r in (*of_shape[:COMPACTED_LINES], *others)]
-        return "".join(lines)
 
 
 def _size_distance(a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> float:

@@ -236,10 +236,10 @@ def test_overflow_and_underflow_happen_where_they_should(dtype: np.dtype) -> Non
 
 
 def test_offers_two_forms_of_the_same_text() -> None:
-    symbol, text = emit_math("exp", F64, 4, False)
+    symbol, text = emit_math("exp", F64, 4)
     assert f"define internal <4 x double> @{symbol}(<4 x double> %x)" in text
     numbers = count()
-    lines, result = inline_math("exp", F64, 1, True, ["%a"], lambda hint: f"%{next(numbers)}")
+    lines, result = inline_math("exp", F64, 1, ["%a"], lambda hint: f"%{next(numbers)}")
     assert lines[-1].startswith(result)
     assert not any("br " in line for line in lines)
     assert not supports("gcd", F64)

@@ -47,7 +47,7 @@ def text(name: str, dtype: np.dtype, width: int) -> str:
     scalar = "double" if dtype.itemsize == 8 else "float"
     t = scalar if width == 1 else f"<{width} x {scalar}>"
     lines, result = inline_math(
-        name, dtype, width, False, args, lambda hint: f"%{hint}{next(numbers)}"
+        name, dtype, width, args, lambda hint: f"%{hint}{next(numbers)}"
     )
     given = ", ".join(f"ptr noalias %in{arg[1:]}" for arg in args)
     loads = "\n".join(
@@ -149,7 +149,7 @@ def chosen_by(name: str, dtype: np.dtype, width: int) -> Callable[[np.ndarray], 
 @cache
 def called(name: str, dtype: np.dtype, width: int) -> Callable[[np.ndarray], np.ndarray]:
     """The function that chooses, on one vector."""
-    symbol, text = emit_math(name, dtype, width, False)
+    symbol, text = emit_math(name, dtype, width)
     t, align = vector(dtype, width), dtype.itemsize
     raw = linked(f"""{text}
 define i8 @k(ptr %in, ptr %out) {{

@@ -107,7 +107,7 @@ def length(name: str, dtype: np.dtype) -> int:
     """How many instructions the function has."""
     if name in NEAR:
         return len(near_math(name, dtype, 2, "%x", str)[0])
-    return len(inline_math(name, dtype, 2, False, arguments(name), str)[0])
+    return len(inline_math(name, dtype, 2, arguments(name), str)[0])
 
 
 @cache
@@ -124,14 +124,13 @@ def inline_math(
     name: str,
     dtype: np.dtype,
     width: int,
-    fma: bool,
     args: list[str],
     fresh: Callable[[str], str],
 ) -> tuple[list[str], str]:
     """Instructions that compute the function in the caller's block, and the result's name.
 
-    ``fma`` is accepted and ignored: fused operations would save 7 to 19 %, and make the bits
-    depend on the processor.
+    They do not fuse multiplications with additions: that would save 7 to 19 %, and make the bits depend on
+    the processor.
     """
     assert supports(name, dtype, defines=True), (name, dtype)
     code = CodeBuilder(FORMATS[dtype], width, fresh)
@@ -170,7 +169,7 @@ def some_far(
 
 
 @cache
-def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
+def emit_math(name: str, dtype: np.dtype, width: int) -> tuple[str, str]:
     """Symbol and text of one internal function that computes a whole vector.
 
     Where ``definitions`` is not empty, the text needs those beside it.
@@ -193,7 +192,7 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
         lines, near, far = near_math(name, dtype, width, args[0], fresh)
         test, some = some_far([far], width, fresh)
         lines = [*lines, *test, f"br i1 {some}, label %far, label %near", "near:", f"ret {t} {near}", "far:"]
-    rest, result = inline_math(name, dtype, width, fma, args, fresh)
+    rest, result = inline_math(name, dtype, width, args, fresh)
     body = "\n".join(f"  {line}" for line in (*lines, *rest, f"ret {t} {result}"))
     how = "" if name in OPTIMISED else PLAIN
     return symbol, f"define internal {t} @{symbol}({given}) {how}{{\n{body}\n}}\n"

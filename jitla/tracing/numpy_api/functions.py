@@ -303,7 +303,7 @@ def _divide_by_count(total: Any, count: Any) -> Any:
 
 
 def _nan_operands(
-    session: Session, a: Any, axis: Any, dtype: Any, out: Any, keepdims: Any, more: tuple
+    session: Session, a: Any, dtype: Any, out: Any, keepdims: Any, more: tuple
 ) -> Any:
     """Return the array, its NaN mask and the options of its reductions; (None, None, {}) if unsupported."""
     plain = dtype is None and out is None and all(m is _NONE for m in more)
@@ -314,7 +314,7 @@ def _nan_operands(
 
 def _nansum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
             keepdims: Any = _NONE, initial: Any = _NONE, where: Any = _NONE) -> Any:
-    array, missing, options = _nan_operands(session, a, axis, dtype, out, keepdims, (initial, where))
+    array, missing, options = _nan_operands(session, a, dtype, out, keepdims, (initial, where))
     if array is None:
         return NotImplemented
     return np.sum(np.where(missing, 0.0, array), axis=axis, **options)
@@ -322,7 +322,7 @@ def _nansum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: 
 
 def _nanmean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
              keepdims: Any = _NONE, *, where: Any = _NONE) -> Any:
-    array, missing, options = _nan_operands(session, a, axis, dtype, out, keepdims, (where,))
+    array, missing, options = _nan_operands(session, a, dtype, out, keepdims, (where,))
     if array is None:
         return NotImplemented
     total, count = evaluate(session, np.sum(np.where(missing, 0.0, array), axis=axis, **options),
@@ -335,7 +335,7 @@ def _nanmean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out:
 def _nanvar(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
             keepdims: Any = _NONE, *, where: Any = _NONE, mean: Any = _NONE,
             correction: Any = _NONE) -> Any:
-    array, missing, options = _nan_operands(session, a, axis, dtype, out, keepdims, (where, mean, correction))
+    array, missing, options = _nan_operands(session, a, dtype, out, keepdims, (where, mean, correction))
     if array is None or type(ddof) is not int:
         return NotImplemented
     filled = np.where(missing, 0.0, array)
@@ -367,7 +367,7 @@ def _nan_extreme(name: str, identity: float) -> Callable[..., Any]:
     """
     def handler(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NONE,
                 initial: Any = _NONE, where: Any = _NONE) -> Any:
-        array, missing, options = _nan_operands(session, a, axis, None, out, keepdims, (initial, where))
+        array, missing, options = _nan_operands(session, a, None, out, keepdims, (initial, where))
         if array is None:
             return NotImplemented
         function = np.min if name == "min" else np.max
