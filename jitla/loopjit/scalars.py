@@ -194,7 +194,6 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     left, right = stored_as(b, x, FLOAT64), stored_as(b, y, FLOAT64)
     if name in COMPARISONS:
         return Num(kinds, compare(UFUNCS[name], left, right), _joint_tag(b, pairs, x, y), 0, 1)
-    _check_python_integers(b, pairs, x, y)
     if name == "Div":
         if x.kinds & PYTHON_KINDS and y.kinds & PYTHON_KINDS:
             b.check(compare("equal", right, ir.constant(0.0, FLOAT64)), ZERO_DIVISION)

@@ -171,14 +171,18 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
 
         return write_complex
     packer = struct.Struct(f"={letters}")
+    kind = float if dtype.kind == "f" else int
+
+    def write_tagged(state: bytearray, value: Any) -> None:
+        state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+        if value is not Unassigned:
+            packer.pack_into(state, offset, kind(value))
 
     def write(state: bytearray, value: Any) -> None:
-        if tag_offset >= 0:
-            state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
         if value is not Unassigned:
             packer.pack_into(state, offset, value)
 
-    return write
+    return write_tagged if tag_offset >= 0 else write
 
 
 def read_results(
