@@ -141,8 +141,8 @@ def steady(times: list[float]) -> float:
 class Plain:
     """Seconds and CPU seconds of a plain call, measured before and after the calls of a mode.
 
-    Other processes come and go: speed-ups are against the geometric mean, the time to compiled code is against
-    the lesser.
+    Other processes come and go: speed-ups are against the geometric mean, the time to compiled code is
+    against the lesser.
     """
 
     seconds: tuple[float, ...]
@@ -155,7 +155,8 @@ def summarize(calls: Calls, reference: Plain) -> dict[str, Any]:
     total = np.cumsum(calls.seconds)
     count = np.arange(1, len(total) + 1)
     figures: dict[str, Any] = {
-        "calls": len(total), "first": calls.seconds[0], "compiled": compiled_after(calls, min(reference.seconds), min(reference.cpu)),
+        "calls": len(total), "first": calls.seconds[0],
+        "compiled": compiled_after(calls, min(reference.seconds), min(reference.cpu)),
         "steady": steady(calls.seconds), "steady_cpu": steady(calls.cpu),
         "same": LABELS[calls.difference], "first_different": calls.first_different,
         "plain": reference.seconds, "plain_cpu": reference.cpu,
