@@ -171,8 +171,8 @@ def describe(suite: str, mode: str, s: dict[str, Any]) -> list[str]:
     n = {name: number(value, 2) for name, value in s.items()}
     lines = [
         f"{suite}, {mode}: {s['programs']} programs, load average {n['load_average']}; "
-        f"geometric means: before 1 s {n['speedup_1s']}, before 4 s {n['speedup_4s']}, steady {n['speedup_steady']} times plain "
-        f"({n['speedup_cpu']} by CPU time)",
+        f"geometric means: before 1 s {n['speedup_1s']}, before 4 s {n['speedup_4s']}, "
+        f"steady {n['speedup_steady']} times plain ({n['speedup_cpu']} by CPU time)",
         f"  1.5 times plain reached by {s['compiled']} (median after {n['compiled_median']} s); "
         f"slower than 0.95 of plain: {s['slower_1s']} before 1 s, {s['slower']} steady; "
         f"mean regret {1e3 * s['regret_mean']:.1f} ms; results that differ: {s['different']}"]
