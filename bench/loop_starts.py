@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import jitla
-from bench.loop_programs import PROGRAMS, Program
+from bench.element_loops import PROGRAMS, Program
 
 BARS = {"kept": (1.05, 1e-3)}  # times a plain call, and seconds beside
 BAR = (1.1, 30e-3)

@@ -18,7 +18,7 @@ import numba
 import numpy as np
 
 import jitla
-from bench.loop_programs import PROGRAMS, Program
+from bench.element_loops import PROGRAMS, Program
 
 SPAN = 0.08  # seconds that each way is measured at least
 BAR = 0.9  # of the speed of Numba by hand

@@ -6,10 +6,7 @@ import os
 import sys
 
 from jitla import calibrate
-from jitla.cli import (
-    commands,
-    demo,
-)
+from jitla.cli import commands, demo
 from jitla.errors import JitlaError
 
 USAGE = """usage: python -m jitla demo [--rows N]

@@ -11,6 +11,7 @@ from weakref import ref
 
 import numpy as np
 
+from jitla import dispatch, packages
 from jitla.config import current
 from jitla.dispatch.control import (
     call_traced,
@@ -25,12 +26,7 @@ from jitla.dispatch.function_state import FunctionState
 from jitla.dispatch.schedule_pins import schedule
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
-from jitla.introspection.callables import (
-    is_decorated,
-    reject_coroutine,
-    table_class_name,
-    unwrap_callable,
-)
+from jitla.introspection import is_decorated, reject_coroutine, table_class_name, unwrap_callable
 
 if TYPE_CHECKING:
     from jitla.dispatch.quantization import QuantizedFunction
@@ -156,7 +152,7 @@ def _decorated(function: Any, changes: dict[str, Any]) -> Any:
     wrapper.__jitla_state__ = state
     wrapper.recompile = True
     state.wrapper = ref(wrapper)
-    wrapper.stats = lambda: ENGINE.module("explanations.collect").stats_of(state.all_sites(), state.failures)
+    wrapper.stats = lambda: packages.explanations.collect.stats_of(state.all_sites(), state.failures)
     wrapper.explain = lambda *args, **kwargs: explain(wrapper, *args, **kwargs)
     wrapper._repr_html_ = lambda: _explained(state)._repr_html_()
     wrapper.cache_clear = state.clear
@@ -209,12 +205,11 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
 
 def _explained(state: FunctionState, level: str = "plan", watch: Any = None, given: str = "") -> Explanation:
     def record(codes: bool) -> Any:
-        return ENGINE.module("explanations.collect").function_record(
+        return packages.explanations.collect.function_record(
             state.function, state.all_sites(), state.note, assumed=ENGINE.uses_reference_machine, watch=watch,
             codes=codes, given=given or state.foreign, failed=state.failures)
 
-    made: Explanation = ENGINE.module("explanations.explanation").explanation(record, level)
-    return made
+    return packages.explanations.explanation.explanation(record, level)
 
 
 def coverage() -> str:
@@ -223,10 +218,9 @@ def coverage() -> str:
     Where indices, masks or labels were followed by loops that are in no plan, a table of these is first.
     """
     sites = [site for state in list(ENGINE.states) for site in state.all_sites()]
-    account = ENGINE.module("explanations.collect")
-    table: str = ENGINE.module("explanations.explanation").coverage_table(
-        account.fallbacks_of(sites), account.immediate_runs_of(sites))
-    return table
+    collect = packages.explanations.collect
+    return packages.explanations.explanation.coverage_table(
+        collect.fallbacks_of(sites), collect.immediate_runs_of(sites))
 
 
 def calibrate() -> Machine:
@@ -246,8 +240,7 @@ def calibrate() -> Machine:
     -----
     What else runs on the machine is measured, too. Functions that were compiled keep their plans.
     """
-    machine: Machine = ENGINE.calibrate(current())
-    return machine
+    return ENGINE.calibrate(current())
 
 
 def sparsify(x: np.ndarray, /) -> np.ndarray:
@@ -279,7 +272,7 @@ def sparsify(x: np.ndarray, /) -> np.ndarray:
     >>> float((jitla.sparsify(x) @ np.ones(1000))[0])
     200.0
     """
-    found: np.ndarray = ENGINE.module("tracing.sparse.sparsify").sparsify(x)
+    found: np.ndarray = packages.tracing.sparsify(x)
     return found
 
 
@@ -312,8 +305,7 @@ def quantize(function: Callable[..., Any], data: Iterable[Any], /, *, per_channe
     TraceError
         If the function's source is not known, or `data` is empty.
     """
-    made: QuantizedFunction = ENGINE.module("dispatch.quantization").quantized(function, data, per_channel)
-    return made
+    return dispatch.quantization.quantized(function, data, per_channel)
 
 
 def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds: float = 30.0,
@@ -348,9 +340,7 @@ def tune(function: Callable[..., Any], /, *args: Any, trials: int = 64, seconds:
     """
     decorated = function if hasattr(function, "__jitla_state__") else jit(function)
     state = getattr(decorated, "__jitla_state__", None) or FunctionState(function, {})
-    found: Tuning = ENGINE.module("dispatch.tuning").tune(
-        state, decorated, args, kwargs, trials, seconds, learner)
-    return found
+    return dispatch.tuning.tune(state, decorated, args, kwargs, trials, seconds, learner)
 
 
 __all__ = [

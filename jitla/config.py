@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from jitla.classes import cached_property, dataclass
 from jitla.concurrency import fork_safe_lock
 from jitla.errors import ConfigError, JitlaWarning
-from jitla.introspection.recursion import restore_wrapper_code
+from jitla.introspection import restore_wrapper_code
 
 __all__ = [
-    "Config", "cache_directory", "configure", "current", "describe", "from_environment", "openmp_threads",
-    "options",
+    "Config", "TracingThresholds", "cache_directory", "configure", "current", "describe",
+    "from_environment", "openmp_threads", "options",
 ]
 
 __version__ = "0.1.0"
@@ -114,6 +114,13 @@ def _text(value: Any) -> str:
     return value
 
 
+def _thresholds(value: Any) -> TracingThresholds:
+    """Accept thresholds of tracing."""
+    if not isinstance(value, TracingThresholds):
+        raise ValueError("an object of TracingThresholds")
+    return value
+
+
 def _path(value: Any) -> str:
     """Accept the path of a directory, which need not exist."""
     if not isinstance(value, (str, os.PathLike)) or isinstance(value, bytes):
@@ -121,9 +128,58 @@ def _path(value: Any) -> str:
     return str(os.fspath(value))
 
 
-def _declare_option(default: Any, check: Callable[[Any], Any], doc: str, neutral: bool = False) -> Any:
-    """Declare an option; compiled code and profiles do not depend on a `neutral` one."""
-    return field(default=default, metadata={"check": check, "doc": doc, "neutral": neutral})
+@dataclass(frozen=True)
+class TracingThresholds:
+    """Sizes and times at which tracing changes what it does. Only tests pass others than the defaults."""
+
+    # What a site keeps: exact blocks, in number and in entries (an entry takes about 1 KB), and classes; and
+    # the number of classes above which slice bounds of pending values are no longer part of a block's key.
+    max_exact_blocks: int = 4096
+    max_exact_entries: int = 1 << 15
+    max_classes: int = 1024
+    many_classes: int = 64
+    # Pending operations above which a block ends at the next possible point. The time of planning grows
+    # faster than linearly, and one more materialised value costs little beside this many operations.
+    max_pending_operations: int = 256
+    # Bytes of arrays that only the open block keeps alive, above which it is closed; and bytes of results
+    # that trigger that check, which takes as long as making smaller ones.
+    max_entered_bytes: int = 1 << 28
+    min_counted_bytes: int = 1 << 20
+    # Indices for which NumPy is as fast as the launch of a compiled loop; and as compiling it, milliseconds.
+    min_loop_indices: int = 1 << 13
+    min_compiled_indices: int = 1 << 20
+    # Elements read by a gather: for fewer, NumPy is as fast. Indices up to this number are checked when they
+    # are recorded, not by operations of the block.
+    min_gather_elements: int = 1 << 15
+    max_checked_indices: int = 1 << 16
+    # Elements of a mask or of labels: for fewer, finding the positions first costs more than it saves.
+    # Selected elements: NumPy reads fewer as fast.
+    min_deferred_key_elements: int = 1 << 18
+    min_positions: int = 1 << 13
+    # Elements of an in-place operation: with fewer the analysis takes longer than a kernel.
+    min_update_elements: int = 1 << 15
+    # Elements for which a compiled scan down columns is worth a materialisation.
+    min_column_scan_elements: int = 1 << 18
+    # Entries of a sparse matrix, or elements of a dense operand: below, SciPy is as fast. Such calls are
+    # recorded; those that fall back to SciPy are counted.
+    min_sparse_elements: int = 1 << 16
+    min_counted_sparse_entries: int = 1 << 16
+    # Nanoseconds of replays that report floating-point warnings, before flag tests are compiled.
+    min_replay_ns: float = 3e7
+    # Estimated seconds of a run: shorter blocks are not watched for invariants, longer ones split at once.
+    min_watched_seconds: float = 5e-6
+    min_split_seconds: float = 5e-4
+
+
+def _declare_option(
+    default: Any, check: Callable[[Any], Any], doc: str, neutral: bool = False, internal: bool = False,
+) -> Any:
+    """Declare an option; compiled code and profiles do not depend on a `neutral` one.
+
+    Texts for users and the environment leave out an `internal` one.
+    """
+    return field(default=default, metadata={
+        "check": check, "doc": doc, "neutral": neutral, "internal": internal})
 
 
 @dataclass(frozen=True)
@@ -206,6 +262,9 @@ class Config:
         True, _switch, "cache machine code on disk")
     disk_cache_limit: int = _declare_option(
         256 << 20, _size, "bytes of machine code on disk; least recently used entries are evicted")
+    thresholds: TracingThresholds = _declare_option(
+        TracingThresholds(), _thresholds, "sizes and times at which tracing changes what it does",
+        internal=True)
 
     _epoch: ClassVar[int]
 
@@ -227,6 +286,7 @@ class Config:
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {f.name: f.metadata["check"] for f in fields(Config)}
+_PUBLIC_NAMES = [f.name for f in fields(Config) if not f.metadata["internal"]]
 _EPOCHS: dict[tuple[Any, ...], int] = {}
 _EPOCH_LOCK = fork_safe_lock()
 _CHANGE_LOCK = fork_safe_lock()
@@ -244,7 +304,7 @@ def _changed(base: Config, changes: Mapping[str, Any]) -> Config:
     """Return `base` with `changes`; the error for an unknown name lists the known ones."""
     for name in changes:
         if name not in _CHECKS:
-            raise ConfigError(f"there is no option {name!r}; known are {', '.join(_CHECKS)}")
+            raise ConfigError(f"there is no option {name!r}; known are {', '.join(_PUBLIC_NAMES)}")
     try:
         return _cached_replace(base, tuple(changes), *changes.values())
     except TypeError:  # an unhashable value
@@ -262,10 +322,10 @@ def from_environment(environ: Mapping[str, str]) -> Config:
     changes = {}
     for variable in sorted(v for v in environ if v.startswith(_PREFIX)):
         name = variable.removeprefix(_PREFIX).lower()
-        if name in _CHECKS:
+        if name in _PUBLIC_NAMES:
             changes[name] = _checked(name, environ[variable], variable)
         else:
-            valid = ", ".join(_PREFIX + n.upper() for n in _CHECKS)
+            valid = ", ".join(_PREFIX + n.upper() for n in _PUBLIC_NAMES)
             warnings.warn(f"{variable} is not known to jitla and ignored; known are {valid}",
                           JitlaWarning, stacklevel=2)
     return Config(**changes)
@@ -361,7 +421,8 @@ def describe() -> str:
     """Return a table of all options: name, value in force, default, meaning."""
     config = current()
     rows = [f"{f.name:<12} {getattr(config, f.name)!r:<10} (default {f.default!r}, "
-            f"{_PREFIX}{f.name.upper()})  {f.metadata['doc']}" for f in fields(Config)]
+            f"{_PREFIX}{f.name.upper()})  {f.metadata['doc']}"
+            for f in fields(Config) if not f.metadata["internal"]]
     return "\n".join(rows)
 
 
@@ -396,6 +457,7 @@ if TYPE_CHECKING:  # what `_Options` below adds to this module, for type checker
     cache_dir: str
     disk_cache: bool
     disk_cache_limit: int
+    thresholds: TracingThresholds
 
 
 class _Options(ModuleType):
@@ -415,7 +477,7 @@ class _Options(ModuleType):
             _changed(current(), {name: value})
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_CHECKS})
+        return sorted({*super().__dir__(), *_PUBLIC_NAMES})
 
 
 sys.modules[__name__].__class__ = _Options

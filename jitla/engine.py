@@ -1,96 +1,96 @@
-"""Builds compilers, stores and background services from the options in force; loads packages on first use."""
+"""Builds compilers, stores and background services from the options in force."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from math import prod
 from os.path import exists
-from threading import Thread
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from jitla import packages
 from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
 from jitla.concurrency import (
     fork_safe_lock,
     short_switch_interval,
     unthrottled,
-    wait_idle,
 )
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
-from jitla.process.loading import (
-    RESOURCE_ERRORS,
-    load,
-)
-from jitla.process.resources import require_memory, start_thread
+from jitla.events import Event, Recorder, log
+from jitla.process.loading import RESOURCE_ERRORS
+from jitla.process.resources import require_memory
 from jitla.profiling.loop_detector import (
     any_reachable,
-    may_have_element_loops,
+    has_loops,
 )
 
 if TYPE_CHECKING:
-    from jitla.runtime.disk_cache import DiskCache
-    from jitla.tracing import Request
+    from jitla.accel import Device
+    from jitla.codegen import CompiledProgram, Jit, LlvmBackend
+    from jitla.hops import Machine
+    from jitla.loopir import LoopProgram
+    from jitla.loopjit import LoopFunction, Loops, LoopSite, Source, Specialisation
+    from jitla.recompile import BoundProgram, Compiler, Program, ScheduleTuner
+    from jitla.rewrites import RuleSet
+    from jitla.runtime import BackgroundQueue
+    from jitla.runtime.disk_cache import DiskCache, DiskPlanStore
+    from jitla.tracing import HoistingPolicy, Request
+    from jitla.tuner.records import Records
 
 MAX_SMALL_ELEMENTS, MAX_CACHED_ELEMENTS = 1 << 13, 1 << 20  # what first-level and shared caches hold
 THREADING_MARGIN = 1.2  # times the break-even, by an estimate, from which kernels are shared among threads
 HOISTED_MEMORY_SHARE = 0.1  # of the memory, for values that stay the same during a call
 MAX_UNROLLED_OPERATIONS = 512  # of loops offloaded as one block: the taps of a window are iterations
 COMPILER_LIBRARY_BYTES = 256 << 20  # bytes of address space that the compiler's library takes, and more
-LOOP_COMPILER_DELAY_SECONDS = 0.2  # for the first loop of a process: short calls are over by then
 LONG_ROW_ELEMENTS = 1 << 14  # elements of a row: eight of them fill the scratch memory of a thread
 
 MIN_INDICES_TO_LOAD = 1 << 24  # indices, masks or labels that NumPy takes as long for as loading the compiler
 
 
 class Engine:
-    """The packages loaded so far, and one compiler per configuration."""
+    """The services of the process, built on first use, and one compiler per configuration."""
 
     def __init__(self) -> None:
-        self._recorder: Any = None
+        self._recorder: Recorder | None = None
         self.states: WeakSet[Any] = WeakSet()  # of decorated functions
         self._lock = fork_safe_lock()
-        self.modules: dict[str, Any] = {}  # that are loaded
-        self._compilers: dict[tuple[Any, ...], Any] = {}
+        self._compilers: dict[tuple[Any, ...], Compiler] = {}
         self._indexed: dict[tuple[str, int, bool], Any] = {}
-        self._backends: dict[str, Any] = {}
-        self._machine: Any = None
+        self._backends: dict[str, LlvmBackend] = {}
+        self._machine: Machine | None = None
         self._disks: dict[tuple[str, int], DiskCache] = {}
-        self._plan_stores: dict[tuple[Any, ...], Any] = {}
-        self._loops: Any = None
-        self._background: Any = None
-        self._records: dict[str, Any] = {}
-        self.session: Any = None  # that tunes
+        self._plan_stores: dict[tuple[Any, ...], DiskPlanStore] = {}
+        self._loops: Loops | None = None
+        self._loop_jit: Jit | None = None
+        self._background: BackgroundQueue | None = None
+        self._records: dict[str, Records] = {}
+        self.session: ScheduleTuner | None = None  # that tunes
+        # Receives the events of compilers.
+        self.observe: Callable[[Event], None] = lambda event: self.recorder.record(event)
 
     def __reduce__(self) -> str:
         return "ENGINE"  # a pickled function refers to the engine of the process that loads it
 
-    def module(self, name: str) -> Any:
-        """Return the package or module `name` of jitla, loaded on first use."""
-        found = self.modules.get(name)
-        if found is None:
-            found = self.modules[name] = load(f"jitla.{name}")
-        return found
-
     @property
-    def recorder(self) -> Any:
+    def recorder(self) -> Recorder:
         """The event log."""
         if self._recorder is None:
             with self._lock:
                 if self._recorder is None:
-                    self._recorder = self.module("events").Recorder(current().events)
+                    self._recorder = Recorder(current().events)
         return self._recorder
 
     @property
-    def background(self) -> Any:
+    def background(self) -> BackgroundQueue:
         """The queue of background compilation."""
         if self._background is None:
             with self._lock:
                 if self._background is None:
-                    self._background = self.module("runtime").BackgroundQueue()
+                    self._background = packages.runtime.BackgroundQueue()
         return self._background
 
     @property
@@ -101,7 +101,7 @@ class Engine:
     @property
     def uses_reference_machine(self) -> bool:
         """Whether plans assume the reference machine, as this one is not calibrated."""
-        return self._machine is None or self._machine is self.module("hops").REFERENCE_MACHINE
+        return self._machine is None or self._machine is packages.hops.REFERENCE_MACHINE
 
     @staticmethod
     def _key(config: Config) -> tuple[Any, ...]:
@@ -111,7 +111,7 @@ class Engine:
                config.search_ms, config.search_from_us, config.accelerator, config.placement,
                config.schedules, config.tune_after_ms)
 
-    def compiler(self, config: Config) -> Any:
+    def compiler(self, config: Config) -> Compiler:
         """Return the compiler for `config`."""
         key = self._key(config)
         found = self._compilers.get(key)
@@ -123,57 +123,66 @@ class Engine:
                 self._compilers[key] = found
         return found
 
-    def _new_compiler(self, config: Config) -> Any:
-        recompile, runtime = map(self.module, ("recompile", "runtime"))
+    def _new_compiler(self, config: Config) -> Compiler:
+        runtime = packages.runtime
         backend = self._backend(config.cpu)
         if self._machine is None:
-            self._machine = self.stored_machine(config) or self.module("hops").REFERENCE_MACHINE
-        backend.serial_ns = THREADING_MARGIN * self._machine.break_even(self._machine.wake) * 1e9
-        runtime.set_wake_threshold(self._machine.break_even(self._machine.rouse))
+            self._machine = self.stored_machine(config) or packages.hops.REFERENCE_MACHINE
+        machine = self._machine
+        backend.serial_ns = THREADING_MARGIN * machine.break_even(machine.wake) * 1e9
+        runtime.set_wake_threshold(machine.break_even(machine.rouse))
         runtime.reserve_threads(config.num_threads)
         threads = config.num_threads or runtime.threads()
-        effort = self.module("rewrites").SearchBudget(
+        effort = packages.rewrites.SearchBudget(
             config.search_bound, config.search_steps, config.search_ms * 1e-3, config.search_from_us * 1e-6)
-        return recompile.Compiler(
+        return packages.recompile.Compiler(
             backend, effort=effort,
             rules=(lambda: self.rules(config.without_rules)) if config.rewrites else None,
             numerics=config.numerics, threads=config.num_threads, fusion=config.fusion,
-            memory_limit=config.memory_limit, machine=self._machine.with_threads(threads),
-            observe=self.module("dispatch.tiering").observe, placement=config.placement,
+            memory_limit=config.memory_limit, machine=machine.with_threads(threads),
+            observe=lambda event: self.observe(event), placement=config.placement,
             tuning=self._schedule_tuner(config),
             devices=self.devices(config.accelerator, config.numerics == "strict", config),
             plan_store=self.plan_store(config),
-            environment=f"{backend.jit.maker} {self._machine.with_threads(threads)!r}")
+            environment=f"{backend.jit.maker} {machine.with_threads(threads)!r}")
 
-    def plan_store(self, config: Config) -> Any:
+    def plan_store(self, config: Config) -> DiskPlanStore:
         """Return the store of plans on disk."""
         key = self._key(config)
         if key not in self._plan_stores:
-            self._plan_stores[key] = self.module("runtime.disk_cache").DiskPlanStore(self.disk, key)
+            self._plan_stores[key] = packages.runtime.disk_cache.DiskPlanStore(self.disk, key)
         return self._plan_stores[key]
 
-    def schedule_records(self, config: Config, new: bool = False) -> Any:
-        """Return the tuning records of the cache directory; None if there are none and `new` is false."""
-        place = cache_directory(config)
-        if place not in self._records and (new or config.disk_cache and exists(f"{place}/tuned")):
-            store = self.module("tuner.schedule_store")
-            self._records[place] = store.load_records(place if config.disk_cache else "")
-        return self._records.get(place)
+    def schedule_records(self, config: Config) -> Records | None:
+        """Return the tuning records of the cache directory; None if nothing was tuned."""
+        directory = cache_directory(config)
+        if directory in self._records or config.disk_cache and exists(f"{directory}/tuned"):
+            return self.schedule_records_to_extend(config)
+        return None
 
-    def _schedule_tuner(self, config: Config) -> Any:
+    def schedule_records_to_extend(self, config: Config) -> Records:
+        """Return the tuning records of the cache directory, empty if nothing was tuned."""
+        directory = cache_directory(config)
+        if directory not in self._records:
+            store = packages.tuner.records
+            self._records[directory] = store.load_records(directory if config.disk_cache else "")
+        return self._records[directory]
+
+    def _schedule_tuner(self, config: Config) -> ScheduleTuner | None:
         """Return the tuner that chooses schedules; None if nothing was tuned or pinned."""
-        found = self.schedule_records(config, new=config.tune_after_ms > 0)
-        if self.session is not None or found is None and not config.schedules:
+        to_extend = self.schedule_records_to_extend(config) if config.tune_after_ms > 0 else None
+        records = self.schedule_records(config) if to_extend is None else to_extend
+        if self.session is not None or records is None and not config.schedules:
             return self.session
-        store = self.module("tuner.schedule_store")
-        made = store.ScheduleChooser(
-            found, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
-        if config.tune_after_ms:
-            tuner = self.module("tuner.background").BackgroundTuner
-            made.watch = tuner(config, found, made.block, self.background).profiled
-        return made
+        store = packages.tuner.records
+        chooser = store.ScheduleChooser(
+            records, self.host(), config.numerics == "relaxed", store.parse_pins(config.schedules))
+        if to_extend is not None:
+            tuner = packages.tuner.background.BackgroundTuner
+            chooser.watch = tuner(config, to_extend, chooser.block, self.background).profiled
+        return chooser
 
-    def use_tuning_session(self, session: Any = None) -> None:
+    def use_tuning_session(self, session: ScheduleTuner | None = None) -> None:
         """Build new compilers whose schedules `session` chooses; None: records do again."""
         with self._lock:
             self.session = session
@@ -188,7 +197,7 @@ class Engine:
         """Return the most operations of merged loop iterations in one block."""
         return MAX_UNROLLED_OPERATIONS if config.accelerator or always else 0
 
-    def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Any, ...]:
+    def devices(self, names: str, bitwise: bool = False, config: Config | None = None) -> tuple[Device, ...]:
         """Return the simulated accelerators called `names`; raise `ConfigError` for an unknown name.
 
         If products have to be NumPy's to the bit, none that add up floats. Tiles are those that were tuned by
@@ -196,16 +205,18 @@ class Engine:
         """
         if not names:
             return ()
-        accel = self.module("accel")
+        accel = packages.accel
         found = (accel.preset(name) for name in names.split(","))
         records = None if config is None or self.session is not None else self.schedule_records(config)
-        how = {} if config is None or records is None else {
-            "tiles": self.module("tuner.accel_layers").tiling_chooser(records, config.numerics == "relaxed")}
-        return tuple(accel.Device(spec, **how) for spec in found if not (bitwise and spec.is_float))
+        specs = [spec for spec in found if not (bitwise and spec.is_float)]
+        if config is None or records is None:
+            return tuple(accel.Device(spec) for spec in specs)
+        tiles = packages.tuner.accel_layers.tiling_chooser(records, config.numerics == "relaxed")
+        return tuple(accel.Device(spec, tiles=tiles) for spec in specs)
 
-    def rules(self, without: str) -> Any:
+    def rules(self, without: str) -> RuleSet:
         """Return the rewrite rules except those in `without`; raise `ConfigError` for an unknown name."""
-        rules = self.module("rewrites").RULES
+        rules = packages.rewrites.RULES
         names = without.split(",") if without else []
         unknown = sorted(set(names) - {rule.name for rule in rules})
         if unknown:
@@ -220,29 +231,30 @@ class Engine:
         # Of all rules it is known beforehand: no call waits until rewrites are loaded.
         found: Mapping[str, Collection[Any]] = (
             self.rules(config.without_rules).at(config.numerics).matched_numbers
-            if config.without_rules else self.module("tracing").LITERAL_VALUES[config.numerics])
+            if config.without_rules else packages.tracing.LITERAL_VALUES[config.numerics])
         return found
 
-    def _backend(self, cpu: str = "") -> Any:
+    def _backend(self, cpu: str = "") -> LlvmBackend:
         """Return the LLVM backend for a processor level (empty: this one); its run time is loaded."""
         found = self._backends.get(cpu)
         if found is None:
-            if "codegen" not in self.modules:
+            if not packages.is_loaded("codegen"):
                 require_memory(COMPILER_LIBRARY_BYTES)
-            codegen, runtime, tracing = map(self.module, ("codegen", "runtime", "tracing"))
+            codegen, runtime, tracing = packages.codegen, packages.runtime, packages.tracing
             target = codegen.level_target(cpu) if cpu else None
             found = codegen.LlvmBackend(launch=runtime.native_launch(), target=target, shelf=self.disk,
                                         writers=self._planner_fingerprint)
             found.launch  # noqa: B018  (loads the native run time)
-            tracing.LAYOUT_CACHE.install(*runtime.layout_table())
+            table = runtime.layout_table()
+            assert table is not None, "the native run time is loaded"
+            tracing.LAYOUT_CACHE.install(*table)
             tracing.install_native_methods(runtime.native_methods())
             self._backends[cpu] = found
         return found
 
     def _planner_fingerprint(self) -> str:
         """Return the fingerprint of the code that writes LLVM text."""
-        found: str = self.module("runtime.disk_cache").planner_fingerprint()
-        return found
+        return packages.runtime.disk_cache.planner_fingerprint()
 
     def disk(self) -> DiskCache | None:
         """Return the disk cache of machine code under the options in force; None if it is off."""
@@ -252,7 +264,7 @@ class Engine:
     def _disk_of(self, config: Config) -> DiskCache:
         key = cache_directory(config), config.disk_cache_limit
         if key not in self._disks:
-            disk = self.module("runtime.disk_cache").DiskCache
+            disk = packages.runtime.disk_cache.DiskCache
             made = disk(*key, refuse=self._warn_cache_refused, observe=self.recorder.record)
             self._disks.setdefault(key, made)
         return self._disks[key]
@@ -260,18 +272,18 @@ class Engine:
     def _warn_cache_refused(self, reason: str) -> None:
         text = f"{reason}: machine code is not kept; see the options cache_dir and disk_cache"
         try:
-            self.module("tracing").call_here(warnings.warn, text, CacheWarning)
+            packages.tracing.call_here(warnings.warn, text, CacheWarning)
         except CacheWarning:  # where warnings are errors: the program must not end for it
-            self.module("events").log.warning("%s", text)
+            log.warning("%s", text)
 
     def report_failure(self, name: str, text: str) -> None:
         """Log, once, that calls of the function `name` run in NumPy because of an error."""
         with suppress(*RESOURCE_ERRORS):  # there may be no memory, and no logging module, to tell it with
-            self.recorder.record_once(self.module("events").Event("failure", f"{name}: {text}"))
+            self.recorder.record_once(Event("failure", f"{name}: {text}"))
 
     def check_cpu(self, cpu: str) -> None:
         """Raise `ConfigError` if this processor cannot run code for the level `cpu`."""
-        codegen = self.module("codegen")
+        codegen = packages.codegen
         missing = codegen.lacking(codegen.level_target(cpu))
         if missing:
             raise ConfigError(f"cpu={cpu!r} is not possible here: this processor has no {', '.join(missing)}")
@@ -288,78 +300,62 @@ class Engine:
         found = self._indexed.get(key)
         if found is None:
             with self._lock:
-                self.module("runtime").reserve_threads(config.num_threads)
+                packages.runtime.reserve_threads(config.num_threads)
                 made = self._backend(config.cpu).indexed(config.num_threads, ordered)
                 found = self._indexed.setdefault(key, made)
         return found
 
-    def loop_function(self, function: FunctionType) -> Any:
-        """Return `function` with its loops over elements compiled; None if it has no such loops."""
-        if not any_reachable(function, may_have_element_loops):
+    def loop_function(self, function: FunctionType) -> LoopFunction | None:
+        """Return `function` with its loops rewritten, so that compiled code may run them; None without loops."""
+        if not any_reachable(function, has_loops):
             return None
         with self._lock:
-            self._loops = self._loops or self.module("loopjit").Loops(
-                self._adopt_loop_object, self._load_loop_text, self._with_loop_compiler,
-                lambda: self.module("tracing").can_defer_warnings, self._loop_cache)
+            self._loops = self._loops or packages.loopjit.Loops(self._request_loop)
         return self._loops.version(function)
 
-    def _with_loop_compiler(self, then: Callable[[Any], None]) -> None:
-        """Call `then` with the loop compiler, which is loaded in the background."""
-        if (made := self.modules.get("loopjit.compiler")) is not None:
-            then(made)
-        else:
-            try:
-                start_thread(Thread(
-                    target=self._load_loop_compiler, args=(then,), name="jitla waits", daemon=True))
-            except RuntimeError:  # no more threads: later, perhaps
-                self.background.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
+    def _request_loop(
+        self, site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
+        groups: tuple[int, ...],
+    ) -> None:
+        """Have a loop compiled in the background."""
+        def job() -> None:
+            with short_switch_interval(), unthrottled():
+                packages.loopjit.loop_compiler.compile_specialisation(
+                    site, specialisation, values, source, groups, self._compile_loop)
 
-    def _load_loop_compiler(self, then: Callable[[Any], None]) -> None:
-        wait_idle(LOOP_COMPILER_DELAY_SECONDS)
-        with short_switch_interval():
-            self.module("runtime")
-        self.background.submit(lambda: then(self.module("loopjit.compiler")), soon=True)
+        self.background.submit(job, soon=True)
 
-    def _adopt_loop_object(self, name: str, data: bytes) -> tuple[Any, int]:
-        """Link object code of a loop; return its owner and the address of its function."""
-        with self._lock, unthrottled():  # other threads may wait for the lock
-            jit, asked = self._backend().jit, b"jitla_share" in data
-            made = jit.adopt(data, name, {
-                "jitla_share": self.module("runtime").share(current().num_threads)} if asked else {})
-        return made, made.addresses[name]
+    def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
+        """Compile and load a loop program for the options in force."""
+        with self._lock:
+            if self._loop_jit is None:
+                if not packages.is_loaded("codegen"):
+                    require_memory(COMPILER_LIBRARY_BYTES)
+                self._loop_jit = packages.codegen.Jit(shelf=self.disk)
+        return packages.codegen.compile_program(program, self._loop_jit)
 
-    def _load_loop_text(self, text: str, name: str) -> tuple[Any, int]:
-        """Compile and link LLVM text; return its owner and the address of its function."""
-        with self._lock, unthrottled():
-            made = self._backend().jit.load(text, (name,))
-        return made, made.addresses[name]
-
-    def _loop_cache(self) -> Any:
-        """Return a function that gives the disk cache and target of the options in force now; None if off."""
-        config = current()
-        return (lambda: (self._disk_of(config), self._backend().jit.maker)) if config.disk_cache else None
-
-    def stored_machine(self, config: Config) -> Any:
+    def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""
-        return self.module("hops.machine_file").load(cache_directory(config), self.host())
+        return packages.runtime.disk_cache.load_machine(cache_directory(config), self.host())
 
     def host(self) -> str:
         """Return the key of calibrations: processor, vector width, number of threads."""
         target = self._backend().jit.target
-        return f"{target.cpu}, {target.vector_bytes} bytes, {self.module('runtime').threads()} threads"
+        return f"{target.cpu}, {target.vector_bytes} bytes, {packages.runtime.threads()} threads"
 
-    def calibrate(self, config: Config) -> Any:
+    def calibrate(self, config: Config) -> Machine:
         """Calibrate the machine, store the result, and plan with it from now on."""
         with self._lock:
-            self._machine = self.module("tuner.calibration").measure(self._backend())
-            self.module("hops.machine_file").save(cache_directory(config), self.host(), self._machine)
+            self._machine = packages.tuner.calibration.measure(self._backend())
+            packages.runtime.disk_cache.save_machine(
+                cache_directory(config), self.host(), self._machine)
             self._compilers.clear()  # their plans were made for other constants
             return self._machine
 
     def bind(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]], make: Callable[[], Request],
-    ) -> tuple[Any, Reason | None]:
+    ) -> tuple[BoundProgram, Reason | None]:
         """Return the bound program of a block, and why it was compiled, if others of its class did not suit.
 
         The program of a class that is new is built. Which plan is best depends on the sizes: blocks of
@@ -385,7 +381,7 @@ class Engine:
 
     def has_plan(self, config: Config, request: Request) -> bool:
         """Return whether the plan of a block is on disk, and with it its machine code."""
-        planned, hops = self.plan_store(config), self.module("hops")
+        planned, hops = self.plan_store(config), packages.hops
         try:
             return bool(planned.has(hops.block_digest(*request[:4])))
         except hops.NotSerialisable:
@@ -394,32 +390,35 @@ class Engine:
     def bind_other_magnitude(
         self, config: Config, key: tuple[Any, ...], sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
-    ) -> Any:
+    ) -> BoundProgram | None:
         """Return a block bound to the program of another size class; None if none is compiled or suits."""
         size, compiler = magnitude(layouts), self._compilers.get(self._key(config))
+        if compiler is None:
+            return None
         first = size - size % 3  # with long rows as here, or without
         for other in sorted({*range(first, first + 3)} - {size}, key=lambda n: abs(n - size)):
-            found = compiler.cached_program((key, other)) if compiler is not None else None
+            found = compiler.cached_program((key, other))
             if found is not None and found.sizes is not None:
                 with suppress(CompilationDisabled):
                     return self._bind_program(compiler, found, sizes, layouts)[0]
         return None
 
     def _bind_program(
-        self, compiler: Any, program: Any, sizes: tuple[int, ...],
+        self, compiler: Compiler, program: Program, sizes: tuple[int, ...],
         layouts: dict[int, tuple[tuple[int, ...], tuple[int, ...]]],
-    ) -> tuple[Any, Reason | None]:
-        layout = self.module("fusion").Layout
+    ) -> tuple[BoundProgram, Reason | None]:
+        layout = packages.fusion.Layout
         places = {slot: layout(*place) for slot, place in layouts.items()}
+        assert program.sizes is not None
         bound, reason = compiler.bind(program, dict(zip(program.sizes, sizes, strict=True)), places)
         bound.reports_flags = True
         return bound, reason
 
-    def hoisting_policy(self, config: Config) -> Any:
+    def hoisting_policy(self, config: Config) -> HoistingPolicy | None:
         """Return the policy for hoisting loop-invariant values; None if none are hoisted."""
         if config.invariants == "none" or config.memory_limit:
             return None
-        max_bytes = int(HOISTED_MEMORY_SHARE * self.module("runtime").memory())
+        max_bytes = int(HOISTED_MEMORY_SHARE * packages.runtime.memory())
         if config.invariants_limit:
             max_bytes = min(max_bytes, config.invariants_limit)
         every = config.invariants == "all"
@@ -428,16 +427,16 @@ class Engine:
             recipe = request.roots, request.layouts, request.outs, request.aliases
             return self.compiler(config).values_to_hoist(recipe, same, named, max_bytes, every)
 
-        return self.module("tracing").HoistingPolicy(choose, max_bytes, every)
+        return packages.tracing.HoistingPolicy(choose, max_bytes, every)
 
-    def check_memory(self, bound: Any, limit: int, told: set[Any]) -> None:
+    def check_memory(self, bound: BoundProgram, limit: int, told: set[Any]) -> None:
         """Warn once, at the user's line, that even the plan with the least memory exceeds the limit."""
         taken = bound.peak()
         if taken > limit and bound.program not in told:
             told.add(bound.program)
             text = (f"no plan of this block stays below memory_limit={limit}: {taken} bytes are "
                     "predicted for the one that is run")
-            self.module("tracing").call_here(warnings.warn, text, MemoryLimitWarning)
+            packages.tracing.call_here(warnings.warn, text, MemoryLimitWarning)
 
 
 def magnitude(layouts: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]) -> int:

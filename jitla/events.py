@@ -41,19 +41,20 @@ class CallWatch:
     seconds: float = 0.0
     moments: list[tuple[str, float, float, int]] = field(default_factory=list)
     stored: list[tuple[str, int, int, int]] = field(default_factory=list)
+    max_moments: int = MAX_MOMENTS  # of each list
 
 
 def record_moment(name: str, begun: float, seconds: float) -> None:
     """Record time that a call spent outside of programs, for every active watch."""
     for watch in _WATCHES:
-        if len(watch.moments) < MAX_MOMENTS:
+        if len(watch.moments) < watch.max_moments:
             watch.moments.append((name, begun, seconds, threading.get_ident()))
 
 
 def record_sparse_matrix(matrix: Any, max_entries: int) -> None:
     """Record a sparse matrix with at most `max_entries` entries, for every active watch."""
     for watch in _WATCHES:
-        if len(watch.stored) < MAX_MOMENTS:
+        if len(watch.stored) < watch.max_moments:
             rows, columns = matrix.shape
             title = f"{type(matrix).__name__} {rows}x{columns} {matrix.dtype}"
             watch.stored.append((title, rows * columns, max_entries, matrix.nnz))
@@ -136,9 +137,9 @@ class Lap:
 
 
 @contextmanager
-def watch_calls(clocks: Collection[Clock] = ()) -> Iterator[CallWatch]:
+def watch_calls(clocks: Collection[Clock] = (), max_moments: int = MAX_MOMENTS) -> Iterator[CallWatch]:
     """Time every run inside the ``with`` block, of programs with `clocks` and of new ones."""
-    watch = CallWatch()
+    watch = CallWatch(max_moments=max_moments)
     _WATCHES.append(watch)
     for clock in clocks:
         clock.on = True

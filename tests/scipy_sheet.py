@@ -19,7 +19,7 @@ import scipy.sparse as sp
 import scipy.sparse.linalg  # noqa: F401 - of expressions
 
 import jitla
-from jitla.tracing.sparse import products as compressed
+from jitla.config import TracingThresholds
 from tests.fuzz.compare import Fault, compare, compare_warnings, outcome
 
 SHEET = Path(__file__).with_suffix(".txt")
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.scipy_sheet", description=__doc__.split(":")[0])
     parser.add_argument("--usual", action="store_true", help="leave small matrices to SciPy, as usual")
     if not parser.parse_args().usual:
-        compressed.MIN_RECORDED_ELEMENTS = 0
+        jitla.configure(thresholds=TracingThresholds(min_sparse_elements=0))
     wrong = 0
     every = list(bodies())
     for number, body in enumerate(every):

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.tuner.model import Trees
 from jitla.tuner.search import (
     Settings,
     search,
 )
-from jitla.tuner.trees import Trees
 from tests.tuner.spaces import bowl, cost
 
 

@@ -9,10 +9,7 @@ import pytest
 
 import jitla
 from jitla.errors import ConfigError, TraceError
-from jitla.introspection.callables import (
-    untraceable_reason,
-    unwrap_callable,
-)
+from jitla.introspection import untraceable_reason, unwrap_callable
 
 X = np.random.default_rng(3).normal(size=(60, 4))
 

@@ -84,9 +84,8 @@ def test_every_binding_has_first_runs_of_its_own():
     assert not clock.on  # it has been timed as often as it is
 
 
-def test_a_watch_remembers_so_many_moments_only(monkeypatch):
-    monkeypatch.setattr(clocks, "MAX_MOMENTS", 3)
-    with watch_calls() as watch:
+def test_a_watch_remembers_so_many_moments_only():
+    with watch_calls(max_moments=3) as watch:
         for _ in range(5):
             record_moment("f", 0.0, 1.0)
     assert isinstance(watch, CallWatch) and len(watch.moments) == 3

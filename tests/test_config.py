@@ -14,7 +14,15 @@ import pytest
 
 import jitla
 from jitla import config, runtime
-from jitla.config import Config, configure, current, describe, from_environment, options
+from jitla.config import (
+    Config,
+    TracingThresholds,
+    configure,
+    current,
+    describe,
+    from_environment,
+    options,
+)
 from jitla.errors import ConfigError, JitlaWarning
 
 
@@ -29,7 +37,22 @@ def test_every_field_has_a_default_and_a_line():
     assert Config() == from_environment({})
     for f in fields(Config):
         assert f.metadata["doc"] and f.metadata["check"](f.default) == f.default
-        assert f.name in describe() and f"JITLA_{f.name.upper()}" in describe()
+        shown = f.name in describe() and f"JITLA_{f.name.upper()}" in describe()
+        assert shown is not f.metadata["internal"]
+
+
+def test_thresholds_are_for_tests_only():
+    with pytest.warns(JitlaWarning, match="JITLA_THRESHOLDS is not known"):
+        assert from_environment({"JITLA_THRESHOLDS": "0"}) == Config()
+    with pytest.raises(ConfigError) as caught:
+        configure(treshold=1)
+    assert "thresholds" not in str(caught.value)
+    with pytest.raises(ConfigError, match="an object of TracingThresholds"):
+        configure(thresholds=3)
+    epoch = current().epoch
+    with options(thresholds=TracingThresholds(max_classes=3)) as changed:
+        assert changed.epoch != epoch and changed.thresholds.max_classes == 3
+    assert current().epoch == epoch
 
 
 def test_a_config_is_frozen():

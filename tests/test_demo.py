@@ -10,11 +10,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from jitla.cli import (
-    demo,
-    demo_data,
-    demo_worker,
-)
+from jitla.cli import demo, demo_data
 from jitla.cli.demo_algorithms import (
     hinge_search,
     l2svm,
@@ -54,23 +50,23 @@ def test_fits_reach_the_minimum(problem, fit, gradient):
 
 @pytest.mark.parametrize(("search", "vectors"), [(hinge_search, 10), (logistic_search, 12)])
 def test_numpy_allocates_this_many_vectors_per_evaluation(problem, search, vectors):
-    assert demo_worker.count_intermediates(search, *problem) == vectors
+    assert demo.count_intermediates(search, *problem) == vectors
 
 
 def test_data_survives_the_pipe(problem):
     stream = io.BytesIO()
-    demo_worker.send(stream, *problem)
+    demo.send(stream, *problem)
     stream.seek(0)
-    X, y = demo_worker.receive(stream)
+    X, y = demo.receive(stream)
     assert X.tobytes() == problem[0].tobytes()
     assert y.tobytes() == problem[1].tobytes()
 
 
 def test_data_that_ends_early_is_noticed(problem):
     stream = io.BytesIO()
-    demo_worker.send(stream, *problem)
+    demo.send(stream, *problem)
     with pytest.raises(EOFError):
-        demo_worker.receive(io.BytesIO(stream.getvalue()[:-1]))
+        demo.receive(io.BytesIO(stream.getvalue()[:-1]))
 
 
 def test_difference_is_the_larger_of_weights_and_objective():
@@ -82,7 +78,7 @@ def test_difference_is_the_larger_of_weights_and_objective():
 
 def test_peak_is_at_least_what_is_resident():
     # the kernel counts resident pages per core and adds them up late: allow for that
-    assert demo_worker.peak_bytes() > 0.9 * demo_worker.resident_bytes() > 1_000_000
+    assert demo.peak_bytes() > 0.9 * demo.resident_bytes() > 1_000_000
 
 
 @needs_data

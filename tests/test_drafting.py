@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import jitla
-from jitla.explanations.text import LEVELS
+from jitla.explanations.rendering import LEVELS
 
 RNG = np.random.default_rng(5)
 

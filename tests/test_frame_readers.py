@@ -10,11 +10,7 @@ from inspect import stack as callers
 import numpy as np
 import pytest
 
-from jitla.introspection.frames import (
-    frame_access_of,
-    frame_sensitivity_of,
-    outer_frame_access_of,
-)
+from jitla.introspection import frame_access_of, frame_sensitivity_of, outer_frame_access_of
 
 
 def one_above():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.dispatch import tuning
 from jitla.dispatch.tuning import TuningSession
 from jitla.engine import ENGINE
 from jitla.tuner import measurement as guarding
@@ -36,11 +37,19 @@ def job_of(f, *args):
     return task.choice.space(), task.job(jitla.config.current())
 
 
-def test_faults_end_their_process_only(kept, monkeypatch):
-    monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
-    monkeypatch.setattr(guarding, "MAX_ENDED_PROCESSES", 2)
+def tuned(f, trials, settings):
+    """Tune the kernel of a function with other settings of measurement processes."""
+    return tuning.tune(f.__jitla_state__, f, (X, X), {}, trials, 30.0, measurement=settings)
+
+
+def faulty(most):
+    """Run schedules by a program of which some end it, at most so many times."""
+    return guarding.MeasurementSettings("from tests.faulty import main; main()", most)
+
+
+def test_faults_end_their_process_only(kept):
     space, job = job_of(jitla.jit(distance, compile="sync"), X, X)
-    usual, guard = space.values(space.default), guarding.MeasurementProcess(job)
+    usual, guard = space.values(space.default), guarding.MeasurementProcess(job, settings=faulty(2))
     said = [guard.time({**usual, "unroll": n}, 2) for n in (2, 4, 1, 8)]
     assert [said[0], said[1], said[3]] == ["differs", "crashed", "late"]
     assert said[2].seconds > 0
@@ -48,22 +57,19 @@ def test_faults_end_their_process_only(kept, monkeypatch):
         guard.time(usual, 2)
 
 
-def test_a_search_ends_where_too_many_processes_were_lost(kept, monkeypatch):
-    monkeypatch.setattr(guarding, "PROGRAM", "from tests.faulty import main; main()")
-    monkeypatch.setattr(guarding, "MAX_ENDED_PROCESSES", 1)
+def test_a_search_ends_where_too_many_processes_were_lost(kept):
     f = jitla.jit(distance, compile="sync")
     wanted = f(X, X)
-    (found,) = jitla.tune(f, X, X, trials=100)
+    (found,) = tuned(f, 100, faulty(1))
     assert found.trials < 100 and found.note == "1 schedules crashed or blocked the process that ran them"
     lines = (kept / "tuned" / "records.jsonl").read_text()
     assert not any(f'"unroll":{n}' in lines for n in (2, 4, 8))
     assert f(X, X).tobytes() == wanted.tobytes()
 
 
-def test_a_kernel_that_runs_in_no_other_process_stays_untuned(kept, monkeypatch):
-    monkeypatch.setattr(guarding, "PROGRAM", "raise SystemExit")
+def test_a_kernel_that_runs_in_no_other_process_stays_untuned(kept):
     f = jitla.jit(distance, compile="sync")
-    (found,) = jitla.tune(f, X, X, trials=9)
+    (found,) = tuned(f, 9, guarding.MeasurementSettings("raise SystemExit"))
     assert found.note == "the untuned kernel does not run in another process" and not found.chosen
 
 

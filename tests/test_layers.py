@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import packages
 from jitla.accel import LayerStage, tiling_values
 from jitla.engine import ENGINE
 
@@ -36,7 +37,7 @@ def test_tiles_are_tuned_on_cycles_and_records_choose_them(kept):
     assert layer.trials == 6 and layer.seconds <= layer.untuned
     records = ENGINE.schedule_records(jitla.config.current())
     (device,) = ENGINE.compiler(jitla.config.current()).devices
-    target = ENGINE.module("tuner.accel_layers").target_of(device.spec)
+    target = packages.tuner.accel_layers.target_of(device.spec)
     used = records.last(*layer.key, target)
     tiles = {**used.config, "filters": 1, "channels": 1, "threads": 1}
     assert tiles != used.config

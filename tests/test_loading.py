@@ -18,9 +18,6 @@ from jitla.hops import OpSpec, lookup, register
 from jitla.process import (
     loading,
 )
-from jitla.process import (
-    resources as stacks,
-)
 from jitla.process.loading import (
     RESOURCE_ERRORS,
     Loader,
@@ -175,19 +172,17 @@ def test_threads_started_here_have_enough_whatever_is_set() -> None:
     assert found[0] >= COMPILER_STACK_BYTES
 
 
-def test_threads_without_memory_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_without_memory_are_not_started() -> None:
     thread = threading.Thread(target=lambda: None)
     usual = threading.stack_size()
-    monkeypatch.setattr(stacks, "THREAD_OVERHEAD_BYTES", 1 << 62)
     with pytest.raises(RuntimeError, match="can't start new thread"):
-        start_thread(thread)
+        start_thread(thread, overhead_bytes=1 << 62)
     assert not thread.is_alive() and threading.stack_size() == usual
 
 
-def test_nothing_is_loaded_where_it_would_take_the_last_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "MIN_FREE_BYTES", 1 << 62)
+def test_nothing_is_loaded_where_it_would_take_the_last_memory() -> None:
     with pytest.raises(ModuleUnavailable, match="MiB of memory left"):
-        Loader().load("colorsys")
+        Loader(min_free_bytes=1 << 62).load("colorsys")
 
 
 def test_memory_that_there_is_not_is_foreseen() -> None:
@@ -221,7 +216,7 @@ def test_blocks_that_could_not_be_compiled_are_tried_again(monkeypatch: pytest.M
 def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from jitla.engine import ENGINE
+    from jitla import packages
 
     def refuse(name: str) -> Any:
         raise ModuleUnavailable(name)
@@ -236,8 +231,8 @@ def test_generators_and_coroutines_run_plain_where_tracing_cannot_be_loaded(
         return x - 1.0
 
     x = np.arange(3.0)
-    module = ENGINE.module
-    monkeypatch.setattr(ENGINE, "module", lambda name: refuse(name) if name == "tracing" else module(name))
+    monkeypatch.delitem(vars(packages), "tracing", raising=False)
+    monkeypatch.setattr(packages, "__getattr__", refuse)
     assert [list(each) for each in steps(x)] == [[1.0, 2.0, 3.0], [0.0, 2.0, 4.0]]
     with pytest.raises(StopIteration) as stop:
         waits(x).send(None)

@@ -16,7 +16,7 @@ from jitla.codegen import LlvmBackend
 from jitla.config import Config, cache_directory
 from jitla.engine import ENGINE
 from jitla.hops import REFERENCE_MACHINE
-from jitla.hops import machine_file as machines
+from jitla.runtime import disk_cache
 from jitla.runtime.process import _PROCESS
 from jitla.tuner import calibration
 from jitla.tuner.calibration import (
@@ -31,29 +31,29 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def test_what_is_saved_is_found(tmp_path: Path) -> None:
-    place = machines.save(tmp_path / "new" / "directory", "host", REFERENCE_MACHINE)
-    assert place is not None and machines.load(place.parent, "host") == REFERENCE_MACHINE
-    assert [p.name for p in place.parent.iterdir()] == [machines.FILE_NAME]
+    place = disk_cache.save_machine(tmp_path / "new" / "directory", "host", REFERENCE_MACHINE)
+    assert place is not None and disk_cache.load_machine(place.parent, "host") == REFERENCE_MACHINE
+    assert [p.name for p in place.parent.iterdir()] == [disk_cache.MACHINE_FILE_NAME]
 
 
 def test_another_host_or_version_is_not_trusted(tmp_path: Path) -> None:
-    place = machines.save(tmp_path, "host", REFERENCE_MACHINE)
-    assert place is not None and machines.load(tmp_path, "other") is None
+    place = disk_cache.save_machine(tmp_path, "host", REFERENCE_MACHINE)
+    assert place is not None and disk_cache.load_machine(tmp_path, "other") is None
     record = json.loads(place.read_text())
-    place.write_text(json.dumps(record | {"version": machines.FORMAT_VERSION + 1}))
-    assert machines.load(tmp_path, "host") is None
+    place.write_text(json.dumps(record | {"version": disk_cache.MACHINE_FORMAT_VERSION + 1}))
+    assert disk_cache.load_machine(tmp_path, "host") is None
 
 
 @pytest.mark.parametrize("text", [
     "", "{", "[]", "{}", "null", '{"version": 1, "host": "host", "machine": 3}'])
 def test_a_broken_file_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / machines.FILE_NAME).write_text(text)
-    assert machines.load(tmp_path, "host") is None
+    (tmp_path / disk_cache.MACHINE_FILE_NAME).write_text(text)
+    assert disk_cache.load_machine(tmp_path, "host") is None
 
 
 def test_a_directory_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert machines.save(tmp_path / "file" / "below", "host", REFERENCE_MACHINE) is None
+    assert disk_cache.save_machine(tmp_path / "file" / "below", "host", REFERENCE_MACHINE) is None
 
 
 # ------------------------------------------------------------------------------ where it is kept
@@ -123,7 +123,7 @@ def test_calibrating_keeps_and_uses_the_machine(measured: Path) -> None:
         after = ENGINE.compiler(config)
     assert after is not before
     assert (before._tools.machine.name, after._tools.machine.name) == ("reference", "measured")
-    assert json.loads((measured / machines.FILE_NAME).read_text())["machine"]["name"] == "measured"
+    assert json.loads((measured / disk_cache.MACHINE_FILE_NAME).read_text())["machine"]["name"] == "measured"
 
 
 def test_kernels_are_shared_where_that_was_measured_to_pay(
@@ -140,7 +140,7 @@ def test_kernels_are_shared_where_that_was_measured_to_pay(
         assert _PROCESS.pool["wake"] == 29
         monkeypatch.setattr(ENGINE, "_machine", None)
         monkeypatch.setattr(ENGINE, "_compilers", {})
-        monkeypatch.setattr(machines, "load", lambda *_: None)
+        monkeypatch.setattr(disk_cache, "load_machine", lambda *_: None)
         ENGINE.compiler(config)
     assert ENGINE._backend().serial_ns == pytest.approx(12_000) and _PROCESS.pool["wake"] == 99
 
@@ -160,7 +160,7 @@ def test_fewer_threads_are_planned_for(measured: Path) -> None:
 def test_the_command_line_calibrates(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with jitla.options(cache_dir=measured):
         assert main(["calibrate"]) == 0
-    assert "measured" in capsys.readouterr().out and (measured / machines.FILE_NAME).exists()
+    assert "measured" in capsys.readouterr().out and (measured / disk_cache.MACHINE_FILE_NAME).exists()
 
 
 SOURCE = """
@@ -186,5 +186,5 @@ def run(directory: Path) -> list[str]:
 def test_another_process_finds_it_and_measures_nothing(tmp_path: Path) -> None:
     name, host = run(tmp_path)
     assert name == "reference"
-    machines.save(tmp_path, host, REFERENCE_MACHINE._replace(name="stored"))
+    disk_cache.save_machine(tmp_path, host, REFERENCE_MACHINE._replace(name="stored"))
     assert run(tmp_path) == ["stored", host]

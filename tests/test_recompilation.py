@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla import packages
 from jitla.dispatch import tiering as tiers
 from jitla.engine import ENGINE
 from jitla.events import compile_log
@@ -75,14 +76,14 @@ def test_another_size_compiles_nothing() -> None:
 def never_compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note what is compiled from now on."""
     asked: list[str] = []
-    emit = vars(ENGINE.module("codegen").Jit)["_emit"]
+    emit = vars(packages.codegen.Jit)["_emit"]
 
     def noted(self: Any, text: str, level: int) -> bytes:
         made: bytes = emit(self, text, level)
         asked.append(text)
         return made
 
-    monkeypatch.setattr(ENGINE.module("codegen").Jit, "_emit", noted)
+    monkeypatch.setattr(packages.codegen.Jit, "_emit", noted)
     return asked
 
 

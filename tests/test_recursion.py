@@ -17,12 +17,7 @@ import pytest
 
 import jitla
 from jitla.engine import ENGINE
-from jitla.introspection.recursion import (
-    DEEP_NESTING,
-    NESTING,
-    SUSPENDED_STATES,
-    call_with_stack_headroom,
-)
+from jitla.introspection import DEEP_NESTING, NESTING, SUSPENDED_STATES, call_with_stack_headroom
 from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.tracing import LOCAL
 

@@ -12,7 +12,7 @@ from jitla.hops import Kind, OpSpec, all_ops
 from jitla.hops.cost import VIEW_OPS
 from jitla.hops.ops_elementwise import _SCIPY_UFUNCS
 from jitla.tracing.numpy_api.functions import FUNCTIONS
-from jitla.tracing.sparse.products import _METHODS
+from jitla.tracing.sparse.operations import _METHODS
 
 PAGE = Path(__file__).parents[1] / "docs" / "supported.md"
 LOOP, CALL, VIEW = "in loops", "a step of the plan", "a view"

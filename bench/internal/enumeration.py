@@ -19,13 +19,8 @@ from jitla.config import current
 from jitla.engine import ENGINE
 from jitla.fusion import CostModel, Layout, all_layouts, plan
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.enumeration import (
-    BUDGET,
-    EnumerationResult,
-    Search,
-)
+from jitla.fusion.enumeration import BUDGET, EnumerationResult, Search, partitions
 from jitla.fusion.memo import Memo
-from jitla.fusion.partitions import partitions
 from jitla.fusion.planner import (
     PartitionCache,
     search_all,

@@ -24,12 +24,8 @@ from jitla.fusion import (
     planner,
 )
 from jitla.fusion.candidates import Candidates
-from jitla.fusion.enumeration import (
-    EnumerationResult,
-    Search,
-)
+from jitla.fusion.enumeration import EnumerationResult, Partition, Search
 from jitla.fusion.memo import Memo
-from jitla.fusion.partitions import Partition
 from jitla.fusion.planner import search_all
 
 Array = np.ndarray

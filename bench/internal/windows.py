@@ -28,8 +28,8 @@ import numpy as np
 
 import jitla
 from bench.algorithms import DENSE, l2svm, logistic
+from bench.element_loops import PROGRAMS
 from bench.expressions import CASES
-from bench.loop_programs import PROGRAMS
 from jitla.engine import ENGINE
 from tests.semantics import modes
 from tests.semantics.table import ROWS, cases

@@ -1,10 +1,12 @@
 """The simulated accelerator: its instruction set, simulators, and the compiler of layers for it.
 
 The machine is VTA-like: load, compute and store units with token queues, scratchpads and micro-ops (`spec`,
-`isa`). `layers_from_hops` finds layers in a DAG by intrinsics (`matching`); `tiling` and `lowering` compile
-them to a program (`program`), which `verifier` checks, `functional_sim` executes bit-exactly and `timing_sim`
-times. `backend` is the entry point for the planner of offloading (`jitla.recompile.offload`), `quantize`
-rewrites float products.
+`isa`). `layers_from_hops` finds layers in a DAG by intrinsics (`matching`); they are tiled (`layer`) and
+lowered (`lowering`) to a program (`program`), which `verifier` checks, `functional_sim` executes bit-exactly
+and `timing_sim` times.
+
+Entry points without other users in the package are `backend`, for the planner of offloading
+(`jitla.recompile.offload`), and `quantize`, which rewrites float products.
 """
 
 from jitla.accel.backend import (
@@ -52,13 +54,14 @@ from jitla.accel.isa import (
     unit_of,
     uop_columns,
     uop_fields,
-    without_tokens,
 )
 from jitla.accel.layer import (
     EpilogueOp,
     Layer,
     SlidingWindow,
+    Tiling,
     reference_result,
+    utilisation_bounds,
 )
 from jitla.accel.layers_from_hops import INTRINSICS
 from jitla.accel.lowering import (
@@ -102,10 +105,6 @@ from jitla.accel.spec import (
     loads,
     preset,
 )
-from jitla.accel.tiling import (
-    Tiling,
-    utilisation_bounds,
-)
 from jitla.accel.timing_sim import (
     BOARD,
     COSTS,
@@ -117,10 +116,6 @@ from jitla.accel.timing_sim import (
     Roofline,
     UnitTime,
     measure,
-    peak_seconds,
-    transfer_seconds,
-)
-from jitla.accel.trace_view import (
     perfetto,
     svg,
 )
@@ -143,9 +138,8 @@ __all__ = [
     "Store", "Tiling", "ProgramTiming", "Unit", "UnitTime", "Uop", "ValueRanges", "SlidingWindow", "bits_of",
     "check_encoding", "compile_layer", "compile_stages", "cycles", "decode", "decode_one", "decode_uops",
     "disassemble", "encode", "encode_uops", "fields", "from_immediate", "from_record", "from_words",
-    "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "peak_seconds",
-    "perfetto", "pops", "preset", "pushes", "reference_result", "run", "save_dump", "show",
-    "start_indices", "svg", "tiling_values", "to_immediate", "to_tiling", "transfer_seconds",
+    "knobs", "load_dump", "loads", "loops_of", "measure", "noop", "observe", "order_of", "perfetto",
+    "pops", "preset", "pushes", "reference_result", "run", "save_dump", "show",
+    "start_indices", "svg", "tiling_values", "to_immediate", "to_tiling",
     "unconnected_flags", "unit_of", "uop_columns", "uop_fields", "utilisation_bounds", "verify",
-    "without_tokens",
 ]

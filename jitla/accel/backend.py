@@ -12,7 +12,19 @@ from typing import Any
 import numpy as np
 
 from jitla.accel.isa import AluOp
-from jitla.accel.layer import EpilogueOp, Layer
+from jitla.accel.layer import (
+    MIN_ACCUMULATOR_DISTANCE,
+    BlockCounts,
+    EpilogueOp,
+    Layer,
+    Tiling,
+    block_counts,
+    estimated_cycles,
+    fits,
+    piece_elements,
+    smallest_tile,
+    utilisation_bounds,
+)
 from jitla.accel.layers_from_hops import (
     INTRINSICS,
     MatchedLayer,
@@ -27,19 +39,7 @@ from jitla.accel.lowering import LayerProgram, LayerStage, assemble, best_tiling
 from jitla.accel.matching import AffineAccess, AffineIndex, Axis, Loops, TensorIntrinsic
 from jitla.accel.program import disassemble
 from jitla.accel.spec import AccelSpec, Memory
-from jitla.accel.tiling import (
-    MIN_ACCUMULATOR_DISTANCE,
-    BlockCounts,
-    Tiling,
-    block_counts,
-    estimated_cycles,
-    fits,
-    piece_elements,
-    smallest_tile,
-    utilisation_bounds,
-)
-from jitla.accel.timing_sim import measure
-from jitla.accel.trace_view import text_timeline
+from jitla.accel.timing_sim import measure, text_timeline
 from jitla.classes import cached_property, dataclass
 from jitla.concurrency import fork_safe_lock
 from jitla.errors import DeviceError, InternalError

@@ -414,7 +414,7 @@ class Datapath:
         for run in walk.runs:
             dst = walk.steps.dst[run]
             second = from_immediate(self.spec, alu.imm) if alu.use_imm else self.acc[walk.steps.src[run]]
-            self.acc[dst] = apply_alu(self.spec, alu, self.acc[dst], second)
+            self.acc[dst] = apply_alu(alu, self.acc[dst], second)
         self.counters.alu_steps += alu.steps
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from enum import IntEnum
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -212,11 +211,6 @@ def unconnected_flags(instruction: Instruction) -> tuple[str, ...]:
     return tuple(name for name, queue in names.items() if queue is None and getattr(instruction, name))
 
 
-def without_tokens(instruction: Instruction) -> Instruction:
-    """Return `instruction` without token flags."""
-    return replace(instruction, pop_prev=False, pop_next=False, push_prev=False, push_next=False)
-
-
 def noop(unit: Unit, *, pop_prev: bool = False, pop_next: bool = False,
          push_prev: bool = False, push_next: bool = False) -> Instruction:
     """Return an instruction of `unit` that only moves tokens."""
@@ -423,7 +417,7 @@ def refusal(spec: AccelSpec, instruction: Alu) -> str | None:
     return None
 
 
-def apply_alu(spec: AccelSpec, instruction: Alu, first: Array, second: Array) -> Array:
+def apply_alu(instruction: Alu, first: Array, second: Array) -> Array:
     """Compute op(first, second); integers wrap around."""
     operand = second
     if instruction.op is AluOp.SHR and operand.size:

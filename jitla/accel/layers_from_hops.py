@@ -523,14 +523,14 @@ def _epilogue_steps(
         return None
     name = user.op.name
     if name == "clip" and user.inputs[0] is hop:
-        low, high = (_epilogue_operand(i, at, user, splits) for i in user.inputs[1:])
+        low, high = (_epilogue_operand(i, at, splits) for i in user.inputs[1:])
         return [EpilogueStep("maximum", *low), EpilogueStep("minimum", *high)] if low and high else None
     if name not in _ALU_OPS or len(user.inputs) != 2 or user.inputs.count(hop) != 1:
         return None
     is_first = user.inputs[0] is hop
     if not is_first and name in ("subtract", "right_shift", "left_shift"):
         return None
-    operand = _epilogue_operand(user.inputs[1 if is_first else 0], at, user, splits)
+    operand = _epilogue_operand(user.inputs[1 if is_first else 0], at, splits)
     if operand is None or spec.is_float and name.endswith("shift"):
         return None
     if operand[1] is not None and (name.endswith("shift") or name == "multiply" and spec.dialect == "strict"):
@@ -539,7 +539,7 @@ def _epilogue_steps(
 
 
 def _epilogue_operand(
-    hop: Hop, at: AffineIndices, user: Hop, splits: AxisSplits
+    hop: Hop, at: AffineIndices, splits: AxisSplits
 ) -> tuple[Hop | None, AffineAccess | None] | None:
     if hop.meta.shape == ():
         return hop, None

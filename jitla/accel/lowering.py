@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from jitla.accel.functional_sim import run
 from jitla.accel.isa import Alu, AluOp, Gemm, Load, Store, to_immediate
-from jitla.accel.layer import EpilogueOp, Layer, SlidingWindow
-from jitla.accel.program import AccelProgram, DramAllocator, DramRegion, Stream, UopStatistics
-from jitla.accel.spec import AccelSpec, Memory
-from jitla.accel.tiling import (
+from jitla.accel.layer import (
     BlockCounts,
+    EpilogueOp,
+    Layer,
+    SlidingWindow,
     StridedLoop,
     Tiling,
     block_counts,
@@ -25,6 +25,8 @@ from jitla.accel.tiling import (
     piece_elements,
     tilings,
 )
+from jitla.accel.program import AccelProgram, DramAllocator, DramRegion, Stream, UopStatistics
+from jitla.accel.spec import AccelSpec, Memory
 from jitla.accel.timing_sim import ProgramTiming, measure
 from jitla.classes import cached_property, dataclass
 from jitla.errors import DeviceError
@@ -588,7 +590,7 @@ def unpack_results(spec: AccelSpec, layer: Layer, planes: Array) -> Array:
 
 
 def assemble(
-    spec: AccelSpec, stages: Sequence[LayerStage], chosen_tilings: Sequence[Tiling], threads: int = 2
+    spec: AccelSpec, stages: Sequence[LayerStage], chosen_tilings: Sequence[Tiling]
 ) -> LayerProgram:
     """Compile `stages` to a program with the given tilings."""
     layout = DramAllocator()

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla import packages
 from jitla.api import coverage, explain, jit, tune
 from jitla.cli.notebook import decorate_functions, top_level_functions
 from jitla.config import cache_directory, current
@@ -217,9 +218,9 @@ def _system_facts() -> Iterator[tuple[str, str]]:
     for name in REPORTED_PACKAGES:
         yield name, importlib.metadata.version(name)
     yield "processor", ENGINE.host()
-    sizes = ENGINE.module("tuner.calibration").cache_sizes()
+    sizes = packages.tuner.calibration.cache_sizes()
     yield "caches", f"{bytes_text(sizes.near)} for each core, {bytes_text(sizes.shared)} shared"
-    yield "memory", bytes_text(ENGINE.module("runtime").memory())
+    yield "memory", bytes_text(packages.runtime.memory())
     yield "files", cache_directory(current())
     machine = ENGINE.stored_machine(current())
     yield "constants", "measured" if machine else "assumed; python -m jitla calibrate measures them"

@@ -1,4 +1,7 @@
-"""Two linear classifiers in plain NumPy; the demo runs them with and without jitla."""
+"""Two linear classifiers in plain NumPy; the demo runs them with and without jitla.
+
+Programs of a user, as far as jitla is concerned: the file has nothing else, and benchmarks run it, too.
+"""
 
 from __future__ import annotations
 

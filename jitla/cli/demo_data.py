@@ -1,4 +1,7 @@
-"""Data of the demo: flights from New York in 2013 as a dense feature matrix and late/on-time labels."""
+"""Data of the demo: flights from New York in 2013 as a dense feature matrix and late/on-time labels.
+
+Benchmarks read the same flights, by this file.
+"""
 
 from __future__ import annotations
 

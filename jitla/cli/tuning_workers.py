@@ -22,8 +22,8 @@ from jitla.fusion import Values
 from jitla.recompile import UNTUNED
 from jitla.tuner.background import SHARE
 from jitla.tuner.kernel_search import KernelSearch
+from jitla.tuner.measurement import Stopwatch
 from jitla.tuner.search import Settings
-from jitla.tuner.stopwatch import Stopwatch
 from jitla.tuner.throttle import unthrottled
 from jitla.tuner.transport import (
     Job,
@@ -130,7 +130,7 @@ def tune() -> None:
     config = configure(**{**job.options, "progress": False})
     choice = job.parcel.choice(ENGINE.compiler(config))
     space = choice.space() if config.numerics == "relaxed" else choice.space().exact()
-    records = ENGINE.schedule_records(config, new=True)
+    records = ENGINE.schedule_records_to_extend(config)
 
     def exit_if_orphaned() -> None:
         if os.getppid() != parent:  # the program has ended
@@ -139,5 +139,5 @@ def tune() -> None:
     with KernelSearch(
             choice.key, space, job, ENGINE.host(), SECONDS, PATIENCE, exit_if_orphaned, SHARE) as search:
         search.run(Settings(trials=TRIALS), records)
-    record = records.last(*choice.key, ENGINE.host())
+    record = records.last(choice.key.kernel, choice.key.shape, ENGINE.host())
     send(sink, record.line().encode() if record is not None else b"")

@@ -1,8 +1,11 @@
 """Code generation: kernels to machine code through LLVM, and the native run time that launches them.
 
-`backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `sparse` and `indexing`
-theirs. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit` make
-code of it. `native` is the run time, `kernel_abi` says how kernels are called.
+`backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `csr_kernels` and
+`sparse_kernels` those of sparse matrices, `indexing` those of indexed reads and writes, `loopir` those of
+loop nests; `loop_programs` writes the programs of Python's loops. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit`
+make code of it. `native` is the run time, `kernel_abi` says how kernels are called.
+
+Files that only `backend` uses are apart because each is loaded when the first kernel of its kind is compiled.
 """
 
 from typing import TYPE_CHECKING
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
         modules,
     )
     from jitla.codegen.kernel_abi import Target
+    from jitla.codegen.loop_programs import CompiledProgram, compile_program
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
 else:
@@ -32,11 +36,12 @@ else:
         backend="LlvmBackend LlvmExecutable",
         jit="Jit Library ObjectCache host_target lacking level_target modules",
         kernel_abi="Target",
+        loop_programs="CompiledProgram compile_program",
         loopir="CompiledNest",
         **{"native.loader": "load_native"},
     )
 
 __all__ = [
-    "CompiledNest", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache", "Target", "host_target",
-    "lacking", "level_target", "load_native", "modules",
+    "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache", "Target", "compile_program",
+    "host_target", "lacking", "level_target", "load_native", "modules",
 ]

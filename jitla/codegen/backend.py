@@ -58,7 +58,8 @@ from jitla.process.loading import lazy_functions
 from jitla.runtime import threads as runtime_threads
 
 if TYPE_CHECKING:
-    from jitla.codegen.indexing.kernels import Located
+    from jitla.codegen.csr_kernels import csr_text, specialised_columns
+    from jitla.codegen.indexing.kernels import IndexThresholds, Located
     from jitla.codegen.kernels.cell import band_units
     from jitla.codegen.kernels.tally import tally_units
     from jitla.codegen.loopir import CompiledNest
@@ -73,26 +74,22 @@ if TYPE_CHECKING:
         wide_text,
     )
     from jitla.codegen.module import kernel_text, reason_of
-    from jitla.codegen.sparse.csr_kernels import (
-        csr_text,
-        specialised_columns,
-    )
-    from jitla.codegen.sparse.kernels import Stored, pack_entries
+    from jitla.codegen.sparse_kernels import SparseThresholds, Stored, pack_entries
     from jitla.loopir import Nest
 else:  # what writes texts is loaded where machine code is not kept, the rest where it is asked for
-    csr_text, specialised_columns = lazy_functions("jitla.codegen.sparse.csr_kernels", "csr_text",
+    csr_text, specialised_columns = lazy_functions("jitla.codegen.csr_kernels", "csr_text",
                                                    "specialised_columns")
     lies, pack_pairs, pairs_text = lazy_functions("jitla.codegen.matmul.narrow", "lies", "pack_pairs",
                                                   "pairs_text")
     pack_wide, wide_text = lazy_functions("jitla.codegen.matmul.wide", "pack_wide", "wide_text")
-    [pack_entries] = lazy_functions("jitla.codegen.sparse.kernels", "pack_entries")
+    [pack_entries] = lazy_functions("jitla.codegen.sparse_kernels", "pack_entries")
     [band_units] = lazy_functions("jitla.codegen.kernels.cell", "band_units")
     [Located] = lazy_functions("jitla.codegen.indexing.kernels", "Located")
     [kernel_text] = lazy_functions("jitla.codegen.module", "kernel_text")
     [CompiledNest] = lazy_functions("jitla.codegen.loopir", "CompiledNest")
     [product_text] = lazy_functions("jitla.codegen.matmul.matvec", "product_text")
     [reason_of] = lazy_functions("jitla.codegen.module", "reason_of")
-    [Stored] = lazy_functions("jitla.codegen.sparse.kernels", "Stored")
+    [Stored] = lazy_functions("jitla.codegen.sparse_kernels", "Stored")
     [tally_units] = lazy_functions("jitla.codegen.kernels.tally", "tally_units")
 
 SUBTREE = 16_384  # elements of the smallest part of a sum that is a unit of its own
@@ -287,16 +284,18 @@ class LlvmBackend:
         scalars = [op.dtype if op.letter == "v" else None for op in loop.operands]
         return self.rows(scalars, stages, (), cut, threads, nanoseconds)
 
-    def indexed(self, threads: int, ordered: bool = False) -> Located:
+    def indexed(
+        self, threads: int, ordered: bool = False, thresholds: IndexThresholds | None = None,
+    ) -> Located:
         """Return what reads and adds up where indices say, on up to `threads` threads; 0: as is usual.
 
         If `ordered`, floats are always added in NumPy's order.
         """
-        return Located(self.jit, self.launch, threads or self._threads or 0, ordered)
+        return Located(self.jit, self.launch, threads or self._threads or 0, ordered, thresholds)
 
-    def stored(self, threads: int) -> Stored:
+    def stored(self, threads: int, thresholds: SparseThresholds | None = None) -> Stored:
         """Return the operators at stored positions, on up to `threads` threads; 0: as is usual."""
-        return Stored(self.jit, self.launch, threads or self._threads or 0)
+        return Stored(self.jit, self.launch, threads or self._threads or 0, thresholds)
 
     def product(
         self, form: str, dtype: np.dtype, columns: int

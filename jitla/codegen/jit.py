@@ -16,7 +16,7 @@ import llvmlite.binding as llvm
 from jitla.classes import cached_property
 from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import routine_symbols_in
-from jitla.codegen.native.ufunc_loops import symbols_in
+from jitla.codegen.native.symbols import loop_symbols_in
 from jitla.codegen.passes import optimise
 from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
@@ -91,16 +91,18 @@ def modules(text: str) -> list[tuple[int | None, str]]:
 
 
 class Objects(dict[str, bytes]):
-    """Object bytes by content key, the `LIMIT` that came last, at most `ROOM` bytes of them."""
+    """Object bytes by content key: the latest, at most `max_count` objects and `max_bytes` bytes."""
 
-    LIMIT, ROOM = 4096, 64 << 20
-    held = 0
+    def __init__(self, max_count: int = 4096, max_bytes: int = 64 << 20) -> None:
+        super().__init__()
+        self.max_count, self.max_bytes = max_count, max_bytes
+        self.nbytes = 0
 
     def __setitem__(self, key: str, data: bytes) -> None:
-        self.held += len(data) - len(self.pop(key, b""))
+        self.nbytes += len(data) - len(self.pop(key, b""))
         super().__setitem__(key, data)
-        while len(self) > self.LIMIT or self.held > self.ROOM and len(self) > 1:
-            self.held -= len(self.pop(next(iter(self))))
+        while len(self) > self.max_count or self.nbytes > self.max_bytes and len(self) > 1:
+            self.nbytes -= len(self.pop(next(iter(self))))
 
 
 class ObjectCache(Protocol):
@@ -309,7 +311,7 @@ class Jit:
         require_memory(FOR_LOADING + 2 * sum(map(len, objects)))
         require_mapping()
         builder = llvm.JITLibraryBuilder().add_current_process()
-        addresses = {**symbols_in(objects), **routine_symbols_in(objects), **(symbols or {})}
+        addresses = {**loop_symbols_in(objects), **routine_symbols_in(objects), **(symbols or {})}
         for name, address in addresses.items():
             builder = builder.import_symbol(name, address)
         for data in objects:

@@ -45,6 +45,7 @@ from jitla.loopir import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -65,6 +66,7 @@ from jitla.loopir import (
     Stride,
     ViewVariable,
     state_layout,
+    uses_expiry,
 )
 from jitla.loopir import ProgramStatement as Statement
 from jitla.loopir import ProgramValue as Term
@@ -136,6 +138,7 @@ class _Writer:
 
     def __init__(self, program: LoopProgram, target: Target) -> None:
         self.program, self.target = program, target
+        self.halves = uses_expiry(program)
         self.machine = target.triple.split("-")[0]
         self.machine = "x86_64" if self.machine == "amd64" else self.machine
         self.layout = state_layout(program)
@@ -270,6 +273,8 @@ class _Writer:
         for k, place in enumerate(("%arena", "%arena.end")):
             value = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
             self._store(place, "i64", value)
+        for name in ("low", "middle", "high", "half") if self.halves else ():
+            self._start(f"%arena.{name}", "i64", "0")
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
@@ -388,7 +393,7 @@ class _Writer:
                 head, behind = self._fresh(f"{label}.head"), self._fresh(f"{label}.out")
                 self._enter_loop(label, head)
                 self._begin(head)
-                self._reset_arena(label)
+                self._reset_arena()
                 if not self._inside(_Label(label, behind, head), body, loop=True):
                     self._jump(head)
                 self._begin(behind)
@@ -432,12 +437,44 @@ class _Writer:
     def _enter_loop(self, label: str, first: str) -> None:
         """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
         if not self.loops:
-            self._start(self._place("arena", label), "i64", self._load("%arena", "i64"))
+            low = self._load("%arena", "i64")
+            self._start("%arena.low", "i64", low)
+            if self.halves:
+                high = self._load("%arena.end", "i64")
+                both = self.b.line(f"sub i64 {high}, {low}")
+                middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
+                for name, value in (("middle", middle), ("high", high), ("half", middle)):
+                    self._start(f"%arena.{name}", "i64", value)
         self._jump(first)
 
-    def _reset_arena(self, label: str) -> None:
-        if not self.loops:
-            self._start("%arena", "i64", self._load(self._place("arena", label), "i64"))
+    def _halves(self) -> tuple[str, str, str, str]:
+        """Write whether memory is allocated from the first half, and the loads of the ends of both halves."""
+        low, middle, high, half = (
+            self._load(f"%arena.{name}", "i64") for name in ("low", "middle", "high", "half"))
+        return self.b.line(f"icmp eq i64 {half}, {low}"), low, middle, high
+
+    def _reset_arena(self) -> None:
+        """Write that memory is allocated from the begin of the arena again, or of its other half."""
+        if self.loops:
+            return
+        if not self.halves:
+            self._start("%arena", "i64", self._load("%arena.low", "i64"))
+            return
+        is_first, low, middle, high = self._halves()
+        begin = self.b.line(f"select i1 {is_first}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_first}, i64 {high}, i64 {middle}")
+        for place, value in (("%arena.half", begin), ("%arena", begin), ("%arena.end", end)):
+            self._start(place, "i64", value)
+
+    def _expires(self, view: str) -> Value:
+        """Write whether the memory of a view lies in the half of the arena that is not in use."""
+        is_first, low, middle, high = self._halves()
+        pointer = self.b.line(f"ptrtoint ptr {self._data(view)} to i64")
+        begin = self.b.line(f"select i1 {is_first}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_first}, i64 {high}, i64 {middle}")
+        above = self.b.line(f"icmp uge i64 {pointer}, {begin}")
+        below = self.b.line(f"icmp ult i64 {pointer}, {end}")
+        return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
 
     def _if(self, statement: If) -> bool:
         test = self._value(statement.test).text
@@ -482,7 +519,7 @@ class _Writer:
             count, count_next = f"%{_quoted(f'{tag}.n')}", f"%{_quoted(f'{tag}.n.next')}"
             self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(first)} ], "
                               f"[ {count_next}, %{_quoted(latch)} ]")
-        self._reset_arena(loop.label)
+        self._reset_arena()
         self.scopes.append([])
         self._set(self.scalars[loop.name], Value(INT64, counter))
         if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
@@ -600,6 +637,8 @@ class _Writer:
                 return Value(INT64, self._view_word(view, "size", axis))
             case Stride(view, axis):
                 return Value(INT64, self._view_word(view, "stride", axis))
+            case Expires(view):
+                return self._expires(view)
             case Pointer(view, index):
                 pointer = self._element(view, [self._value(i) for i in index])
                 return self._word(f"ptrtoint ptr {pointer} to i64")

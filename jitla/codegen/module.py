@@ -166,7 +166,7 @@ class MathFunctions:
             b.lines += [f"  {line}" for line in lines]
             return Value(dtype, result)
         self._defined |= definitions(name, dtype, self._lanes)
-        lines, result = inline_math(name, dtype, b.width, self._fma, args, b.fresh)
+        lines, result = inline_math(name, dtype, b.width, args, b.fresh)
         b.lines += [f"  {line}" for line in lines]
         return Value(dtype, result)
 
@@ -198,7 +198,7 @@ class MathFunctions:
                 symbol, text = division(*key, self._lanes)
             else:
                 self._defined |= definitions(*key, self._lanes)
-                symbol, text = emit_math(*key, self._lanes, self._fma)
+                symbol, text = emit_math(*key, self._lanes)
             self._found[key] = symbol
             self._defined[symbol] = text
         dtype = result_dtype(*key)

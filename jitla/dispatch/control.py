@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jitla import dispatch, packages
 from jitla.classes import dataclass
 from jitla.config import Config, options
 from jitla.dispatch.function_state import FunctionState
@@ -21,11 +22,7 @@ from jitla.events import (
     CallWatch,
     watch_calls,
 )
-from jitla.introspection.callables import (
-    check_arguments,
-    is_decorated,
-    unwrap_callable,
-)
+from jitla.introspection import check_arguments, is_decorated, unwrap_callable
 
 if TYPE_CHECKING:
     from jitla.tracing import Recompilation
@@ -57,13 +54,12 @@ class Recompilations(tuple[Any, ...]):
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        page: str = ENGINE.module("explanations.html").preformatted("recompilations", str(self))
-        return page
+        return packages.explanations.rendering.preformatted("recompilations", str(self))
 
 
 def _row(record: Recompilation) -> tuple[str, ...]:
     when = datetime.fromtimestamp(record.at).strftime("%H:%M:%S.%f")[:-3]
-    place = ENGINE.module("explanations.records").SourceLine(*record.line).place if record.line else ""
+    place = packages.explanations.records.SourceLine(*record.line).place if record.line else ""
     return (when, place, str(record.guard), record.tier, str(record.plans), str(record.compiled),
             str(record.reused), f"{record.seconds * 1e3:.2f}")
 
@@ -82,7 +78,7 @@ def recompilations(function: Any, /) -> Recompilations:
         A tuple of records, the last some hundred; printed, it is a table.
     """
     state = state_of(function)
-    return Recompilations(state.recompilation_log.records if state.tracing else ())
+    return Recompilations(state.recompilation_log.records if state.is_tracing_loaded else ())
 
 
 @contextmanager
@@ -177,22 +173,24 @@ def call_traced(
     kwargs = {k: v.make() if isinstance(v, Spec) else v for k, v in kwargs.items()}
     check_arguments(state.function, args, kwargs)
     wait_for_programs(state)  # what NumPy runs so far is not what is to be timed
-    clocks = ENGINE.module("explanations.collect").clocks_of(state.all_sites())
-    with ENGINE.module("dispatch.tiering").waiting(), watch_calls(clocks) as watch:
+    clocks = packages.explanations.collect.clocks_of(state.all_sites())
+    with dispatch.tiering.waiting(), watch_calls(clocks) as watch:
         decorated = is_decorated(function) and _runs_body_at_once(state.function)
-        tracing: Any = (state.tracing or state.load_tracing()) if decorated else None
-        site = state.site() if tracing and state.instrumented else None
+        if decorated and not state.is_tracing_loaded:
+            state.load_tracing()
+        instrumented = state.instrumented if decorated else None
+        site = state.site() if instrumented is not None else None
         loop_function = state.loop_function if site is not None and site.call_classes is not None else None
         if loop_function is not None and not loop_function.entries:
             loop_function.alone(args, kwargs)
         with nullcontext() if site is None else site.noting_lines():
-            if site is None or site.call_classes is None:
+            if site is None or instrumented is None or site.call_classes is None:
                 _call_and_exhaust(function, args, kwargs)
             elif loop_function is not None and not loop_function.traced:
-                tracing.run_loops(site, args, kwargs)
-                ENGINE.module("loopjit.compiler").foresee(loop_function.entries)
+                with packages.loopjit.loop_compiler.lowering_at_once(loop_function.entries):
+                    packages.tracing.run_loops(site, args, kwargs)
             else:
-                tracing.run_traced(site, state.instrumented, args, kwargs)
+                packages.tracing.run_traced(site, instrumented, args, kwargs)
     return watch
 
 
@@ -214,7 +212,7 @@ def wait_for_programs(state: FunctionState) -> None:
     """Compile the programs of blocks that run in NumPy so far, and wait for them."""
     sites = state.all_sites()
     if any(site.interim_replays for site in sites) and state.may_compile():
-        with ENGINE.module("dispatch.tiering").hurrying():
+        with dispatch.tiering.hurrying():
             for site in sites:
                 site.request_programs(again=False)
         ENGINE.background.wait(MAX_WAIT_SECONDS)
@@ -222,16 +220,17 @@ def wait_for_programs(state: FunctionState) -> None:
 
 def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Compile what `function` needs for arguments like these, by calling it on copies or made-up arrays."""
-    tracing = state.tracing or state.load_tracing()
+    if not state.is_tracing_loaded:
+        state.load_tracing()
     site, instrumented = state.site(), state.instrumented
     check_arguments(function, args, kwargs)
     if site is None or instrumented is None:
         return
-    with ENGINE.module("dispatch.tiering").waiting():
+    with dispatch.tiering.waiting():
         for _ in range(2):  # the second may find values that stay the same
             given = tuple([_fresh_argument(a) for a in args])
             named = {k: _fresh_argument(v) for k, v in kwargs.items()}
-            tracing.run_traced(site, instrumented, given, named)
+            packages.tracing.run_traced(site, instrumented, given, named)
 
 
 def _fresh_argument(value: Any) -> Any:

@@ -6,8 +6,9 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Generator
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from jitla import dispatch, packages
 from jitla.config import PROCESS_CONFIG, current, local_config
 from jitla.dispatch.function_state import FunctionState
 from jitla.dispatch.wrapper_code import (
@@ -16,15 +17,20 @@ from jitla.dispatch.wrapper_code import (
     function_with_code,
     wrapper_code,
 )
-from jitla.engine import ENGINE
-from jitla.introspection.frames import BRIDGE_FILES, frame_sensitivity_of, hide_module
-from jitla.introspection.recursion import (
+from jitla.events import log
+from jitla.introspection import (
+    BRIDGE_FILES,
     DEEP_NESTING,
     NESTING,
     SUSPENDED_STATES,
+    frame_sensitivity_of,
+    hide_module,
     is_deep_recursion,
 )
 from jitla.profiling.call_classes import RUNNING_SESSIONS
+
+if TYPE_CHECKING:
+    from jitla.tracing import Site
 
 __all__ = ["make_wrapper"]
 
@@ -50,13 +56,13 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     deep = None
     try:
         state = link.state()
-        function, fast_path, tracing = state.function, state.fast_path, state.tracing
+        function, fast_path = state.function, state.fast_path
         if NESTING.nested > DEEP_NESTING and is_deep_recursion(called.__code__) \
                 and (body := _plain_code(state)) is not None:
             SUSPENDED_STATES.append(state)
             deep = state.wrapper()
             deep.__code__ = body
-        if tracing is None:
+        if not state.is_tracing_loaded:
             class_policy = state.class_policy(args, kwargs)
             if class_policy is not None:
                 kind = state.kind_of(class_policy, args, kwargs)
@@ -64,9 +70,9 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                     return _call_plain(function, fast_path, state, None, kind, args, kwargs)
             elif (loop_function := state.loops_before_tracing()) is not None:
                 return loop_function.call(args, kwargs)
-            tracing = state.try_load_tracing(args, kwargs)
-            if tracing is None:
+            if not state.try_load_tracing(args, kwargs):
                 return function(*args, **kwargs)
+        tracing = packages.tracing
         session = tracing.LOCAL.session
         site = kind = None
         if session is None:
@@ -99,7 +105,7 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             site = site or state.first_site()
             if site is None:
                 return function(*args, **kwargs)
-            return _run_traced(tracing, site, function, instrumented, args, kwargs)
+            return _run_traced(site, function, instrumented, args, kwargs)
         loops = state.loop_function
         if loops is not None and session.site.call_classes is not None and not loops.traced:
             return session.call_opaque(loops.call, (args, kwargs), {})
@@ -150,19 +156,18 @@ def _extend_fast_path(
     except RecursionError:
         kind.short = None  # the next call tries again, perhaps with more stack
     except Exception as error:  # the call was done: others take longer, that is all
-        ENGINE.module("events").log.warning("%r cannot be given shorter code: %r", function, error)
+        log.warning("%r cannot be given shorter code: %r", function, error)
 
 
 def _run_traced(
-    tracing: Any, site: Any, function: Callable[..., Any], instrumented: Callable[..., Any], args: Any,
-    kwargs: Any,
+    site: Site, function: Callable[..., Any], instrumented: Callable[..., Any], args: Any, kwargs: Any,
 ) -> Any:
     """Trace a call; with ``verify=True``, run the plain function, too, and compare."""
     if site.checks is None:
-        return tracing.run_traced(site, instrumented, args, kwargs)
-    return ENGINE.module("dispatch.verify_mode").checked_call(
-        site.checks, site.name, function, lambda *a, **k: tracing.run_traced(site, instrumented, a, k), args,
-        kwargs)
+        return packages.tracing.run_traced(site, instrumented, args, kwargs)
+    return dispatch.verify_mode.checked_call(
+        site.checks, site.name, function,
+        lambda *a, **k: packages.tracing.run_traced(site, instrumented, a, k), args, kwargs)
 
 
 def dispatch_generator(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Generator[Any, Any, Any]:
@@ -188,7 +193,7 @@ def _suspendable_steps(state: FunctionState, args: tuple[Any, ...], kwargs: dict
     if site is None:
         return state.function(*args, **kwargs)
     timed = times if times and times.is_timed() else None
-    return state.tracing.run_generator(site, instrumented, args, kwargs, timed)
+    return packages.tracing.run_generator(site, instrumented, args, kwargs, timed)
 
 
 def _close_plain(steps: Any) -> None:
@@ -196,20 +201,20 @@ def _close_plain(steps: Any) -> None:
 
     Its code may read memory in which the session has not stored its values yet.
     """
-    tracing = ENGINE.modules.get("tracing")
-    session = None if tracing is None else tracing.LOCAL.session
+    session = packages.tracing.LOCAL.session if RUNNING_SESSIONS else None
     if session is None or session.running is not None:
         steps.close()
     else:
         session.call_opaque(steps.close, (), {})
 
 
-def _suspendable_site(state: FunctionState) -> tuple[Any, Any]:
+def _suspendable_site(state: FunctionState) -> tuple[Site | None, Any]:
     """Return the site and the instrumented function for a suspendable call; (None, ...) to run it plain."""
-    tracing = state.tracing or state.try_load_tracing()
-    instrumented = state.instrumented and tracing.INSTRUMENTED.get(state.function)
+    is_loaded = state.is_tracing_loaded or state.try_load_tracing()
+    function: Any = state.function
+    instrumented = state.instrumented and packages.tracing.INSTRUMENTED.get(function)
     site = state.first_site() if instrumented else None
-    if site is None and tracing is not None and not instrumented:
+    if site is None and is_loaded and not instrumented:
         state.raise_untraceable()
     return site, instrumented
 

@@ -7,6 +7,7 @@ from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+from jitla import dispatch, packages
 from jitla.config import Config, current
 from jitla.dispatch.wrapper_code import (
     FastPath,
@@ -15,12 +16,12 @@ from jitla.dispatch.wrapper_code import (
 )
 from jitla.engine import ENGINE
 from jitla.errors import UnsupportedError
-from jitla.introspection.callables import (
+from jitla.introspection import (
+    call_with_stack_headroom,
+    frame_access_of,
     table_class_name,
     untraceable_reason,
 )
-from jitla.introspection.frames import frame_access_of
-from jitla.introspection.recursion import call_with_stack_headroom
 from jitla.process.loading import (
     RESOURCE_ERRORS,
     is_waiting_for_load,
@@ -28,6 +29,7 @@ from jitla.process.loading import (
 from jitla.process.resources import has_shallow_stack
 from jitla.profiling.call_classes import (
     MAX_COLD_BITS,
+    RUNNING_SESSIONS,
     CallClasses,
     ShortCalls,
     element_bits,
@@ -35,13 +37,14 @@ from jitla.profiling.call_classes import (
 from jitla.profiling.loop_detector import (
     any_reachable,
     has_element_loops,
+    has_loops,
     is_loop_free,
-    may_have_element_loops,
 )
 from jitla.profiling.step_times import StepTimes
 
 if TYPE_CHECKING:
-    from jitla.tracing import Request, Site
+    from jitla.loopjit import LoopFunction
+    from jitla.tracing import RecompilationLog, Request, Site, TimedClass, WarmUp
 
 MAX_FAILURES = 100  # that are kept
 MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
@@ -58,9 +61,8 @@ def _waits_for_compiler(own: Config) -> bool:
 _UNKNOWN: Any = object()
 
 
-def _traced_policies() -> tuple[Any, Any]:
-    tracing = ENGINE.module("tracing")
-    return tracing.WarmUp, tracing.TimedClass
+def _traced_policies() -> tuple[type[WarmUp], type[TimedClass]]:
+    return packages.tracing.WarmUp, packages.tracing.TimedClass
 
 
 def _restored_state(function: Any, changes: dict[str, Any], file: str) -> FunctionState:
@@ -86,7 +88,7 @@ class FunctionState:
         self.changes = changes
         self.sites: dict[int, Site | None] = {}
         self.classes_by_epoch: dict[int, tuple[Config, CallClasses]] = {}
-        self.tracing: Any = None
+        self.is_tracing_loaded = False  # and whether the function is instrumented is known
         self.untraced_calls: dict[int, tuple[Config, int]] = {}  # by options, before one needed the tracer
         self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
         self.short_calls: dict[int, tuple[Config, ShortCalls]] = {}  # until the function is analysed
@@ -97,7 +99,7 @@ class FunctionState:
         self.fast_path = FastPath(function)  # past everything, to the plain function
         self.wrapper: Callable[[], Any] = lambda: None  # the function that users call
         self.failures: list[str] = []  # of calls before there was a site for them
-        self._recompilation_log: Any = None
+        self._recompilation_log: RecompilationLog | None = None
         self.plain_reason = ""  # why users call a copy of the plain function
         self.pinned_kernels: tuple[Any, ...] = ()  # its kernels, when schedules were pinned last
         ENGINE.states.add(self)
@@ -130,8 +132,7 @@ class FunctionState:
 
     def class_policy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
         """Return the policy for calls before tracing is loaded; None if it is needed at once."""
-        tracing = ENGINE.modules.get("tracing")
-        if tracing is not None and tracing.LOCAL.session is not None:
+        if RUNNING_SESSIONS and packages.tracing.LOCAL.session is not None:
             return None
         config = current()
         if config.epoch in self.untraced_calls:
@@ -146,7 +147,7 @@ class FunctionState:
         if self._looping is _UNKNOWN and (brief := self._short_calls(config, function)).has(args, kwargs):
             return brief
         # of loops over elements that Python has to keep nothing can be had in a hurry
-        loop_function = self.loop_function if any_reachable(function, may_have_element_loops) and (
+        loop_function = self.loop_function if any_reachable(function, has_loops) and (
             element_bits(args, kwargs) > MAX_COLD_BITS
             or any_reachable(function, has_element_loops)) else None
         kept = loop_function is not None and loop_function.alone(args, kwargs)
@@ -173,12 +174,15 @@ class FunctionState:
         return loops.version
 
     def _find_loops_in_background(self) -> None:
-        ENGINE.background.submit(lambda: self.loop_function and None, soon=True)
+        def find() -> None:
+            self.loop_function  # noqa: B018  (looks for loops)
+
+        ENGINE.background.submit(find, soon=True)
 
     def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
         """Return the policy for short calls; loops are detected in the background."""
         if config.epoch not in self.short_calls:
-            counts = any_reachable(function, may_have_element_loops) \
+            counts = any_reachable(function, has_loops) \
                 and any_reachable(function, has_element_loops)
             self.short_calls[config.epoch] = config, ShortCalls(
                 function, counts, self._find_loops_in_background)
@@ -193,8 +197,8 @@ class FunctionState:
     def step_times(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> StepTimes | None:
         """Return the step timings that decide about generators of this size; None if all are traced."""
         config = current()
-        tracing = ENGINE.modules.get("tracing")
-        if not self._has_default_options(config) or tracing is not None and tracing.LOCAL.session is not None:
+        if not self._has_default_options(config) \
+                or RUNNING_SESSIONS and packages.tracing.LOCAL.session is not None:
             return None
         key = config.epoch, element_bits(args, kwargs)
         if key not in self.steps:
@@ -207,12 +211,12 @@ class FunctionState:
         """Return whether blocks of traced calls wait for their programs."""
         return any(site is not None and site.interim_replays for site in self.sites.values())
 
-    def loops_before_tracing(self) -> Any:
+    def loops_before_tracing(self) -> LoopFunction | None:
         """Return the loop-compiled form of the function, if tracing has not been loaded yet.
 
         Loading it would be a large part of the first call.
         """
-        if "tracing" in ENGINE.modules:
+        if packages.is_loaded("tracing"):
             return None
         config = current()
         untraced_calls = self.untraced_calls.get(config.epoch)
@@ -230,7 +234,7 @@ class FunctionState:
         """Raise `UnsupportedError` with ``strict=True`` if a loop over elements cannot be compiled."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
-                or not may_have_element_loops(function.__code__):
+                or not has_loops(function.__code__):
             return
         if self.loop_function and self.loop_function.alone(args, kwargs):
             line, reason = self.loop_function.refused[0]
@@ -256,11 +260,10 @@ class FunctionState:
         function: Any = self.function
         if looks := frame_access_of(function):
             return f"it looks at frames of the stack, by {looks}"
-        made: str = self.tracing.INSTRUMENTED.reason(function)
-        return made
+        return packages.tracing.INSTRUMENTED.reason(function)
 
     @property
-    def loop_function(self) -> Any:
+    def loop_function(self) -> LoopFunction | None:
         """The function with its loops over elements compiled; None if it has no such loops."""
         if self._looping is _UNKNOWN:
             function: Any = self.function
@@ -271,20 +274,22 @@ class FunctionState:
                 return None  # for this call it has none
             if self._looping is _UNKNOWN:  # else another thread was faster
                 self._looping = made
-        return self._looping
+        found: LoopFunction | None = self._looping
+        return found
 
     @property
     def instrumented(self) -> Callable[..., Any] | None:
         """The instrumented function; None if the body runs in NumPy."""
         made: Callable[..., Any] | None = self._instrumented
         if made is _UNKNOWN:
-            made = None if self.tracing is None else self._find_instrumented(self.tracing)
+            made = self._find_instrumented() if self.is_tracing_loaded else None
         return made
 
-    def _find_instrumented(self, tracing: Any) -> Any:
+    def _find_instrumented(self) -> Any:
         if self._instrumented is _UNKNOWN:
-            plain = type(self.function) is FunctionType
-            self._instrumented = tracing.INSTRUMENTED.get(self.function, decorated=True) if plain else None
+            function = self.function
+            self._instrumented = packages.tracing.INSTRUMENTED.get(function, decorated=True) \
+                if isinstance(function, FunctionType) else None
         return self._instrumented
 
     def call_classes(self, config: Config, kept: bool = False) -> CallClasses:
@@ -294,34 +299,34 @@ class FunctionState:
                       type(self.function) is FunctionType and is_loop_free(self.function))
         return self.classes_by_epoch.setdefault(config.epoch, (config, made))[1]
 
-    def load_tracing(self) -> Any:
+    def load_tracing(self) -> None:
         """Load tracing and instrument the function, unless only its loops over elements matter."""
-        return call_with_stack_headroom(self._load_tracing)
+        call_with_stack_headroom(self._load_tracing)
 
-    def _load_tracing(self) -> Any:
-        tracing = ENGINE.module("tracing")
+    def _load_tracing(self) -> None:
+        packages.tracing  # noqa: B018  (loads it)
         if self.failures:
             name = getattr(self.function, "__qualname__", repr(self.function))
             ENGINE.report_failure(name, self.failures[0])
         loop_function = self.loop_function
-        self.traceable = bool(loop_function and loop_function.entries or self._find_instrumented(tracing))
-        self.tracing = tracing  # last: an interrupt or a fork before leaves what begins anew
-        return tracing
+        self.traceable = bool(loop_function and loop_function.entries or self._find_instrumented())
+        self.is_tracing_loaded = True  # last: an interrupt or a fork before leaves what begins anew
 
-    def try_load_tracing(self, *given: Any) -> Any:
-        """Return the tracing package for a first call; None to run it plain, as it cannot be loaded now.
+    def try_load_tracing(self, *given: Any) -> bool:
+        """Load tracing for a first call; return false to run it plain, as that is not possible now.
 
         `given` are the arguments, if loops over elements matter.
         """
         if has_shallow_stack() or is_waiting_for_load():
-            return None
+            return False
         try:
             if given:
                 self.require_compilable_loops(*given)
-            return self.load_tracing()
+            self.load_tracing()
         except RESOURCE_ERRORS as error:
             self.note_failure(error)
-            return None
+            return False
+        return True
 
     def first_site(self, *given: Any) -> Site | None:
         """Return the site for a first call under the options in force; None to run it plain."""
@@ -345,18 +350,17 @@ class FunctionState:
     def traceback(self, error: BaseException) -> TracebackType | None:
         """Return the traceback of `error` without frames of jitla."""
         found = error.__traceback__
-        if "tracing" in ENGINE.modules:
-            made: TracebackType | None = ENGINE.module("tracing").user_traceback(found)
-            return made
+        if packages.is_loaded("tracing"):
+            return packages.tracing.user_traceback(found)
         while found is not None and found.tb_frame.f_code.co_filename.startswith(_OWN):
             found = found.tb_next
         return found or error.__traceback__  # a function of ours that is shown
 
     @property
-    def recompilation_log(self) -> Any:
+    def recompilation_log(self) -> RecompilationLog:
         """The log of what was planned and compiled for the function under all options."""
         if self._recompilation_log is None:
-            self._recompilation_log = ENGINE.module("tracing").RecompilationLog()
+            self._recompilation_log = packages.tracing.RecompilationLog()
         return self._recompilation_log
 
     @property
@@ -367,7 +371,7 @@ class FunctionState:
         sites = self.all_sites()
         if told := untraceable_reason(self.function):
             return told
-        if self.plain_reason or self.tracing and self.instrumented is None:
+        if self.plain_reason or self.is_tracing_loaded and self.instrumented is None:
             return f"runs in NumPy: {self.plain_reason or self._untraceable_reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
@@ -399,7 +403,7 @@ class FunctionState:
             ENGINE.rules(own.without_rules)
         ENGINE.devices(own.accelerator)
         if own.schedules:
-            ENGINE.module("tuner.schedule_store").parse_pins(own.schedules)
+            packages.tuner.records.parse_pins(own.schedules)
         # of such loops compiled code waits for nobody
         sliced = own.compile == "sync" and not (
             _waits_for_compiler(own) or own.without_rules or own.schedules)
@@ -420,7 +424,7 @@ class FunctionState:
     def _make_site(self, own: Config) -> Site:
         """Return a new site for the options `own`."""
         exact = own.numerics == "strict"
-        checks = ENGINE.module("dispatch.verify_mode").Checks(exact) if own.verify else None
+        checks = dispatch.verify_mode.Checks(exact) if own.verify else None
         told: set[Any] = set()
 
         def finish(bound: Any, make: Callable[[], Request]) -> Any:
@@ -429,10 +433,10 @@ class FunctionState:
             return bound if checks is None else checks.bound(bound, make())
 
         name = getattr(self.function, "__qualname__", repr(self.function))
-        site: Site = self.tracing.Site(
+        site = packages.tracing.Site(
             name, None, own.strict, lambda: ENGINE.index_loops(own, site.scattered),
-            ENGINE.hoisting_policy(own), ENGINE.literal_values(own))
-        tiers = ENGINE.module("dispatch.tiering")
+            ENGINE.hoisting_policy(own), ENGINE.literal_values(own), own.thresholds)
+        tiers = dispatch.tiering
         site.compile = tiers.Tiers(site, own, self.may_compile, finish).compile
         site.on_record, site.allowed = tiers.tell, self.may_compile
         site.recompilation_log = self.recompilation_log
@@ -451,7 +455,7 @@ class FunctionState:
         """Return the sites of all options so far, also of calls that ran before tracing was loaded."""
         for config, _ in [
                 *self.classes_by_epoch.values(), *self.untraced_calls.values(), *self.short_calls.values()]:
-            if self.tracing is None:
+            if not self.is_tracing_loaded:
                 self.load_tracing()
             if self.traceable and config.epoch not in self.sites:
                 self._new_site(config)

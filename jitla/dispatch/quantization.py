@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jitla import packages
 from jitla.config import current, options
 from jitla.engine import ENGINE
 from jitla.errors import TraceError
@@ -93,7 +94,7 @@ class QuantizedFunction:
         return site
 
     def _observe_block(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
-        quant = ENGINE.module("accel")
+        quant = packages.accel
         return _ObservingReplay(make(), self._seen.setdefault(key, quant.ValueRanges()), quant.observe)
 
     def _compile_quantized(self, config: Any, key: Any, sizes: Any, layouts: Any, make: Any) -> Any:
@@ -101,9 +102,9 @@ class QuantizedFunction:
         if seen is None or not seen.whole:
             return ENGINE.bind(config, key, sizes, layouts, make)[0]
         request = make()
-        slots = [h for r in request.roots for h in ENGINE.module("hops").topo((r,)) if h.op.name == "leaf"]
+        slots = [h for r in request.roots for h in packages.hops.topo((r,)) if h.op.name == "leaf"]
         first = max((h.attr("slot") for h in slots), default=-1) + 1
-        made = ENGINE.module("accel").QuantisedDag(request.roots, seen, self.per_channel, first)
+        made = packages.accel.QuantisedDag(request.roots, seen, self.per_channel, first)
         self.scales = made.scales
         extra = {first + i: (x.shape, x.strides) for i, x in enumerate(made.extras)}
         request = request._replace(roots=made.roots, layouts={**request.layouts, **extra})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jitla import packages
 from jitla.config import current
 from jitla.dispatch.control import (
     state_of,
@@ -120,7 +121,7 @@ def schedule(
     state = state_of(function)
     wait_for_programs(state)
     found = tuple(_kernels(state)) or state.pinned_kernels
-    store, pins = ENGINE.module("tuner.schedule_store"), dict(_pins(state))
+    store, pins = packages.tuner.records, dict(_pins(state))
     asked = dict(knobs)
     if tile is not None or loops is not None or asked:
         chosen = _find_kernel(found, kernel, program)
@@ -145,9 +146,7 @@ def _kernels(state: FunctionState) -> Iterator[_Kernel]:
 
 
 def _pins(state: FunctionState) -> Mapping[str, Values]:
-    store = ENGINE.module("tuner.schedule_store")
-    found: dict[str, Values] = store.parse_pins(state.changes.get("schedules", ""))
-    return found
+    return packages.tuner.records.parse_pins(state.changes.get("schedules", ""))
 
 
 def _find_kernel(found: Sequence[_Kernel], kernel: str, program: int) -> _Kernel:
@@ -163,7 +162,7 @@ def _requested_knobs(
     tile: int | Sequence[int] | None, loops: str | Sequence[str] | None, knobs: dict[str, int | str],
 ) -> dict[str, int | str]:
     """Return the knob values that the arguments of `schedule` request."""
-    recompile = ENGINE.module("recompile")
+    recompile = packages.recompile
     nested = {k: v for k, v in knobs.items() if k in (recompile.ORDER, recompile.PLACE)}
     apart = bool(knobs) if tile is None else len(nested) < len(knobs)
     if (tile is not None) + (loops is not None) + apart > 1:
@@ -191,7 +190,7 @@ def _apply_pins(state: FunctionState, pins: str, found: tuple[_Kernel, ...]) -> 
 
 
 def _schedule_of(k: _Kernel, pins: Mapping[str, Values]) -> Scheduled:
-    space, recompile = k.choice.space(), ENGINE.module("recompile")
+    space, recompile = k.choice.space(), packages.recompile
     knobs = tuple(knob for knob in space.knobs if len(knob.choices) > 1)
     return Scheduled(k.program, k.name, knobs, space.values(space.default),
                      recompile.default_loops(k.kernel, k.choice.shapes), pins.get(k.choice.key.kernel, {}))

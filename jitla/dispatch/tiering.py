@@ -10,6 +10,7 @@ from functools import cache
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
+from jitla import packages
 from jitla.compile_stats import CompilationDisabled, CompileStats, Reason, count_compilations
 from jitla.config import current
 from jitla.engine import (
@@ -39,7 +40,7 @@ FOUND, OPERATION_FOUND, LOADING_FOUND = 0.003, 2e-4, 0.08
 
 def numpy_seconds(request: Request) -> float:
     """Return what NumPy is predicted to take for a block."""
-    hops = ENGINE.module("hops")
+    hops = packages.hops
     order = [h for h in hops.topo(request.roots) if h.inputs]
     seconds: float = len(order) * hops.NUMPY_CALL_SECONDS + hops.numpy_seconds(order)
     return seconds
@@ -47,7 +48,7 @@ def numpy_seconds(request: Request) -> float:
 
 def least(request: Request) -> float:
     """Return the seconds that a traced call takes at least for a block, whatever is compiled for it."""
-    hops = ENGINE.module("hops")
+    hops = packages.hops
     order, machine = list(hops.topo(request.roots)), hops.REFERENCE_MACHINE
     made = [h for h in order if h.inputs]
     held = sum(h.meta.nbytes for h in {*request.roots, *order} if not h.inputs or h in request.roots)
@@ -62,7 +63,7 @@ def least(request: Request) -> float:
 
 def temporaries(request: Request) -> float:
     """Return the bytes that NumPy's intermediates take at most, by when they are read last."""
-    order = [h for h in ENGINE.module("hops").topo(request.roots) if h.inputs]
+    order = [h for h in packages.hops.topo(request.roots) if h.inputs]
     last = {i: at for at, h in enumerate(order) for i in h.inputs if i.inputs}
     results, alive, most = set(request.roots), 0.0, 0.0
     for at, hop in enumerate(order):
@@ -80,7 +81,7 @@ def expected(request: Request, found: bool = False) -> float:
     `found`: an earlier process has done it.
     """
     block, operation = (FOUND, OPERATION_FOUND) if found else (BLOCK, OPERATION)
-    return block + operation * len(ENGINE.module("hops").topo(request.roots))
+    return block + operation * len(packages.hops.topo(request.roots))
 
 
 def loading(found: bool = False) -> float:
@@ -162,7 +163,7 @@ class Tiers:
         job = _Job(self, key, sizes, request, note, kept)
         due = cost if self._config.compile == "auto" else 0.0
         _keep_freed()
-        standby = ENGINE.module("tracing").InterimReplay(request, due, least(request), job, program_state)
+        standby = packages.tracing.InterimReplay(request, due, least(request), job, program_state)
         self._site.interim_replays.add(standby)
         note("none", CompileStats(), None)
         return standby
@@ -173,7 +174,7 @@ class Tiers:
         if found is None or found.available:
             if len(self._alike) >= CLASSES:
                 self._alike.clear()
-            found = self._alike[served] = ENGINE.module("tracing").ProgramState()
+            found = self._alike[served] = packages.tracing.ProgramState()
         return found
 
     def _present(
@@ -251,11 +252,11 @@ class Tiers:
         if numpy_seconds(request) > most:
             return True
         taken = temporaries(request)
-        return taken > FEW and taken > min(MANY, PART * ENGINE.module("runtime").free_memory())
+        return taken > FEW and taken > min(MANY, PART * packages.runtime.free_memory())
 
     def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
         """Say whether so many times the time was spent without the compiler that loading it takes."""
-        seconds: float = ENGINE.module("tracing").InterimSeconds.replaying
+        seconds = packages.tracing.InterimSeconds.replaying
         return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
     def is_crowded(self) -> bool:
@@ -275,7 +276,7 @@ class Tiers:
             self.behind(job, standby, "now")
         finally:
             standby.program_state.requested = standby.compiled is not None
-            ENGINE.module("tracing").InterimSeconds.waiting += perf_counter() - start
+            packages.tracing.InterimSeconds.waiting += perf_counter() - start
 
     def behind(self, job: _Job, standby: Any, tier: str = "behind") -> None:
         """Make the program of a block that NumPy runs meanwhile; for the thread that compiles."""
@@ -294,7 +295,7 @@ class Tiers:
             standby.program_state.requested = False
             return
         except Exception as error:
-            ENGINE.module("tracing").abandon_program(self._site, standby.program_state)
+            packages.tracing.abandon_program(self._site, standby.program_state)
             self._site.note_failure(error)
             return
         if not job.kept:
@@ -352,14 +353,13 @@ class _Job:
 @cache
 def _processors() -> int:
     """Return how many processors there are, whatever threads are there by now."""
-    number: int = ENGINE.module("runtime").processors()
-    return number
+    return packages.runtime.processors()
 
 
 @cache
 def _keep_freed() -> None:
     """See to it, once, that NumPy need not fetch from the system what memory it has just given back."""
-    ENGINE.module("runtime").retain_freed_memory()
+    packages.runtime.retain_freed_memory()
 
 
 def learn(request: Request, seconds: float) -> None:
@@ -396,6 +396,9 @@ def observe(event: Event) -> None:
         if current().progress and sys.stderr is not None:
             sys.stderr.write(f"jitla: compiling {LOCAL.name} takes longer than {seconds:.0f} s\n")
         log.info("compiling %s takes longer than %.0f s", LOCAL.name, seconds)
+
+
+ENGINE.observe = observe  # compilers tell who waits for them, too
 
 
 def tell(name: str, record: Any) -> None:

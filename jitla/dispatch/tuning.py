@@ -9,6 +9,7 @@ from threading import get_ident
 from time import perf_counter
 from typing import Any
 
+from jitla import packages
 from jitla.classes import dataclass
 from jitla.config import Config, current
 from jitla.dispatch.control import (
@@ -26,6 +27,8 @@ from jitla.tuner.kernel_search import (
     TunedKernel,
     measuring_options,
 )
+from jitla.tuner.measurement import MeasurementSettings
+from jitla.tuner.model import Learner, Trees
 from jitla.tuner.records import Records
 from jitla.tuner.search import Settings
 from jitla.tuner.transport import (
@@ -33,11 +36,9 @@ from jitla.tuner.transport import (
     OperandMemory,
     Unsendable,
 )
-from jitla.tuner.trees import Learner, Trees
 
 __all__ = ["TunedKernel", "Tuning", "tune"]
 
-DEFAULT_TRIALS, SECONDS = 64, 30.0
 BUILT_IN: dict[str, Callable[..., Learner] | None] = {"smooth": None, "trees": Trees}
 MIN_KERNEL_SECONDS = 20e-6  # seconds that a kernel takes; of a shorter one there is nothing to gain
 
@@ -104,7 +105,8 @@ class TuningSession:
 
 
 def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], trials: int,
-         seconds: float, learner: str = "smooth") -> Tuning:
+         seconds: float, learner: str = "smooth",
+         measurement: MeasurementSettings = MeasurementSettings()) -> Tuning:
     """Search schedules for the kernels of a call; nothing else compiles for this thread meanwhile."""
     settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
@@ -114,12 +116,14 @@ def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dic
     state.clear()
     try:
         call_traced(state, function, args, kwargs)
-        records = ENGINE.schedule_records(config, new=True)
+        records = ENGINE.schedule_records_to_extend(config)
         end = perf_counter() + seconds
-        layers = [t for device in ENGINE.compiler(config).devices if device.layers
-                  for t in ENGINE.module("tuner.accel_layers").tune_layers(
+        layers = [t for device in ENGINE.compiler(config).devices
+                  if isinstance(device, packages.accel.Device) and device.layers
+                  for t in packages.tuner.accel_layers.tune_layers(
                       device, records, settings, end, config.numerics == "relaxed")]
-        return Tuning((*layers, *_search_kernels(session, records, config, settings, end - perf_counter())))
+        return Tuning((*layers, *_search_kernels(
+            session, records, config, settings, end - perf_counter(), measurement)))
     finally:
         ENGINE.use_tuning_session()
         state.clear()  # what was bound meanwhile knows nothing of what was found
@@ -133,7 +137,7 @@ def _learner(name: str) -> Callable[..., Learner] | None:
         there = ", ".join(map(repr, BUILT_IN))
         raise ConfigError(f"learner={name!r} is not possible; use {there} or 'lightgbm'")
     try:
-        found: Callable[..., Learner] = ENGINE.module("tuner.lightgbm_model").LightGbmTrees
+        found: Callable[..., Learner] = packages.tuner.lightgbm_model.LightGbmTrees
     except ImportError as error:
         raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
     return found
@@ -144,8 +148,10 @@ def _writable_copy(value: Any) -> Any:
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
-def _search_kernels(session: TuningSession, records: Records, config: Config, settings: Settings,
-              seconds: float) -> Iterator[TunedKernel]:
+def _search_kernels(
+    session: TuningSession, records: Records, config: Config, settings: Settings, seconds: float,
+    measurement: MeasurementSettings,
+) -> Iterator[TunedKernel]:
     """Tune kernel by kernel; each may take the share of the time that it has of the call."""
     tasks = sorted(session.tasks.values(), key=lambda t: -t.seconds)
     worth = [t for t in tasks if t.operands and t.seconds / t.runs >= MIN_KERNEL_SECONDS]
@@ -163,7 +169,8 @@ def _search_kernels(session: TuningSession, records: Records, config: Config, se
         if job is None:
             yield TunedKernel(task.choice.key, {}, each, each, 0, len(space.points), 0, why)
             continue
-        trial = KernelSearch(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total)
+        trial = KernelSearch(task.choice.key, space, job, ENGINE.host(), seconds * task.seconds / total,
+                             measurement=measurement)
         with trial:
             yield trial.run(settings, records)
         may_continue = not trial.interrupted

@@ -16,7 +16,7 @@ import numpy as np
 from jitla.config import options
 from jitla.errors import JitlaWarning, VerificationError
 from jitla.hops import FlagsRaised, evaluate
-from jitla.introspection.frames import hide_module
+from jitla.introspection import hide_module
 
 __all__ = ["Checks", "Divergence", "checked_call", "divergences"]
 

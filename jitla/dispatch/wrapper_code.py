@@ -24,7 +24,7 @@ import numpy as np
 
 from jitla.concurrency import fork_safe_lock
 from jitla.config import PROCESS_CONFIG, Config, configs_in_force, local_config
-from jitla.introspection.frames import BRIDGE_FILES, INTERNAL_MARK
+from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK
 from jitla.profiling.call_classes import RUNNING_SESSIONS, argument_class
 
 __all__ = [

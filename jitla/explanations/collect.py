@@ -14,7 +14,6 @@ from jitla.events import (
     median_seconds,
 )
 from jitla.explanations.graph import NodeRecord
-from jitla.explanations.html import counters
 from jitla.explanations.records import (
     SCALAR_LOOP,
     VIEW_REASON,
@@ -41,6 +40,7 @@ from jitla.explanations.records import (
     TimedRunRecord,
     duration,
 )
+from jitla.explanations.rendering import counters
 from jitla.fusion import is_view
 from jitla.hops import topo
 from jitla.profiling.loop_detector import has_loops

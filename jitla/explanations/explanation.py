@@ -15,11 +15,6 @@ from jitla.explanations.graph import (
     dot,
     mermaid,
 )
-from jitla.explanations.html import (
-    document,
-    fragment,
-    preformatted,
-)
 from jitla.explanations.records import (
     CoveredOperator,
     FallbackRecord,
@@ -30,18 +25,21 @@ from jitla.explanations.records import (
     bytes_text,
     duration,
 )
-from jitla.explanations.text import (
+from jitla.explanations.rendering import (
     CODE_LEVELS,
     LEVELS,
     count_text,
     covered_lines,
     cut_lines,
+    document,
+    fragment,
+    preformatted,
     program_lines,
     recompilation_lines,
     runtime_lines,
     stage_levels,
+    timeline,
 )
-from jitla.explanations.trace_events import timeline
 
 __all__ = ["LEVELS", "Explanation", "coverage_table", "explanation"]
 

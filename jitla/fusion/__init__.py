@@ -2,10 +2,11 @@
 
 `plan` turns a DAG of hops into a `Plan`: kernels and NumPy calls in execution order. `templates` say which
 operators a loop may fuse; `memo` records the partial fusion plans of a DAG; `candidates` enumerates legal
-kernels and their cost (`cost_model`); `partitions` and `enumeration` search for the cheapest set of kernels;
-`planner` writes it as steps (`kernel`). `explain_plan` reports why a plan was chosen, `layout` predicts
-strides as NumPy would choose them, `interpreter` runs kernels without machine code, `placement` assigns parts
-of a program to devices, `schedule_space` describes the tunable parameters of a kernel.
+kernels and their cost (`cost_model`); `enumeration` searches for the cheapest set of kernels, pruned by
+`bounds`; `planner` writes it as steps (`kernel`). `layout` predicts strides as NumPy would choose them.
+
+Not needed for plans, and loaded on first use: `explain_plan` reports why a plan was chosen, `interpreter`
+runs kernels without machine code, `schedule_space` describes the tunable parameters of a kernel.
 
 Above `jitla.hops`, below code generation and `jitla.recompile`, which compile and run plans.
 """
@@ -102,12 +103,6 @@ if TYPE_CHECKING:
     from jitla.fusion.memo import (
         TEMPLATES,
     )
-    from jitla.fusion.placement import (
-        HOST,
-        PlacementTask,
-        assign_places,
-        assignment_seconds,
-    )
     from jitla.fusion.planner import (
         PartitionCache,
         plan,
@@ -153,7 +148,6 @@ else:
             "layout_operands"
         ),
         memo="TEMPLATES",
-        placement="HOST PlacementTask assign_places assignment_seconds",
         planner="PartitionCache plan",
         schedule_space="Knob Point Space Value Values",
         template_window="Expansion ReductionOrder expand_aggregates is_expansion_valid",
@@ -163,13 +157,13 @@ else:
 __all__ = [
     "ARG_REDUCTIONS", "BEFORE_BLOCKS", "Backend", "Blocking", "CELL", "COLUMNWISE_PREFIX",
     "COMPRESSED_FORMS", "Call", "Combine", "Cost", "CostModel", "EVERY_BLOCK", "EntryShares",
-    "Executable", "Expansion", "FIRST_BLOCK", "FROM_PANELS", "Facts", "Form", "Geometry", "HOST",
+    "Executable", "Expansion", "FIRST_BLOCK", "FROM_PANELS", "Facts", "Form", "Geometry",
     "InterpretedBackend", "InterpretedKernel", "Kernel", "Knob", "Layout", "MAGG", "MAX_NARROW_COLUMNS",
     "MIN_STREAMED_BYTES", "OPERAND", "Operands", "PACK_ONLY", "PACK_OPERATIONS", "PAIRS", "PARTIAL",
-    "Pairs", "PartitionCache", "PlacementTask", "Plan", "PlanExplanation", "Point", "Product",
+    "Pairs", "PartitionCache", "Plan", "PlanExplanation", "Point", "Product",
     "ROWWISE_FORMS", "ReductionOrder", "RowKernel", "RunnerUp", "SCRATCH", "SHARED", "Schedule",
     "Space", "SparseProduct", "BlockStage", "StageOperand", "Step", "TEMPLATES", "Template", "Tile", "Value",
-    "Values", "WindowKernel", "all_layouts", "assign_places", "assignment_seconds", "block_height",
+    "Values", "WindowKernel", "all_layouts", "block_height",
     "blocks_per_unit", "contiguous", "crosswise_limit", "data_inputs", "expand_aggregates",
     "explain_choice", "format_plan", "gather_tables", "geometry", "has_exact_layout", "hop_layout",
     "is_expansion_valid", "is_view", "layout_like", "layout_operands", "operands", "pair_strides",

@@ -12,17 +12,13 @@ from jitla.fusion.cost_model import (
     CostModel,
     peak_bytes,
 )
-from jitla.fusion.enumeration import (
-    BUDGET,
-    Search,
-)
+from jitla.fusion.enumeration import BUDGET, MANY_VALUES, Search
 from jitla.fusion.kernel import (
     Call,
     Plan,
     Step,
 )
 from jitla.fusion.layout import Layout
-from jitla.fusion.partitions import MANY_VALUES
 from jitla.fusion.planner import (
     RULES,
     PartitionCache,

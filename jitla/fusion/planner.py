@@ -13,7 +13,15 @@ from jitla.classes import dataclass
 from jitla.fusion.bounds import has_cycle
 from jitla.fusion.candidates import CALL, LOOP, Candidate, Candidates
 from jitla.fusion.cost_model import CostModel, peak_bytes
-from jitla.fusion.enumeration import BUDGET, STAGE_BUDGET, EnumerationResult, Search
+from jitla.fusion.enumeration import (
+    BUDGET,
+    STAGE_BUDGET,
+    EnumerationResult,
+    Partition,
+    Search,
+    partitions,
+    store_until_legal,
+)
 from jitla.fusion.kernel import (
     PAIRS,
     ROWWISE_FORMS,
@@ -27,7 +35,6 @@ from jitla.fusion.kernel import (
 )
 from jitla.fusion.layout import Layout, all_layouts, contiguous
 from jitla.fusion.memo import TEMPLATES, Memo, members
-from jitla.fusion.partitions import Partition, partitions, store_until_legal
 from jitla.fusion.template_window import fuse_windows
 from jitla.fusion.templates import CELL, MAGG, ROW, Facts, has_own_matrices, is_row_view, product_of
 from jitla.hops import REFERENCE_MACHINE, Hop, Kind, Machine

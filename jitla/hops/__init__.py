@@ -1,7 +1,8 @@
 """High-level operators (hops): the DAG of recorded operations, and the table of operators.
 
-- `opspec` defines the specification of an operator; the `ops_*` files register all of them.
-- `node` has the interned nodes of the DAG, `meta` their shapes and dtypes, `text` their text form.
+- `node` has the interned nodes of the DAG, their metadata and the specifications of their operators; `text`
+  is their text form.
+- The `ops_*` files register all operators.
 - `sparsity` bounds and estimates nonzeros; `cost` counts operations and bytes, and models the machine.
 - `interpreter` evaluates DAGs by NumPy calls and predicts floating-point flags.
 
@@ -45,24 +46,31 @@ from jitla.hops.interpreter import (
     stop_recording,
     take_flags,
 )
-from jitla.hops.meta import (
-    Meta,
-    Shape,
-    broadcast,
-    reduced_shape,
-)
 from jitla.hops.node import (
     WHOLE_AXIS,
     Hop,
+    Kind,
     Margins,
+    Meta,
+    OpSpec,
+    ScalarBuilder,
     Section,
+    Shape,
     WeakScalar,
+    Zeros,
+    ZeroSafety,
+    all_ops,
     apply,
+    broadcast,
+    by_numpy,
     const,
     const_value,
     leaf,
+    lookup,
     make,
     margins,
+    reduced_shape,
+    register,
     sections,
     sections_of_index,
     substitute,
@@ -87,17 +95,6 @@ from jitla.hops.ops_matrix import (
     parse_subscripts,
 )
 from jitla.hops.ops_sparse import SPARSE_KERNEL_OPS
-from jitla.hops.opspec import (
-    Kind,
-    OpSpec,
-    ScalarBuilder,
-    Zeros,
-    ZeroSafety,
-    all_ops,
-    by_numpy,
-    lookup,
-    register,
-)
 from jitla.hops.sparsity import (
     ESTIMATORS,
     Sketch,

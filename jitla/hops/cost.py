@@ -9,9 +9,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.hops.node import Hop, leaf, make, substitute
+from jitla.hops.node import (
+    Hop,
+    Kind,
+    leaf,
+    lookup,
+    make,
+    substitute,
+)
 from jitla.hops.ops_matrix import is_roll_of_ring
-from jitla.hops.opspec import Kind, lookup
 
 
 class TypedValue(NamedTuple):

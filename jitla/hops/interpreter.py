@@ -13,9 +13,15 @@ from typing import Any
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops.node import Hop, const_value, topo
+from jitla.hops.node import (
+    Hop,
+    Kind,
+    OpSpec,
+    const_value,
+    lookup,
+    topo,
+)
 from jitla.hops.ops_elementwise import as_scalar
-from jitla.hops.opspec import Kind, OpSpec, lookup
 
 
 def evaluate(roots: Iterable[Hop], leaves: Sequence[Any]) -> list[Any]:

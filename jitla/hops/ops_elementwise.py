@@ -1,4 +1,7 @@
-"""Op table: element-wise operators, SciPy's special functions, and ufuncs of users."""
+"""Op table: element-wise operators, SciPy's special functions, and ufuncs of users.
+
+Recipes for complex operands follow NumPy's loops operation by operation.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,202 @@ import numpy as np
 
 from jitla.concurrency import fork_safe_lock
 from jitla.errors import InternalError
-from jitla.hops import ops_complex as parts
-from jitla.hops.meta import Meta, broadcast
-from jitla.hops.opspec import (
+from jitla.hops.node import (
     Attrs,
     Kind,
+    Meta,
     OpSpec,
     ScalarBuilder,
     Zeros,
     ZeroSafety,
+    broadcast,
     by_numpy,
     register,
 )
 from jitla.hops.sparsity import cell_bound, with_nnz_bound
 
 Recipe = Callable[..., Any]
+Split = tuple[Any, Any]
 Dtypes = tuple[Any, ...]
 
 BOOL = np.dtype(np.bool_)
 ANY, ALL, NONE = Zeros.ANY, Zeros.ALL, Zeros.NONE
 ALWAYS, NONZERO, NEVER = ZeroSafety.ALWAYS, ZeroSafety.NONZERO, ZeroSafety.NEVER
+
+# --------------------------------------------------------------------------- recipes of complex operands
+
+
+def split_parts(b: ScalarBuilder, x: Any) -> Split:
+    """Return the real and the imaginary part of `x`."""
+    return b.real(x), b.imag(x)
+
+
+def complex_per_part_recipe(verb: str) -> Recipe:
+    """Return the recipe that applies `verb` to the real and to the imaginary parts."""
+
+    def emit(b: ScalarBuilder, *xs: Any) -> Any:
+        apply = getattr(b, verb)
+        return b.pair(apply(*(b.real(x) for x in xs)), apply(*(b.imag(x) for x in xs)))
+
+    return emit
+
+
+def complex_select(b: ScalarBuilder, c: Any, x: Any, y: Any) -> Any:
+    """Return x where c holds, else y."""
+    return b.pair(b.select(c, b.real(x), b.real(y)), b.select(c, b.imag(x), b.imag(y)))
+
+
+def complex_real(b: ScalarBuilder, x: Any) -> Any:
+    """Return the real part."""
+    return b.real(x)
+
+
+def complex_imag(b: ScalarBuilder, x: Any) -> Any:
+    """Return the imaginary part."""
+    return b.imag(x)
+
+
+def complex_conjugate(b: ScalarBuilder, x: Any) -> Any:
+    """Return the complex conjugate."""
+    return b.pair(b.real(x), b.neg(b.imag(x)))
+
+
+def complex_convert(b: ScalarBuilder, x: Any, dtype: np.dtype) -> Any:
+    """Return `x`, of any dtype, as complex `dtype`."""
+    part_dtype = dtype.type(0).real.dtype
+    if x.dtype.kind == "c":
+        return b.pair(*(b.cast(p, part_dtype) for p in split_parts(b, x)))
+    return b.pair(b.cast(x, part_dtype), b.const(0, part_dtype))
+
+
+# --------------------------------------------------------------------------- arithmetic
+
+
+def complex_multiply(b: ScalarBuilder, x: Any, y: Any) -> Any:
+    """Return the product; one of the two terms of a part is not rounded where NumPy uses FMA."""
+    (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
+    return b.pair(b.muladd(a, d, b.neg(b.mul(c, e))), b.muladd(a, e, b.mul(c, d)))
+
+
+def complex_square(b: ScalarBuilder, x: Any) -> Any:
+    """Return x * x."""
+    return complex_multiply(b, x, x)
+
+
+def complex_divide(b: ScalarBuilder, x: Any, y: Any) -> Any:
+    """Return the quotient by Smith's method: both parts are scaled by the divisor's larger part."""
+    (re, im), (d, e) = split_parts(b, x), split_parts(b, y)
+    b.flag("invalid", complex_isnan(b, y))  # as the comparison of the parts does
+    dtype = d.dtype
+    zero, one = b.const(0, dtype), b.const(1, dtype)
+    wide, high = b.abs(d), b.abs(e)
+    real_larger = b.ge(wide, high)
+    big, small = b.select(real_larger, d, e), b.select(real_larger, e, d)
+    is_zero = b.and_(b.eq(wide, zero), b.eq(high, zero))
+    ratio = b.div(small, b.select(is_zero, one, big))
+    scale = b.div(one, b.select(is_zero, wide, b.add(big, b.mul(small, ratio))))
+    near, far = b.select(real_larger, re, im), b.select(real_larger, im, re)
+    near_scaled = b.mul(near, ratio)
+    above = b.add(near, b.mul(far, ratio))
+    beside = b.select(real_larger, b.sub(far, near_scaled), b.sub(near_scaled, far))
+    return b.pair(b.mul(b.select(is_zero, re, above), scale), b.mul(b.select(is_zero, im, beside), scale))
+
+
+def complex_reciprocal(b: ScalarBuilder, x: Any) -> Any:
+    """Return 1 / x by Smith's method."""
+    re, im = split_parts(b, x)
+    b.flag("invalid", complex_isnan(b, x))  # as the comparison of the parts does
+    one = b.const(1, re.dtype)
+    flat = b.le(b.abs(im), b.abs(re))
+    big, small = b.select(flat, re, im), b.select(flat, im, re)
+    ratio = b.div(small, big)
+    size = b.add(big, b.mul(small, ratio))
+    return b.pair(b.div(b.select(flat, one, ratio), size),
+                  b.div(b.neg(b.select(flat, ratio, one)), size))
+
+
+def complex_absolute(b: ScalarBuilder, x: Any) -> Any:
+    """Return the magnitude as NumPy's vector loop computes it, without intermediate overflow."""
+    re, im = (b.abs(p) for p in split_parts(b, x))
+    zero, one, inf = (b.const(n, re.dtype) for n in (0, 1, np.inf))
+    flat = b.gt(re, im)
+    big, small = b.select(flat, re, im), b.select(flat, im, re)
+    ratio = b.div(small, b.select(b.eq(big, zero), one, big))
+    length = b.mul(b.sqrt(b.muladd(ratio, ratio, one)), big)
+    return b.select(b.or_(b.eq(re, inf), b.eq(im, inf)), inf, length)
+
+
+# --------------------------------------------------------------------------- order and truth
+
+
+def complex_truth(b: ScalarBuilder, x: Any) -> Any:
+    """Return whether `x` is nonzero; NaN is."""
+    zero = b.const(0, b.real(x).dtype)
+    return b.or_(b.ne(b.real(x), zero), b.ne(b.imag(x), zero))
+
+
+def complex_equal(b: ScalarBuilder, x: Any, y: Any) -> Any:
+    """Return whether both parts are equal."""
+    return b.and_(b.eq(b.real(x), b.real(y)), b.eq(b.imag(x), b.imag(y)))
+
+
+def complex_not_equal(b: ScalarBuilder, x: Any, y: Any) -> Any:
+    """Return whether a part differs."""
+    return b.or_(b.ne(b.real(x), b.real(y)), b.ne(b.imag(x), b.imag(y)))
+
+
+def complex_comparison_recipe(verb: str) -> Recipe:
+    """Return the recipe of a comparison, which raises `invalid` for a NaN that decides, unlike for reals."""
+    order = complex_order_recipe(verb)
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
+        first, second = (b.or_(b.ne(p, p), b.ne(q, q)) for p, q in ((a, d), (c, e)))
+        b.flag("invalid", b.or_(first, b.and_(b.eq(a, d), second)))
+        return order(b, x, y)
+
+    return emit
+
+
+def complex_order_recipe(verb: str) -> Recipe:
+    """Return the recipe of the lexicographic order: by real parts, then by imaginary parts."""
+    strict = {"lt": "lt", "le": "lt", "gt": "gt", "ge": "gt"}[verb]
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        (a, c), (d, e) = split_parts(b, x), split_parts(b, y)
+        comparable = b.and_(b.eq(c, c), b.eq(e, e))
+        first = b.and_(getattr(b, strict)(a, d), comparable)
+        return b.or_(first, b.and_(b.eq(a, d), getattr(b, verb)(c, e)))
+
+    return emit
+
+
+def complex_extremum_recipe(verb: str, nan_of: int) -> Recipe:
+    """Return the recipe of an extremum: the first operand if `verb` holds or operand `nan_of` is NaN."""
+    compare = complex_order_recipe(verb)
+
+    def emit(b: ScalarBuilder, x: Any, y: Any) -> Any:
+        is_nan = complex_isnan(b, (x, y)[nan_of])
+        return complex_select(b, b.or_(is_nan, compare(b, x, y)), x, y)
+
+    return emit
+
+
+def any_part(recipe: Recipe) -> Recipe:
+    """Return the recipe: does the predicate `recipe` hold for one of the parts?"""
+    return lambda b, x: b.or_(recipe(b, b.real(x)), recipe(b, b.imag(x)))
+
+
+def both_parts(recipe: Recipe) -> Recipe:
+    """Return the recipe: does the predicate `recipe` hold for both parts?"""
+    return lambda b, x: b.and_(recipe(b, b.real(x)), recipe(b, b.imag(x)))
+
+
+def complex_isnan(b: ScalarBuilder, x: Any) -> Any:
+    """Return whether a part is NaN."""
+    re, im = split_parts(b, x)
+    return b.or_(b.ne(re, re), b.ne(im, im))
+
 
 # --------------------------------------------------------------------------- dtypes and metas
 
@@ -187,11 +366,11 @@ def _heaviside(b: ScalarBuilder, x: Any, at_zero: Any) -> Any:
 
 
 declare_cell(np.add, _with_bool_recipe("add", _OR), "sum; `or` of bools", ALL, commutes=True,
-     on_complex=parts.per_part_recipe("add"))
-declare_cell(np.subtract, _verb_recipe("sub"), "difference", ALL, on_complex=parts.per_part_recipe("sub"))
+     on_complex=complex_per_part_recipe("add"))
+declare_cell(np.subtract, _verb_recipe("sub"), "difference", ALL, on_complex=complex_per_part_recipe("sub"))
 declare_cell(np.multiply, _with_bool_recipe("mul", _AND), "product; `and` of bools", ANY, commutes=True,
-     on_complex=parts.multiply)
-declare_cell(np.divide, _verb_recipe("div"), "true quotient", on_complex=parts.divide, safe=_DIVIDEND_SAFE)
+     on_complex=complex_multiply)
+declare_cell(np.divide, _verb_recipe("div"), "true quotient", on_complex=complex_divide, safe=_DIVIDEND_SAFE)
 declare_cell(np.floor_divide, _verb_recipe("floordiv"), "quotient rounded down", safe=_DIVIDEND_SAFE)
 declare_cell(np.remainder, _verb_recipe("rem"), "remainder with the divisor's sign", safe=_DIVIDEND_SAFE)
 declare_cell(np.fmod, _verb_recipe("fmod"), "remainder with the dividend's sign", safe=_DIVIDEND_SAFE)
@@ -200,15 +379,15 @@ declare_cell(np.power, _recipe_by_kind(f=_math_recipe("power")),
      transcendental=True, flops=145)
 declare_cell(np.float_power, _math_recipe("float_power"), "power in at least float64",
      transcendental=True, flops=145)
-declare_cell(np.negative, _verb_recipe("neg"), "-x", ANY, on_complex=parts.per_part_recipe("neg"))
+declare_cell(np.negative, _verb_recipe("neg"), "-x", ANY, on_complex=complex_per_part_recipe("neg"))
 declare_cell(np.positive, _identity, "+x", ANY, on_complex=_identity)
 declare_cell(np.absolute, _with_bool_recipe("abs", _identity), "magnitude; of the least integer: itself", ANY,
-     on_complex=parts.absolute)
+     on_complex=complex_absolute)
 declare_cell(np.fabs, _verb_recipe("abs"), "magnitude, in floating point", ANY)
 declare_cell(np.sqrt, _verb_recipe("sqrt"), "square root", ANY)
-declare_cell(np.square, _square, "x * x", ANY, on_complex=parts.square)
+declare_cell(np.square, _square, "x * x", ANY, on_complex=complex_square)
 declare_cell(np.reciprocal, _recipe_by_kind(f=lambda b, x: b.div(b.const(1, x.dtype), x)),
-     "1 / x in the dtype of x; integers are left to NumPy", on_complex=parts.reciprocal)
+     "1 / x in the dtype of x; integers are left to NumPy", on_complex=complex_reciprocal)
 declare_cell(np.sign, _sign, "-1, 0 or 1", ANY)
 declare_cell(np.copysign, _verb_recipe("copysign"), "magnitude of x, sign of y", ALL, safe=_FIRST_SAFE)
 # Two names each, because NumPy's warnings name the ufunc.
@@ -219,7 +398,7 @@ declare_cell(np.degrees, _scaling_recipe(lambda t: t(180) / t(np.pi)), "radians 
 declare_cell(np.heaviside, _heaviside, "0, y or 1 for negative, zero or positive x", ALL)
 declare_cell(np.gcd, None, "greatest common divisor", ALL, commutes=True, flops=150)
 declare_cell(np.lcm, None, "least common multiple", ANY, commutes=True, flops=200, safe=_BOTH_SAFE)
-declare_cell(np.conjugate, _identity, "complex conjugate", ANY, on_complex=parts.conjugate)
+declare_cell(np.conjugate, _identity, "complex conjugate", ANY, on_complex=complex_conjugate)
 declare_cell(np.nextafter, None, "next float from x towards y", ALL, flops=130)
 declare_cell(np.spacing, None, "distance to the next float", flops=100)
 declare_cell(np.ldexp, None, "x * 2**n", ALL, flops=60, safe=_FIRST_SAFE)
@@ -305,7 +484,7 @@ def _declare_comparison(
     commutes: bool = False, safe: tuple[ZeroSafety, ...] = (),
 ) -> OpSpec:
     """Register a comparison: `verb` on numbers, logic on bools."""
-    on_complex = {"eq": parts.equal, "ne": parts.not_equal}.get(verb) or parts.comparison_recipe(verb)
+    on_complex = {"eq": complex_equal, "ne": complex_not_equal}.get(verb) or complex_comparison_recipe(verb)
     return declare_cell(ufunc, _comparison_recipe(verb, on_bool), doc, zeros, commutes=commutes,
                 on_complex=on_complex, safe=safe)
 
@@ -322,13 +501,13 @@ _declare_comparison(np.greater_equal, "ge", lambda b, x, y: b.or_(x, b.not_(y)),
 # Not declared commutative: the order decides between two zeros or two NaNs.
 
 declare_cell(np.maximum, _with_bool_recipe("maximum", _OR), "larger of two; NaN wins", ALL,
-     on_complex=parts.extremum_recipe("ge", nan_of=0))
+     on_complex=complex_extremum_recipe("ge", nan_of=0))
 declare_cell(np.minimum, _with_bool_recipe("minimum", _AND), "smaller of two; NaN wins", ALL,
-     on_complex=parts.extremum_recipe("le", nan_of=0))
+     on_complex=complex_extremum_recipe("le", nan_of=0))
 declare_cell(np.fmax, _with_bool_recipe("fmax", _OR), "larger of two; NaN loses", ALL,
-     on_complex=parts.extremum_recipe("ge", nan_of=1))
+     on_complex=complex_extremum_recipe("ge", nan_of=1))
 declare_cell(np.fmin, _with_bool_recipe("fmin", _AND), "smaller of two; NaN loses", ALL,
-     on_complex=parts.extremum_recipe("le", nan_of=1))
+     on_complex=complex_extremum_recipe("le", nan_of=1))
 
 _CLIP: np.ufunc = np._core.umath.clip  # type: ignore[attr-defined]
 
@@ -372,7 +551,7 @@ def _where_meta(metas: tuple[Meta, ...], attrs: Attrs) -> Meta:
 register(OpSpec(
     name="where", kind=Kind.CELL, arity=3, ref=lambda c, x, y: as_scalar(np.where(c, x, y)),
     meta=_where_meta, resolve=_where_resolve, doc="x where the condition holds, else y",
-    numpy=(np.where,), emit=_restricted_recipe(_verb_recipe("select"), parts.select), zeros=ALL,
+    numpy=(np.where,), emit=_restricted_recipe(_verb_recipe("select"), complex_select), zeros=ALL,
     safe=(NEVER, NONZERO, NEVER),
 ))
 
@@ -380,9 +559,9 @@ register(OpSpec(
 def _cast_recipe(b: ScalarBuilder, x: Any, attrs: Attrs) -> Any:
     dtype = np.dtype(attrs["dtype"])
     if x.dtype.char in "FD" and dtype == BOOL:
-        return parts.truth(b, x)
+        return complex_truth(b, x)
     if dtype.char in "FD" and (x.dtype.kind in "biuf" or x.dtype.char in "FD"):
-        return parts.convert(b, x, dtype)
+        return complex_convert(b, x, dtype)
     if x.dtype.kind not in "biuf" or dtype.kind not in "biuf":
         return None  # NumPy warns where the imaginary part is lost
     if dtype == BOOL and x.dtype != BOOL:
@@ -403,7 +582,7 @@ register(OpSpec(
 def _truth(b: ScalarBuilder, x: Any) -> Any:
     """Return whether `x` is nonzero; NaN is true."""
     if x.dtype.kind == "c":
-        return parts.truth(b, x)
+        return complex_truth(b, x)
     return x if x.dtype.kind == "b" else b.ne(x, b.const(0, x.dtype))
 
 
@@ -451,12 +630,12 @@ def _signbit(b: ScalarBuilder, x: Any) -> Any:
 
 declare_cell(np.isnan, _recipe_by_kind(b=_constant_false, i=_constant_false, f=lambda b, x: b.ne(x, x)),
              "is NaN", ANY,
-     on_complex=parts.isnan)
+     on_complex=complex_isnan)
 declare_cell(np.isinf, _recipe_by_kind(b=_constant_false, i=_constant_false, f=_infinity_comparison("eq")),
              "is infinite", ANY,
-     on_complex=parts.any_part(_infinity_comparison("eq")))
+     on_complex=any_part(_infinity_comparison("eq")))
 declare_cell(np.isfinite, _recipe_by_kind(b=_constant_true, i=_constant_true, f=_infinity_comparison("lt")),
-     "is neither NaN nor infinite", on_complex=parts.both_parts(_infinity_comparison("lt")))
+     "is neither NaN nor infinite", on_complex=both_parts(_infinity_comparison("lt")))
 declare_cell(np.signbit, _signbit, "has the sign bit set")
 
 # --------------------------------------------------------------------------- complex parts
@@ -484,9 +663,9 @@ def _declare_complex_part(name: str, on_real: Recipe, on_complex: Recipe, doc: s
     ))
 
 
-_declare_complex_part("real", _identity, parts.real, "the real part, copied")
+_declare_complex_part("real", _identity, complex_real, "the real part, copied")
 _declare_complex_part("imag", lambda b,
-                      x: _constant_false(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), parts.imag,
+                      x: _constant_false(b, x) if x.dtype.kind == "b" else b.const(0, x.dtype), complex_imag,
       "the imaginary part, copied; 0 of reals")
 
 

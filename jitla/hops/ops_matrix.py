@@ -11,10 +11,25 @@ import numpy as np
 
 from jitla.errors import InternalError
 from jitla.hops import sparsity as nnz
-from jitla.hops.meta import Meta, Shape, reduced_shape
-from jitla.hops.node import Hop
-from jitla.hops.ops_elementwise import as_scalar, cell_meta, common_dtype, promotion_dtype
-from jitla.hops.opspec import Attrs, Kind, OpSpec, ScalarBuilder, Zeros, lookup, register
+from jitla.hops.node import (
+    Attrs,
+    Hop,
+    Kind,
+    Meta,
+    OpSpec,
+    ScalarBuilder,
+    Shape,
+    Zeros,
+    lookup,
+    reduced_shape,
+    register,
+)
+from jitla.hops.ops_elementwise import (
+    as_scalar,
+    cell_meta,
+    common_dtype,
+    promotion_dtype,
+)
 from jitla.hops.sparsity import (
     bincount_bound,
     einsum_bound,

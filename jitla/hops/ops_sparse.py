@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import sparsity as nnz
-from jitla.hops.meta import Meta
-from jitla.hops.ops_matrix import declare_call
-from jitla.hops.opspec import (
+from jitla.hops.node import (
     Attrs,
     Kind,
+    Meta,
     OpSpec,
     Zeros,
     by_numpy,
     register,
 )
+from jitla.hops.ops_matrix import declare_call
 
 GATHER_BLOCK_ENTRIES = 1 << 14  # entries that the reference gathers factors for at once
 SPARSE_KERNEL_OPS = frozenset({  # operators with compiled kernels

@@ -14,9 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.hops.meta import Meta, Shape
-from jitla.hops.node import Hop, topo
-from jitla.hops.opspec import Attrs, Kind, Zeros
+from jitla.hops.node import (
+    Attrs,
+    Hop,
+    Kind,
+    Meta,
+    Shape,
+    Zeros,
+    topo,
+)
 
 Bound = Callable[[tuple[Meta, ...], Shape, Attrs], int | None]
 

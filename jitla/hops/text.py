@@ -14,10 +14,17 @@ from typing import Any
 import numpy as np
 
 from jitla.errors import InternalError
-from jitla.hops.meta import Meta
-from jitla.hops.node import Hop, const, const_value, leaf, make, topo
+from jitla.hops.node import (
+    Hop,
+    Kind,
+    Meta,
+    const,
+    const_value,
+    leaf,
+    make,
+    topo,
+)
 from jitla.hops.ops_elementwise import UserFunction
-from jitla.hops.opspec import Kind
 
 
 def format_line(line: Any) -> str:

@@ -1,17 +1,15 @@
 """Instrumentation: rewrites users' functions so that operations call hooks, and analyses their bytecode.
 
-`Instrumenter` compiles instrumented functions: `source_lookup` finds the syntax tree of a function, `scope`
-resolves its names and infers which values run no user code, `expressions` and `statements` insert calls of
-hooks (`hook_nodes`), and `instrumented` compiles the tree and binds it to the cells of the original.
-`live_locals` of `bytecode` is a liveness analysis of local variables. The hooks are methods of an object that
-the caller supplies: `jitla.tracing.hooks`, the package above. Below is `jitla.introspection`.
+`Instrumenter` compiles instrumented functions (`instrumented`): it finds the syntax tree of one, has it
+rewritten, compiles it and binds it to the cells of the original. `scope` resolves names and infers which
+values run no user code, `expressions` and `statements` insert calls of hooks; `statements` is used by
+`instrumented` only and apart for its size. `live_locals` of `bytecode` is a liveness analysis of local
+variables. The hooks are methods of an object that the caller supplies: `jitla.tracing.hooks`, the package
+above. Below is `jitla.introspection`.
 """
 
 from jitla.instrument.bytecode import CodeCache, live_locals
-from jitla.instrument.hook_nodes import (
-    BARRIER,
-    SCALAR_TYPES,
-)
+from jitla.instrument.expressions import BARRIER, SCALAR_TYPES
 from jitla.instrument.instrumented import (
     Instrumenter,
     compile_changed,

@@ -8,13 +8,9 @@ from collections.abc import Iterable, Sequence
 
 from jitla.instrument.expressions import (
     DISPLAYS,
-    ExpressionRewriter,
-    is_short_stencil_loop,
-    lift_call,
-)
-from jitla.instrument.hook_nodes import (
     INPLACE,
     SCALAR_TYPES,
+    ExpressionRewriter,
     attribute_target,
     barrier,
     constant,
@@ -22,8 +18,10 @@ from jitla.instrument.hook_nodes import (
     first_line_of,
     hook,
     hook_statement,
+    is_short_stencil_loop,
     item_target,
     key_expression,
+    lift_call,
     name_position,
 )
 from jitla.instrument.scope import FunctionNode, NameScope, StaticNames, mangle, scalar_names

@@ -7,7 +7,8 @@ be printed, parsed back and interpreted after every primitive.
 - `nodes`: immutable nodes, and affine indices in normal form.
 - `analysis`: traversal, rewriting, and dependences between pairs of accesses.
 - `verifier`: the invariants of nests (`LAWS`), proven by interval arithmetic, and the interpreter.
-- `schedule_loops`, `schedule_stages`: the primitives; `apply_schedule` runs them by name.
+- `schedule_loops`, `schedule_stages`: the primitives, in two files that are apart for their size;
+  `apply_schedule` runs them by name.
 - `text`: printer and parser.
 
 A loop program (`program`) is what a loop of a Python function is lowered to: scalars and views that change,
@@ -78,6 +79,7 @@ if TYPE_CHECKING:
         Element,
         ExitKind,
         ExitPoint,
+        Expires,
         Extent,
         For,
         Foreign,
@@ -100,6 +102,7 @@ if TYPE_CHECKING:
         constant,
         dtype_of_value,
         state_layout,
+        uses_expiry,
     )
     from jitla.loopir.program_interpreter import (
         run_program,
@@ -148,9 +151,9 @@ else:
         ),
         program=(
             "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
-            "ExitKind ExitPoint Extent For Foreign If InnerLoop Leave LoopProgram Operand Place Pointer "
+            "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place Pointer "
             "ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement Stride "
-            "ViewVariable constant dtype_of_value state_layout INT64"
+            "ViewVariable constant dtype_of_value state_layout uses_expiry INT64"
         ),
         program_interpreter="run_program",
         program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",
@@ -163,7 +166,7 @@ else:
 
 __all__ = [
     "Address", "Alloc", "Allocate", "Apply", "Assign", "AxisMap", "BindView", "Block", "Break", "Buffer",
-    "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Extent", "For",
+    "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Expires", "Extent", "For",
     "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS", "Leave",
     "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number", "Operand", "Outcome",
     "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramStatement", "ProgramValue", "Quotient",
@@ -173,5 +176,5 @@ __all__ = [
     "core_axes", "dtype_of_value", "find_ufunc", "intrinsics_of", "minimum", "number", "pack_state",
     "parse", "parse_program", "quotient", "read_memory", "remainder", "rewrite_body", "run",
     "run_program", "show", "show_program", "state_layout", "substitute_variables", "unpack_state",
-    "value_range", "variable", "verify", "verify_program",
+    "value_range", "uses_expiry", "variable", "verify", "verify_program",
 ]

@@ -86,6 +86,22 @@ class Pointer:
 
 
 @dataclass(frozen=True, slots=True)
+class Expires:
+    """Whether the memory of a view was allocated in the iteration before: it ends with this iteration.
+
+    A program with this value allocates from two halves of the arena in turns, so that memory lives until the
+    next iteration of the outermost loop ends.
+    """
+
+    view: str
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Bool."""
+        return BOOL
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """Integer arithmetic that leaves the program by `exit` where the result does not fit into `dtype`.
 
@@ -113,7 +129,7 @@ class Foreign:
         return np.dtype(np.float64)
 
 
-Value = Number | Apply | Read | Element | Extent | Stride | Pointer | Checked | Foreign
+Value = Number | Apply | Read | Element | Extent | Stride | Pointer | Expires | Checked | Foreign
 ProgramValue = Value  # outside this package, where `Value` is one of a nest
 
 
@@ -177,7 +193,7 @@ class BindView:
 class Allocate:
     """Assignment of fresh C-contiguous memory to a view variable, from the arena of the program.
 
-    The memory lives until the iteration of the outermost loop ends. `zero` clears it. A program that runs
+    The memory lives until the iteration of the outermost loop ends (see `Expires`). `zero` clears it. A program that runs
     out of arena memory, or whose shape has a negative size, is left by `exit`.
     """
 
@@ -368,3 +384,17 @@ def state_layout(program: LoopProgram) -> StateLayout:
         places[name] = word
         word += 1 + 2 * views[name].ndim if name in views else max(1, scalars[name].dtype.itemsize // 8)
     return StateLayout(places, word, word + 2)
+
+
+def uses_expiry(program: LoopProgram) -> bool:
+    """Return whether a program has an `Expires` value, and allocates from two halves of the arena."""
+    stack: list[object] = [program.body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Expires):
+            return True
+        if isinstance(node, tuple):
+            stack += node
+        elif not isinstance(node, str):
+            stack += [getattr(node, name) for name in getattr(type(node), "__slots__", ())]
+    return False

@@ -28,6 +28,7 @@ from jitla.loopir.program import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -45,6 +46,7 @@ from jitla.loopir.program import (
     Value,
     ViewVariable,
     state_layout,
+    uses_expiry,
 )
 from jitla.loopir.program_state import Outcome, core_axes, find_ufunc, read_memory
 
@@ -94,6 +96,8 @@ class _Interpreter:
         self.sizes: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.strides: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.arena, self.arena_end = (int(w) for w in state[self.layout.arena : self.layout.arena + 2])
+        self.halves = uses_expiry(program)
+        self.half = self.other_half = 0, 0
         self.loops = 0
 
     def run(self) -> int:
@@ -173,10 +177,16 @@ class _Interpreter:
 
     def iterate(self, label: str, body: Sequence[Statement], counts: Any, name: str) -> None:
         """Run a loop; the outermost one frees the memory of the arena in each iteration."""
-        arena = self.arena
+        arena, end = self.arena, self.arena_end
+        middle = arena + (end - arena) // 2
+        if not self.loops:
+            self.half, self.other_half = (middle, end), (arena, middle)
         for count in counts:
             if not self.loops:
                 self.arena = arena
+                if self.halves:
+                    self.half, self.other_half = self.other_half, self.half
+                    self.arena, self.arena_end = self.half
             if name:
                 self.values[name] = count
             self.loops += 1
@@ -306,6 +316,9 @@ class _Interpreter:
                 return np.int64(self.sizes[view][axis])
             case Stride(view, axis):
                 return np.int64(self.strides[view][axis])
+            case Expires(view):
+                low, high = self.other_half
+                return np.bool_(low <= self.pointers[view] < high)
             case Pointer(view, index):
                 return np.int64(self.address(view, index))
             case Checked(op, args, dtype, number):

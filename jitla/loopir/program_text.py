@@ -34,6 +34,7 @@ from jitla.loopir.program import (
     Element,
     ExitKind,
     ExitPoint,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -207,6 +208,8 @@ def show_value(value: Value) -> str:
             return f"size({_identifier(view)}, {axis})"
         case Stride(view, axis):
             return f"stride({_identifier(view)}, {axis})"
+        case Expires(view):
+            return f"expires({_identifier(view)})"
         case Pointer(view, index):
             return f"pointer({_format_element(view, index) if index else _identifier(view)})"
         case Checked(op, args, dtype, number):
@@ -464,6 +467,8 @@ class _Parser:
                 return Extent(_name(view), _constant(axis, int))
             case "stride", [view, axis]:
                 return Stride(_name(view), _constant(axis, int))
+            case "expires", [ast.Name(view)]:
+                return Expires(view)
             case "pointer", [ast.Name(view)]:
                 return Pointer(view)
             case "pointer", [place]:

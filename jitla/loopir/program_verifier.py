@@ -26,6 +26,7 @@ from jitla.loopir.program import (
     Continue,
     Dot,
     Element,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -210,6 +211,9 @@ class _Checker:
             case Extent(view, axis) | Stride(view, axis):
                 _require("axes", 0 <= axis < self.view(view).ndim, f"{view} has no axis {axis}")
                 return INT64
+            case Expires(view):
+                self.view(view)
+                return value.dtype
             case Pointer(view, index):
                 self.view(view)
                 if index:

@@ -7,8 +7,9 @@ thread that does not exist in the child could never be acquired there.
 A failed import raises `ModuleUnavailable`, and is retried with exponential backoff, counted in calls:
 a missing resource may be missing for long.
 
-Packages import their files when a name is first used (`lazy_exports`): a process that finds plans and
-machine code in the disk cache needs few of them.
+Packages import their files when a name is first used (`lazy_exports`), and modules that are needed by few
+calls when the module is (`lazy_modules`): a process that finds plans and machine code in the disk cache needs
+few of them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from jitla.concurrency import THREAD_SHARE, throttle_imports, unthrottled
 from jitla.process.resources import require_memory, start_thread
 
 __all__ = ["RESOURCE_ERRORS", "ModuleUnavailable", "RetryBackoff", "lazy_exports", "is_waiting_for_load",
-           "lazy_functions", "load"]
+           "lazy_functions", "lazy_modules", "load"]
 
 
 #: Longest wait for an import by a fork, or by a thread that is importing something itself.
@@ -102,9 +103,10 @@ class _LoadTask:
 
 
 class Loader:
-    """Imports modules, one at a time."""
+    """Imports modules, one at a time; an import requires `min_free_bytes` of memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, min_free_bytes: int = MIN_FREE_BYTES) -> None:
+        self._min_free_bytes = min_free_bytes
         self._lock = threading.RLock()
         self._retries: dict[str, RetryBackoff] = {}
         self._fork_acquisitions: list[bool] = []  # by calls of the hook of forks that are under way
@@ -171,7 +173,7 @@ class Loader:
         # An importing thread holds locks that the loading thread may need: it waits for a bounded time.
         is_acquired = self._lock.acquire(timeout=MAX_WAIT_SECONDS if _is_importing(sys._getframe()) else -1)
         try:
-            require_memory(MIN_FREE_BYTES)
+            require_memory(self._min_free_bytes)
             with _without_collection():
                 if not self._is_after_logging:
                     # Forks acquire the lock of `logging`, which imports need: our hook has to run before.
@@ -281,6 +283,21 @@ def lazy_exports(package: str, **files: str) -> Callable[[str], Any]:
         return value
 
     return load_export
+
+
+def lazy_modules(module: str, *paths: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of `module`, which imports the modules `paths` on first use of their names."""
+    path_of = {path.rpartition(".")[2]: path for path in paths}
+
+    def load_module(name: str) -> Any:
+        path = path_of.get(name)
+        if path is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        loaded = load(path)
+        setattr(sys.modules[module], name, loaded)
+        return loaded
+
+    return load_module
 
 
 def lazy_functions(module: str, *names: str) -> list[Callable[..., Any]]:

@@ -117,10 +117,11 @@ def _system_stack_bytes() -> int:
     return 0 if failed else size.value
 
 
-def start_thread(thread: threading.Thread) -> None:
+def start_thread(thread: threading.Thread, overhead_bytes: int = THREAD_OVERHEAD_BYTES) -> None:
     """Start `thread` with a stack that is large enough, whatever size the program has set.
 
-    Raises `RuntimeError`, as Python does, if there can be no more threads, or no memory for the stack.
+    Raises `RuntimeError`, as Python does, if there can be no more threads, or no memory for the stack and
+    `overhead_bytes`.
     """
     with _STACK_SIZE_LOCK:
         # Only setting a size returns the previous one: a call without argument resets it to 0.
@@ -130,7 +131,7 @@ def start_thread(thread: threading.Thread) -> None:
             threading.stack_size(program_size)
         try:
             require_memory(max(program_size or DEFAULT_STACK_BYTES, COMPILER_STACK_BYTES)
-                           + THREAD_OVERHEAD_BYTES)
+                           + overhead_bytes)
             thread.start()
         except MemoryError as error:
             raise RuntimeError("can't start new thread: no memory") from error

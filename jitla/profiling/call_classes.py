@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jitla.introspection.callables import is_decorated
-from jitla.introspection.frames import hide_module
+from jitla.introspection import hide_module, is_decorated
 from jitla.profiling.loop_detector import (
     has_loops,
     loop_ranges,

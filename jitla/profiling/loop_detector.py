@@ -6,10 +6,7 @@ from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
 
-from jitla.introspection.callables import (
-    is_decorated,
-    is_installed,
-)
+from jitla.introspection import is_decorated, is_installed
 
 __all__ = ["MAX_CALL_DEPTH", "has_element_loops", "may_have_element_loops", "has_loops", "loop_ranges",
            "reachable_functions", "any_reachable",

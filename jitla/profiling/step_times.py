@@ -14,7 +14,7 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from jitla.introspection.frames import hide_module
+from jitla.introspection import hide_module
 
 __all__ = ["StepTimes"]
 

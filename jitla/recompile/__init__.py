@@ -1,11 +1,14 @@
 """Compilation of blocks to programs, binding of programs to sizes and layouts, and their caches.
 
 `Compiler.program` returns the program of a block, compiled once per shape class; `Compiler.bind` binds it to
-sizes and layouts and compiles a variant where guards fail. `pipeline` rewrites, plans and writes a program;
-`plan_store` keeps plans between processes; `program` has the guards; `binding` and `row_binding` make
-argument blocks of kernels; `output_buffers` decides on output memory; `schedule_choices` and `loop_schedules`
-define what the tuner may choose; `offload` places operators on devices; `hoisting` chooses loop-invariant
-values.
+sizes and layouts and compiles a variant where guards fail. `pipeline` rewrites, plans and writes a program,
+and chooses loop-invariant values to hoist; `plan_store` writes plans as text for later processes; `program`
+has the guards; `binding` makes argument blocks of kernels; `output_buffers` decides on output memory;
+`schedule_choices` and `loop_schedules` define what the tuner may choose; `offload` places operators on
+devices.
+
+Apart for their size: `row_binding`, the part of `binding` for kernels over rows, and `program_source`, which
+writes the Python text of a `program`. `program_view` is loaded by explanations only.
 
 Below it: `hops`, `rewrites`, `fusion`, `loopir`, `runtime`. Above it: `dispatch`, `tracing`, `tuner` and the
 engine, which hands in the code generator.
@@ -26,14 +29,7 @@ if TYPE_CHECKING:
         ExecutionOrder,
         order_steps,
     )
-    from jitla.recompile.pipeline import (
-        STAGES,
-        Draft,
-        Stage,
-        StageTrace,
-        Tools,
-        run_pipeline,
-    )
+    from jitla.recompile.pipeline import STAGES, Draft, Stage, StageTrace, Tools, run_pipeline
     from jitla.recompile.program import (
         BoundProgram,
         Program,
@@ -66,7 +62,9 @@ else:
         program="BoundProgram Program",
         program_view="ProgramView traced_roots view_program",
         schedule_choices=(
-            "ChosenSchedule KernelKey LOOPS Launchable ORDER PLACE ScheduleTuner TILE TunableKernel UNTUNED"),
+            "ChosenSchedule KernelKey LOOPS Launchable ORDER PLACE ScheduleTuner TILE "
+            "TunableKernel UNTUNED"
+        ),
     )
 
 __all__ = [

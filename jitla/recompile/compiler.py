@@ -218,17 +218,16 @@ def _is_close(a: np.ndarray, b: np.ndarray, unit: float, outlier_share: float) -
 
 
 if TYPE_CHECKING:
-    from jitla.recompile.hoisting import choose_hoisted
     from jitla.recompile.pipeline import (
         StageTrace,
+        choose_hoisted,
         explain_draft,
         run_pipeline,
         stage_traces,
     )
 else:  # loaded by the first draft without a stored plan
-    [choose_hoisted] = lazy_functions("jitla.recompile.hoisting", "choose_hoisted")
-    run_pipeline, stage_traces, explain_draft = lazy_functions(
-        "jitla.recompile.pipeline", "run_pipeline", "stage_traces", "explain_draft")
+    choose_hoisted, run_pipeline, stage_traces, explain_draft = lazy_functions(
+        "jitla.recompile.pipeline", "choose_hoisted", "run_pipeline", "stage_traces", "explain_draft")
 
 
 class PlanCache:
@@ -372,7 +371,9 @@ class LruCache(Generic[V]):
 PROGRAM_BYTES, KERNEL_BYTES, OPERATION_BYTES = 32 << 10, 24 << 10, 4 << 10
 MAX_PROGRAM_BYTES, MAX_KERNEL_BYTES = 96 << 20, 96 << 20
 
-ProgramSpec = tuple[tuple[Hop, ...], Mapping[int, Layout], Outs, Aliases]
+# Layouts of leaves: those of others are plain tuples.
+LeafLayouts = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
+ProgramSpec = tuple[tuple[Hop, ...], LeafLayouts, Outs, Aliases]
 
 
 def _ignore_event(event: Event) -> None:
@@ -459,7 +460,7 @@ class Compiler:
         return BoundProgram(variant, variant.identity(), layouts), reason
 
     def build(
-        self, roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None = None,
+        self, roots: tuple[Hop, ...], layouts: LeafLayouts, outs: Outs | None = None,
         aliases: Aliases = frozenset(), kernels: bool = True,
     ) -> Program:
         """Return a new program for `roots`.
@@ -644,7 +645,7 @@ class Compiler:
 
 
 def _draft(
-    roots: tuple[Hop, ...], layouts: Mapping[int, Layout], outs: Outs | None, aliases: Aliases,
+    roots: tuple[Hop, ...], layouts: LeafLayouts, outs: Outs | None, aliases: Aliases,
 ) -> Draft:
     roots = tuple(roots)
     places = {slot: Layout(*place) for slot, place in layouts.items()}

@@ -342,8 +342,7 @@ class Program:
         return {n: n for shape in self._shapes for n in shape}
 
     def values_for(
-        self, bound: BoundProgram, dims: Mapping[int, int], layouts: Mapping[int, Layout],
-        learned: Mapping[Hop, Layout],
+        self, dims: Mapping[int, int], layouts: Mapping[int, Layout], learned: Mapping[Hop, Layout],
     ) -> list[Any]:
         """Return the values that the program's function takes from a binding."""
         binding = self._binding(dims, layouts, learned)
@@ -487,7 +486,7 @@ class BoundProgram:
         return self.program.peak(self.dims, self.layouts)
 
     def _bind(self) -> Run:
-        data = self.program.values_for(self, self.dims, self.layouts, self._learned)
+        data = self.program.values_for(self.dims, self.layouts, self._learned)
         return self.program._make(self, data)
 
     def end_flagged_run(

@@ -18,11 +18,7 @@ from jitla.fusion import (
     WindowKernel,
 )
 from jitla.hops import Hop, Kind, Meta, Shape, topo
-from jitla.recompile.pipeline import (
-    Draft,
-    StageTrace,
-    with_drafts,
-)
+from jitla.recompile.pipeline import Draft, StageTrace, with_drafts
 from jitla.recompile.program import (
     BoundProgram,
     Program,

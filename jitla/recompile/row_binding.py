@@ -424,7 +424,7 @@ class RowBinding:
                 stages.append(BlockStage(*blocks_of_stage[:2], operands_of_stage, first=blocks_of_stage[2]))
                 continue
             if isinstance(stage, Product) and stage.form == "join":
-                parts = [self._join_stage(stage, i, last_rows, whole_layouts, last_layouts)
+                parts = [self._join_stage(stage, i, whole_layouts, last_layouts)
                          for i in range(len(stage.hop.inputs))]
                 if None in parts:
                     return None
@@ -568,7 +568,7 @@ class RowBinding:
         return factory
 
     def _join_stage(
-        self, stage: Product, position: int, last_rows: int, full_layouts: Mapping[Hop, Layout],
+        self, stage: Product, position: int, full_layouts: Mapping[Hop, Layout],
         last_layouts: Mapping[Hop, Layout],
     ) -> BlockStage | None:
         """Return the stage that copies operand number `position` into its columns of a concatenation."""

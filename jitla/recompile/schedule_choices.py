@@ -81,8 +81,15 @@ class ChosenSchedule(NamedTuple):
 class ScheduleTuner(Protocol):
     """Chooses knobs: those `chosen` by kernel, with `notes` on each."""
 
-    chosen: Mapping[KernelKey, Values]
-    notes: Mapping[KernelKey, str]
+    @property
+    def chosen(self) -> Mapping[KernelKey, Values]:
+        """The knobs chosen so far."""
+        ...
+
+    @property
+    def notes(self) -> Mapping[KernelKey, str]:
+        """Why, by kernel."""
+        ...
 
     def block(self, choice: TunableKernel) -> Launchable:
         """Return what `choice.make` returns for the chosen knobs."""

@@ -1,10 +1,11 @@
 """Algebraic rewriting of the operator DAG into equivalent, cheaper DAGs.
 
-A rewrite rule (`rule`) is data: a pattern, a condition (`conditions`), a replacement and an exactness level;
-`rules_*` list the rules by family, `matmul_chains` reorders chains of products and `einsum` expands
-contractions. `simplify` (`engine`) applies the rules bottom-up to a fixpoint. `minimise_cost` (`search`) then
-runs a cost-guided search among `SUBSTITUTIONS`, whose benefit depends on the sizes. Both are called by
-`recompile` before fusion; the package itself uses the operators of `hops` only.
+A rewrite rule (`rule`) is data: a pattern, a condition, a replacement and an exactness level; `rules_*` list
+the rules by family, `contractions` reorders chains of products and expands `einsum`. `simplify` (`engine`)
+applies the rules bottom-up to a fixpoint; no other file uses the lists, which are apart because each is read
+for itself. `minimise_cost` (`search`) then runs a cost-guided search among `SUBSTITUTIONS`
+(`substitutions`), whose benefit depends on the sizes. Both are called by `recompile` before fusion; the
+package itself uses the operators of `hops` only.
 """
 
 from typing import TYPE_CHECKING
@@ -12,17 +13,13 @@ from typing import TYPE_CHECKING
 from jitla.process.loading import lazy_exports
 
 if TYPE_CHECKING:
+    from jitla.rewrites.contractions import Chain, find_matmul_chains, is_well_ordered
     from jitla.rewrites.engine import (
         DEFAULT_RULES,
         DYNAMIC_RULES,
         RULES,
         STATIC_RULES,
         simplify,
-    )
-    from jitla.rewrites.matmul_chains import (
-        Chain,
-        find_matmul_chains,
-        is_well_ordered,
     )
     from jitla.rewrites.rule import (
         LEVELS,
@@ -53,13 +50,13 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_exports(
         __name__,
+        contractions="Chain find_matmul_chains is_well_ordered",
         engine="DEFAULT_RULES DYNAMIC_RULES RULES STATIC_RULES simplify",
-        matmul_chains="Chain find_matmul_chains is_well_ordered",
         rule=(
-            "AnyConst App AttrVar Bindings Exactness Hook LEVELS Num Pattern VarArgs Rule RuleSet "
-            "Var single_use ops"
+            "AnyConst App AttrVar Bindings Exactness Hook LEVELS Num Pattern Rule RuleSet Var "
+            "VarArgs ops single_use"
         ),
-        search="Costs SearchBudget SearchResult minimise_cost axis_lengths moves",
+        search="Costs SearchBudget SearchResult axis_lengths minimise_cost moves",
         substitutions="SUBSTITUTIONS",
     )
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from jitla.concurrency import throttle
 from jitla.events import log
 from jitla.hops import Hop, make, topo
-from jitla.rewrites.conditions import (
+from jitla.rewrites.contractions import (
+    CELL_CHAIN_RULES,
+    CHAIN_RULES,
+    CONTRACTION_PATH_RULES,
+    NORM_AND_EINSUM_RULES,
+)
+from jitla.rewrites.rule import (
     ORDER_SENSITIVE,
     VIEW_OPS,
+    Hook,
+    Rule,
+    RuleSet,
     has_associative_sum,
     may_alias_argument,
     owns_memory,
     shared_nodes,
-)
-from jitla.rewrites.einsum import CONTRACTION_PATH_RULES, NORM_AND_EINSUM_RULES
-from jitla.rewrites.matmul_chains import CELL_CHAIN_RULES, CHAIN_RULES
-from jitla.rewrites.rule import (
-    Hook,
-    Rule,
-    RuleSet,
 )
 from jitla.rewrites.rules_aggregates import ORDERING_AND_BLOCK_RULES, SIZE_DEPENDENT_RULES
 from jitla.rewrites.rules_elementwise import (

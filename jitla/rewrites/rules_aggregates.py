@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Hop, Kind, apply, const, make
-from jitla.rewrites.conditions import (
+from jitla.rewrites.rule import (
+    App,
+    AttrVar,
+    Bindings,
+    Rule,
+    RuleSet,
+    Var,
+    VarArgs,
     constant_like,
     has_associative_sum,
     is_droppable,
@@ -18,11 +25,12 @@ from jitla.rewrites.conditions import (
     is_non_negative,
     is_order_insensitive,
     min_reduced_elements,
+    ops,
+    single_use,
     x_has_result_shape,
     x_is_bool,
     x_is_float,
 )
-from jitla.rewrites.rule import App, AttrVar, Bindings, Rule, RuleSet, Var, VarArgs, ops, single_use
 
 X = Var("X")
 MORE = VarArgs("more")

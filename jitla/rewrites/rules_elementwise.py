@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from jitla.hops import Hop, const, const_value, make, may_hold_signalling_nan, possible_flags
-from jitla.rewrites.conditions import (
+from jitla.rewrites.rule import (
+    AnyConst,
+    App,
+    AttrVar,
+    Bindings,
+    Num,
+    Rule,
+    RuleSet,
+    Var,
     base_is_array,
     base_is_float_array,
     build_true,
@@ -13,9 +21,11 @@ from jitla.rewrites.conditions import (
     is_lossless_cast,
     is_non_negative,
     is_power_of_two,
+    ops,
     same_dtype,
     same_dtype_and_shape,
     same_float_dtype_and_shape,
+    single_use,
     x_has_no_signalling_nan,
     x_has_result_shape,
     x_is_bool,
@@ -32,18 +42,6 @@ from jitla.rewrites.conditions import (
     x_is_real_in_result_shape,
     x_is_signed,
     y_is_droppable,
-)
-from jitla.rewrites.rule import (
-    AnyConst,
-    App,
-    AttrVar,
-    Bindings,
-    Num,
-    Rule,
-    RuleSet,
-    Var,
-    ops,
-    single_use,
 )
 
 X, Y, Z = Var("X"), Var("Y"), Var("Z")

@@ -8,16 +8,23 @@ from functools import partial, reduce
 import numpy as np
 
 from jitla.hops import Hop, Kind, const, make, possible_flags
-from jitla.rewrites.conditions import (
+from jitla.rewrites.rule import (
+    AttrVar,
+    Bindings,
+    Rule,
+    RuleSet,
+    Var,
+    VarArgs,
     are_wide_floats,
     as_column,
     as_vector,
     build_zeros,
     is_column,
     is_row,
+    ops,
     product_shape,
+    single_use,
 )
-from jitla.rewrites.rule import AttrVar, Bindings, Rule, RuleSet, Var, VarArgs, ops, single_use
 
 A, B, C = map(Var, "ABC")
 AXIS = AttrVar("axis")

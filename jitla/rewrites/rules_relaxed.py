@@ -10,14 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from jitla.hops import Hop, const, const_value, make
-from jitla.rewrites.conditions import (
-    as_column,
-    constant_like,
-    is_non_negative,
-    x_is_droppable,
-    x_is_float,
-    x_is_float_in_result_shape,
-)
 from jitla.rewrites.rule import (
     AnyConst,
     App,
@@ -27,8 +19,14 @@ from jitla.rewrites.rule import (
     Rule,
     RuleSet,
     Var,
+    as_column,
+    constant_like,
+    is_non_negative,
     ops,
     single_use,
+    x_is_droppable,
+    x_is_float,
+    x_is_float_in_result_shape,
 )
 
 X, Y, Z, A, B, M = map(Var, ("X", "Y", "Z", "A", "B", "M"))

@@ -33,7 +33,6 @@ from jitla.hops import (
     topo,
     uses,
 )
-from jitla.rewrites.conditions import is_order_insensitive, owns_memory
 from jitla.rewrites.rule import (
     App,
     AttrVar,
@@ -43,7 +42,9 @@ from jitla.rewrites.rule import (
     RuleSet,
     Var,
     check_type_unchanged,
+    is_order_insensitive,
     ops,
+    owns_memory,
     single_use,
 )
 

@@ -18,8 +18,7 @@ from typing import Protocol
 from jitla.classes import dataclass
 from jitla.concurrency import throttle
 from jitla.hops import Hop, Kind, leaf, substitute, topo, uses
-from jitla.rewrites.conditions import may_alias_argument, owns_memory
-from jitla.rewrites.rule import Rule, RuleSet
+from jitla.rewrites.rule import Rule, RuleSet, may_alias_argument, owns_memory
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from jitla.hops import Hop, make, topo
-from jitla.rewrites.conditions import SWAP, is_float_product, product_shape, transposed
-from jitla.rewrites.rule import App, Bindings, Rule, RuleSet, Var, ops
+from jitla.rewrites.rule import (
+    SWAP,
+    App,
+    Bindings,
+    Rule,
+    RuleSet,
+    Var,
+    is_float_product,
+    ops,
+    product_shape,
+    transposed,
+)
 
 A, B, X, S = Var("A"), Var("B"), Var("X"), Var("S")
 #: Operators that preserve the order of the elements of a column or row.

@@ -8,16 +8,22 @@ and plans between processes.
 Below it: `jitla.config`, `jitla.concurrency`. Above it: `codegen`, `recompile`, `tracing` and the engine.
 """
 
+from typing import TYPE_CHECKING
+
+from jitla.process.loading import lazy_modules
 from jitla.runtime.background import BackgroundQueue
-from jitla.runtime.native_call import make_builtin
 from jitla.runtime.process import (
     allocator,
     empty,
     empty_ordered,
+    free_memory,
     install_native,
     layout_table,
+    make_builtin,
+    memory,
     native_launch,
     native_methods,
+    processors,
     reserve_threads,
     retain_freed_memory,
     set_reuse_limit,
@@ -27,15 +33,15 @@ from jitla.runtime.process import (
     statistics,
     threads,
 )
-from jitla.runtime.thread_pool import (
-    free_memory,
-    memory,
-    processors,
-)
+
+if TYPE_CHECKING:
+    from jitla.runtime import disk_cache
+else:
+    __getattr__ = lazy_modules(__name__, "jitla.runtime.disk_cache")
 
 __all__ = [
-    "BackgroundQueue", "allocator", "empty", "empty_ordered", "free_memory", "install_native", "layout_table",
-    "make_builtin", "memory", "native_launch", "native_methods", "processors", "reserve_threads",
-    "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold", "share", "statistics",
-    "threads",
+    "BackgroundQueue", "allocator", "disk_cache", "empty", "empty_ordered", "free_memory", "install_native",
+    "layout_table", "make_builtin", "memory", "native_launch", "native_methods", "processors",
+    "reserve_threads", "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold",
+    "share", "statistics", "threads",
 ]

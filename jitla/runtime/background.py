@@ -40,12 +40,13 @@ class BackgroundQueue:
 
     def __init__(
         self, clock: Callable[[], float] = monotonic, thread_seconds: Callable[[], float] = thread_time,
-        share: float = TIME_SHARE,
+        share: float = TIME_SHARE, shutdown_seconds: float = SHUTDOWN_SECONDS,
     ) -> None:
+        self._shutdown_seconds = shutdown_seconds
         self._clock, self._thread_time, self._share = clock, thread_seconds, share
         self._jobs: deque[tuple[Job, bool, float]] = deque()
         self._change = threading.Condition()
-        # Held while a job runs: forks wait for it, at most `SHUTDOWN_SECONDS`.
+        # Held while a job runs: forks wait for it, at most `shutdown_seconds`.
         self._job_lock = threading.Lock()
         self._holds_job_lock = self._holds_change = False
         self._thread: threading.Thread | None = None
@@ -94,7 +95,7 @@ class BackgroundQueue:
             self._ended = True
             self._jobs.clear()
             self._change.notify_all()
-            self._change.wait_for(lambda: self._thread is None, SHUTDOWN_SECONDS)
+            self._change.wait_for(lambda: self._thread is None, self._shutdown_seconds)
 
     @property
     def busy(self) -> bool:
@@ -139,7 +140,7 @@ class BackgroundQueue:
 
     def _before_fork(self) -> None:
         with unthrottled():
-            self._holds_job_lock = self._job_lock.acquire(timeout=SHUTDOWN_SECONDS)
+            self._holds_job_lock = self._job_lock.acquire(timeout=self._shutdown_seconds)
         self._holds_change = self._change.acquire()
 
     def _after_fork(self) -> None:

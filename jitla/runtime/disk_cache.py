@@ -1,8 +1,9 @@
-"""The disk cache of machine code, plans and compiled loops, and the format of its files.
+"""The disk cache of machine code, plans and compiled loops, its file format, and the file of the machine.
 
 Entries are content-addressed files in 16 shards, with a checksum, evicted by time of last use. A plan depends
 on the request, the options and the planner's source files (`planner_fingerprint`); it is a file beside the
-machine code, with the same checks and within the same limit.
+machine code, with the same checks and within the same limit. The measured constants of the machine are one
+small JSON file in the same directory (`load_machine`, `save_machine`).
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ from __future__ import annotations
 import errno
 import hashlib
 import itertools
+import json
 import os
 import stat
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jitla.config import __version__
 from jitla.events import Event
+from jitla.hops import Machine, machine_from_record
 
 __all__ = [
     "DiskCache", "DiskPlanStore", "MAGIC", "MAX_ENTRY_BYTES", "UnsafeDirectory", "Usage", "file_name",
-    "is_private_file", "open_private_directory", "pack", "parse", "planner_fingerprint",
+    "is_private_file", "load_machine", "open_private_directory", "pack", "parse", "planner_fingerprint",
+    "save_machine",
 ]
 
 
@@ -411,3 +417,34 @@ def _source_files(folder: str) -> Iterator[os.stat_result]:
                 yield entry.stat()
             elif entry.is_dir() and not entry.name.startswith("_"):
                 yield from _source_files(entry.path)
+
+
+MACHINE_FORMAT_VERSION = 2  # also changes when the unit of the cost weights does
+MACHINE_FILE_NAME = "machine.json"
+
+
+def load_machine(directory: str | Path, host: str) -> Machine | None:
+    """Return the constants stored in `directory` if they were measured on `host`."""
+    try:
+        record = json.loads(Path(directory, MACHINE_FILE_NAME).read_text(encoding="utf-8"))
+        if record["version"] != MACHINE_FORMAT_VERSION or record["host"] != host:
+            return None
+        return machine_from_record(record["machine"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return None  # missing or unreadable: the machine counts as not measured
+
+
+def save_machine(directory: str | Path, host: str, machine: Machine) -> Path | None:
+    """Write the constants of `host`; return the path, or None if the directory is not writable."""
+    record = {"version": MACHINE_FORMAT_VERSION, "host": host, "machine": machine.record()}
+    path = Path(directory, MACHINE_FILE_NAME)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # written to a temporary file first: concurrent readers see the old file or the new one
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=MACHINE_FILE_NAME)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump(record, file, indent=1)
+        os.replace(name, path)
+    except OSError:
+        return None
+    return path

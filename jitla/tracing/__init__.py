@@ -41,8 +41,7 @@ from jitla.tracing.session import (
     run_traced,
 )
 from jitla.tracing.site import FallbackCounter, Site
-from jitla.tracing.sparse.sparsify import Sparsified
-from jitla.tracing.sparse.zero_skipping import skipping_pays
+from jitla.tracing.sparse.sparsify import Sparsified, skipping_pays, sparsify
 from jitla.tracing.tape import LAYOUT_CACHE
 from jitla.tracing.thread_state import LOCAL
 
@@ -51,5 +50,5 @@ __all__ = [
     "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
     "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
     "WarmUp", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",
-    "run_loops", "run_traced", "skipping_pays", "user_traceback",
+    "run_loops", "run_traced", "skipping_pays", "sparsify", "user_traceback",
 ]

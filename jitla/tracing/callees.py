@@ -34,12 +34,7 @@ from jitla.instrument import (
     is_instrumented,
     loops_in_python,
 )
-from jitla.introspection.callables import (
-    ARRAY_PACKAGES,
-    is_decorated,
-    is_installed,
-    package_of,
-)
+from jitla.introspection import ARRAY_PACKAGES, is_decorated, is_installed, package_of
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.frames import (
     BRIDGE,
@@ -57,7 +52,7 @@ from jitla.tracing.numba_ufuncs import record_or_call
 from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
 from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
-from jitla.tracing.sparse.products import record_sparse_call
+from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import apply_in_session
 from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import CONTAINER_TYPES, SAFE_TYPES, may_run_user_code
@@ -364,7 +359,7 @@ class InstrumentedTable:
         if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
         loop_state, session = state.loop_function, LOCAL.session
-        if state.tracing is None or wrapper.__defaults__ is not plain.__defaults__ \
+        if not state.is_tracing_loaded or wrapper.__defaults__ is not plain.__defaults__ \
                 or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or loop_state is not None \
                 and not loop_state.traced and (session is None or session.site.call_classes is not None):
             entry_point: Callable[..., Any] = state.dispatching_copy(wrapper)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from jitla.instrument import CodeCache
-from jitla.introspection.frames import frame_access_of, hidden_code
+from jitla.introspection import frame_access_of, hidden_code
 from jitla.tracing.frames import (
     INTERNAL,
     call_at,

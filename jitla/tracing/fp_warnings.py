@@ -259,9 +259,8 @@ def _any(hop: Hop) -> Hop:
 _CAST = "overflow encountered in cast"
 _CAST_OP = OP_ID["cast"]
 
-# Replays of a block, and nanoseconds spent in them, before a program with flag tests is compiled.
+# Replays of a block before a program with flag tests is compiled.
 MIN_REPLAYS = 2
-MIN_REPLAY_NS = 3e7
 # Nanoseconds in which NumPy replays an entry: per call and per element.
 _CALL_NS, _ELEMENT_NS = 5e3, 1.0
 # Flag tests of a block; blocks that need more are always replayed.
@@ -283,10 +282,13 @@ class CastOwner(NamedTuple):
 
 
 class WarningReporter:
-    """Issues the warnings of the runs of one bound program; knows the source positions of its entries."""
+    """Issues the warnings of the runs of one bound program; knows the source positions of its entries.
 
-    def __init__(self, places: Places) -> None:
-        self.places = places
+    Replays of blocks take `min_replay_ns` nanoseconds at least before a program with flag tests is compiled.
+    """
+
+    def __init__(self, places: Places, min_replay_ns: float) -> None:
+        self.places, self._min_replay_ns = places, min_replay_ns
         self._computed: set[int] = set()
         self.replays = 0
         self._replay_ns = 0.0
@@ -341,7 +343,7 @@ class WarningReporter:
     def tests_to_compute(self, flags: int) -> tuple[FlagTest, ...]:
         """Return the tests that a program has to compute for `flags`; none while replays are cheap enough."""
         flags = reported_flags(flags)
-        replay = self.replays < MIN_REPLAYS or self._replay_ns < MIN_REPLAY_NS
+        replay = self.replays < MIN_REPLAYS or self._replay_ns < self._min_replay_ns
         if replay or not flags & ~self._requested_flags or self._flag_masks is None:
             return ()
         self._requested_flags |= flags

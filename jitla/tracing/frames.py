@@ -22,11 +22,7 @@ from weakref import ref
 
 from numpy import ufunc
 
-from jitla.introspection.frames import (
-    BRIDGE_FILES,
-    INTERNAL_MARK,
-    hide_frames,
-)
+from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK, hide_frames
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]

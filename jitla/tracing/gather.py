@@ -103,10 +103,7 @@ def as_shifted_memory(session: Session, index: LazyArray) -> tuple[np.ndarray, i
 
 Contribution = np.ndarray | LazyArray  # the contribution of some axes to positions
 
-MIN_ELEMENTS = 1 << 15  # elements read: for fewer, NumPy is as fast
 MAX_LEADING_INDICES = 1 << 13  # indices of a leading axis: for more, NumPy's loop that copies rows is faster
-# indices that are checked when they are recorded, not by operations of the block
-MAX_CHECKED_INDICES = 1 << 16
 MAX_JOINED_POSITIONS = 1 << 16  # positions of a contribution that several axes share
 MAX_TABLE_ELEMENTS = 1 << 31  # elements of a table: positions are 32-bit
 _TAKE = OP_ID["take"]
@@ -125,7 +122,9 @@ def record_gather(session: Session, table: Any, key: Any) -> Any:
     trailing_key = key_parts[leading + len(indices):]
     if not _is_table(table) or len(key_parts) > table.ndim or not all(map(_is_full_slice, trailing_key)):
         return None
-    if len(indices) == 1 and _size(indices[0]) > (MAX_CHECKED_INDICES if leading else MAX_LEADING_INDICES):
+    thresholds = session.site.thresholds
+    if len(indices) == 1 and _size(indices[0]) > (
+            thresholds.max_checked_indices if leading else MAX_LEADING_INDICES):
         return None
     try:
         index_shape = np.broadcast_shapes(*[each.shape for each in indices])
@@ -133,7 +132,7 @@ def record_gather(session: Session, table: Any, key: Any) -> Any:
         return None
     outer, trailing = table.shape[:leading], table.shape[leading + len(indices):]
     shape = outer + index_shape + trailing
-    if not MIN_ELEMENTS <= prod(shape) < MAX_TABLE_ELEMENTS:
+    if not thresholds.min_gather_elements <= prod(shape) < MAX_TABLE_ELEMENTS:
         return None
     contributions = _contributions(session, indices, table.shape[leading:], len(index_shape), trailing)
     if contributions is None:
@@ -149,8 +148,8 @@ def record_gather(session: Session, table: Any, key: Any) -> Any:
 
 def record_pad(session: Session, array: LazyArray, widths: np.ndarray, mode: str) -> Any:
     """Record ``np.pad`` in a mode that pads with elements of the array."""
-    # NumPy's error names an axis
-    if mode not in _PAD_MODES or (widths > MAX_CHECKED_INDICES).any() or 0 in array.shape:
+    most = session.site.thresholds.max_checked_indices
+    if mode not in _PAD_MODES or (widths > most).any() or 0 in array.shape:  # NumPy's error names an axis
         return NotImplemented
     around: Any = mode
     return _record_per_axis(session, array, lambda shape: [
@@ -159,7 +158,8 @@ def record_pad(session: Session, array: LazyArray, widths: np.ndarray, mode: str
 
 def _record_repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> Any:
     array = session.operand(a)
-    if type(axis) is not int or type(repeats) is not int or not 0 < repeats <= MAX_CHECKED_INDICES:
+    most = session.site.thresholds.max_checked_indices
+    if type(axis) is not int or type(repeats) is not int or not 0 < repeats <= most:
         return NotImplemented
     if type(array) is not LazyArray or not -array.ndim <= axis < array.ndim:
         return NotImplemented
@@ -171,8 +171,9 @@ def _record_repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> 
 def _record_tile(session: Session, A: Any, reps: Any) -> Any:
     array = session.operand(A)
     times = reps if type(reps) is tuple else (reps,)
+    most = session.site.thresholds.max_checked_indices
     if type(array) is not LazyArray or len(times) > array.ndim or not all(
-            type(n) is int and 0 < n <= MAX_CHECKED_INDICES for n in times):
+            type(n) is int and 0 < n <= most for n in times):
         return NotImplemented
     repetitions = (1,) * (array.ndim - len(times)) + times
     return _record_per_axis(session, array, lambda shape: [
@@ -184,12 +185,13 @@ def _record_per_axis(
     session: Session, array: LazyArray, indices: Callable[[Shape], list[np.ndarray | None]], axes: Shape = (),
 ) -> Any:
     """Record a gather by one index per axis, as ``np.ix_`` does; None stands for all of an axis."""
-    shape_in = array.shape
-    if not shape_in or max(shape_in) > MAX_CHECKED_INDICES:
+    shape_in, thresholds = array.shape, session.site.thresholds
+    if not shape_in or max(shape_in) > thresholds.max_checked_indices:
         return NotImplemented
     axis_indices = indices(shape_in)
     shape = tuple([n if i is None else len(i) for n, i in zip(shape_in, axis_indices, strict=True)])
-    if not MIN_ELEMENTS <= prod(shape) < MAX_TABLE_ELEMENTS or max(shape) > MAX_CHECKED_INDICES:
+    if not thresholds.min_gather_elements <= prod(shape) < MAX_TABLE_ELEMENTS \
+            or max(shape) > thresholds.max_checked_indices:
         return NotImplemented
     table = session.value(array)
     if not _is_table(table):
@@ -237,11 +239,12 @@ def _contributions(
 
     The broadcast indices have `ndim` dimensions. None: an index is out of bounds or cannot be recorded.
     """
+    most = session.site.thresholds.max_checked_indices
     steps = [prod(sizes[k + 1:]) for k in range(len(indices))]
     small: dict[Shape, np.ndarray] = {}
     large: list[tuple[Any, int, int]] = []
     for index, n, step in zip(indices, sizes, steps, strict=False):
-        if _size(index) > MAX_CHECKED_INDICES:
+        if _size(index) > most:
             large.append((index, n, step))
             continue
         elements = read_small_index(session, index) if type(index) is LazyArray else index

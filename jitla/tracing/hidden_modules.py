@@ -5,7 +5,7 @@ These modules have functions whose frames are between a user's function and the 
 
 from __future__ import annotations
 
-from jitla.introspection.frames import hide_module
+from jitla.introspection import hide_module
 from jitla.tracing import (
     callees,
     callers,

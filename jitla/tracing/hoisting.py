@@ -15,6 +15,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.config import TracingThresholds
 from jitla.hops import FlagsRaised, Hop, Shape, numpy_seconds, replace_by_leaves
 from jitla.tracing.fallback import Request
 from jitla.tracing.fp_warnings import reported_flags
@@ -124,9 +125,7 @@ def bind_remainder(
         return bound
 
 
-# Estimated seconds of a run: blocks below the first are not watched, those from the second on are split at
-# once, and others after runs that take the third in total.
-MIN_SECONDS, IMMEDIATE_SECONDS, TOTAL_SECONDS = 5e-6, 5e-4, 2e-2
+TOTAL_SECONDS = 2e-2  # estimated seconds of the runs of a block before it is split
 MAX_SEARCHES = 24  # searches for invariants of a block
 MAX_SPLITS = 4  # splits of a block
 UNKNOWN, NEVER = -2, -1  # special values of `due`
@@ -252,7 +251,7 @@ class HoistingState:
     def _start_watching(self, session: Any, tape: Any, closed: Any, store: Any) -> None:
         """Decide, when a block runs a second time, whether it is worth watching."""
         if closed.bound.count:
-            self.due = runs_until_search(tape.block())
+            self.due = runs_until_search(tape.block(), session.site.thresholds)
             if self.due < 0:
                 closed.stop_watching(session.site)
         else:
@@ -356,12 +355,12 @@ def numpy_seconds_of(block: Block) -> float:
     return numpy_seconds(hops_of(block))
 
 
-def runs_until_search(block: Block) -> int:
+def runs_until_search(block: Block, thresholds: TracingThresholds) -> int:
     """Return the number of runs of a block before invariants are searched, or NEVER."""
     seconds = numpy_seconds_of(block)
-    if seconds < MIN_SECONDS:
+    if seconds < thresholds.min_watched_seconds:
         return NEVER
-    return 0 if seconds >= IMMEDIATE_SECONDS else int(TOTAL_SECONDS / seconds)
+    return 0 if seconds >= thresholds.min_split_seconds else int(TOTAL_SECONDS / seconds)
 
 
 def owner_of(array: np.ndarray) -> Any:

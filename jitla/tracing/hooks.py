@@ -39,11 +39,10 @@ from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import is_numba
 from jitla.tracing.numpy_api.functions import MUTATING
 from jitla.tracing.recorder import METHODS
-from jitla.tracing.session import MAX_PENDING_OPERATIONS
 from jitla.tracing.session import Session as HooksSession
 from jitla.tracing.session import Session as LiftingSession
 from jitla.tracing.sparse.lazy_sparse import LazySparse, scipy_matrix
-from jitla.tracing.sparse.products import record_sparse_call
+from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import Sparsified
 from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split_entry
 from jitla.tracing.thread_state import LOCAL
@@ -387,7 +386,7 @@ class Hooks(OperandHooks):
         session = LOCAL.session
         if session is None:
             return f
-        if len(session.ops) > MAX_PENDING_OPERATIONS:
+        if len(session.ops) > session.site.thresholds.max_pending_operations:
             session.close_long_block()
         kind = type(f)
         if kind is MethodType:
@@ -595,7 +594,7 @@ class Hooks(OperandHooks):
     def split_point(self) -> None:
         """Pass a split point of straight-line code: the block ends here if it has become long."""
         session = LOCAL.session
-        if session is not None and len(session.ops) > MAX_PENDING_OPERATIONS:
+        if session is not None and len(session.ops) > session.site.thresholds.max_pending_operations:
             session.close_long_block()
 
     def yield_value(self, value: Any) -> Any:

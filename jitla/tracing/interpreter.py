@@ -1,4 +1,7 @@
-"""Interprets single entries of a tape by NumPy, without changing the tape."""
+"""Interprets single entries of a tape by NumPy, without changing the tape.
+
+Apart from `force`, its user, as the reference of what an entry means.
+"""
 
 from __future__ import annotations
 

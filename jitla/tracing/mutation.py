@@ -152,9 +152,6 @@ def lazy_array(session: MemoryWriter, array: np.ndarray) -> LazyArray:
 _TAKE = OP_ID["take"]
 # For short masks that select fewer than 1 in `SPARSE_MASK_RATIO` elements, or all, NumPy is as fast.
 SPARSE_MASK_RATIO = 32
-# elements of a key; for fewer, finding the positions first costs more than it saves
-MIN_DEFERRED_KEY_ELEMENTS = 1 << 18
-MIN_POSITIONS = 1 << 13  # selected elements; NumPy reads fewer as fast
 
 
 class PositionReader(MemoryWriter):
@@ -177,7 +174,7 @@ class PositionReader(MemoryWriter):
         """Record ``table[key]``; None if NumPy has to read it now."""
         if key.ndim != 1 or type(table) is not np.ndarray:
             return None
-        if key.size < MIN_DEFERRED_KEY_ELEMENTS:
+        if key.size < self.site.thresholds.min_deferred_key_elements:
             if key.dtype != bool or key.shape != table.shape or table.dtype not in TRACED:
                 return None
             selected = np.count_nonzero(key)
@@ -213,7 +210,7 @@ class PositionReader(MemoryWriter):
         if cached is not None:
             return cached[1]
         selected = self.site.run_index_loop("positions", key.size, key, length)
-        if selected is None or selected.size < MIN_POSITIONS:
+        if selected is None or selected.size < self.site.thresholds.min_positions:
             return selected
         proxy = lazy_array(self, selected)
         self.positions[id(key), length] = key, proxy
@@ -226,7 +223,6 @@ class PositionReader(MemoryWriter):
         super().before_write(target)
 
 
-MIN_UPDATE_ELEMENTS = 1 << 15  # elements: with fewer the analysis takes longer than a kernel
 _CAST = OP_ID["cast"]
 
 
@@ -244,7 +240,7 @@ class UpdateDeferrer(PositionReader):
 
         Return whether that was done.
         """
-        if memory.size < MIN_UPDATE_ELEMENTS or not self._is_repeated_update(memory):
+        if memory.size < self.site.thresholds.min_update_elements or not self._is_repeated_update(memory):
             return False
         if _references(memory) > _SOLE_REFERENCES + sum([leaf is memory for leaf in self.leaves]):
             return False  # other references, such as views

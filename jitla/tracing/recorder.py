@@ -326,11 +326,8 @@ def _is_complex_order(x: Lazy, y: Any) -> bool:
     return all(m.shape == () for m in pair) and any(m.dtype.kind == "c" for m in pair)
 
 
-# Bytes of arrays that only the open block keeps alive, above which it is closed.
-MAX_ENTERED_BYTES = 1 << 28
 # Types of arguments that NumPy never calls.
 _NOT_CALLED = SAFE_TYPES | {np.ndarray, list, tuple}
-MIN_COUNTED_BYTES = 1 << 20  # smaller results do not trigger that check, which takes as long as making them
 _REDUCE_UFUNC = {np.add: "sum", np.maximum: "max", np.minimum: "min", np.logical_and: "all",
                  np.logical_or: "any"}
 _MUTATING_METHODS = frozenset({"sort", "partition", "fill", "resize", "put", "itemset", "setflags",
@@ -471,7 +468,7 @@ class NumpyDispatch(TapeRecorder):
             for proxy, value in zip(args, plain, strict=True):
                 if value is result:
                     return proxy
-            if result.nbytes >= MIN_COUNTED_BYTES:
+            if result.nbytes >= self.site.thresholds.min_counted_bytes:
                 self.limit_entered_bytes()
             return self.wrap(result) if owns_memory(result) else result
         if kind is tuple:
@@ -486,7 +483,8 @@ class NumpyDispatch(TapeRecorder):
         if len(self.entered) > 1:
             counts = list(map(getrefcount, self.entered))  # before variables below refer to the proxies
             unreferenced = (p._v for p, count in zip(self.entered, counts, strict=True) if count == LIST_REFS)
-            if sum(value.nbytes for value in unreferenced if value is not None) > MAX_ENTERED_BYTES:
+            nbytes = sum(value.nbytes for value in unreferenced if value is not None)
+            if nbytes > self.site.thresholds.max_entered_bytes:
                 self.close()
 
     def _wrapped(self, results: Any, args: tuple, plain: tuple) -> list[Any]:

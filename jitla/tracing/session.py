@@ -17,7 +17,7 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.hops import FlagsRaised
-from jitla.introspection.recursion import call_with_stack_headroom
+from jitla.introspection import call_with_stack_headroom
 from jitla.profiling.call_classes import RUNNING_SESSIONS
 from jitla.profiling.step_times import StepTimes
 from jitla.tracing.callers import call_from
@@ -59,9 +59,6 @@ from jitla.tracing.tape import (
 )
 from jitla.tracing.thread_state import LOCAL
 
-# Pending operations above which a block ends at the next possible point. The time of planning grows faster
-# than linearly, and one more materialised value costs little beside this many operations.
-MAX_PENDING_OPERATIONS = 256
 MAX_LAYOUTS = 1 << 14
 # Proxies of arrays from outside above which those that nothing else refers to are released.
 MIN_RELEASE_COUNT = 8
@@ -304,7 +301,7 @@ class Session(NumpyDispatch):
             self.plain(function.__self__)  # its code is resumed outside of the session
         frame = user_frame()
         call: Callable[..., Any] | None = None
-        if has_large_sparse(function, plain):
+        if has_large_sparse(function, plain, self.site.thresholds.min_counted_sparse_entries):
             call = partial(self.site.call_counted, place_of(frame))
         elif is_numba(function):
             call = partial(self.site.call_compiled, describe(function), place_of(frame))

@@ -20,7 +20,7 @@ import numpy as np
 
 from jitla.compile_stats import CompilationDisabled, CompileStats, Reason
 from jitla.concurrency import fork_safe_lock
-from jitla.config import current
+from jitla.config import TracingThresholds, current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import log, record_moment
 from jitla.hops import Hop, by_numpy
@@ -79,18 +79,10 @@ def qualified_name(func: Any) -> str:
     return str(getattr(func, "__qualname__", None) or getattr(func, "_name_of__", repr(func)))
 
 
-# Number of classes above which a site stops keying on slice bounds of pending values.
-MANY_CLASSES = 64
-# Exact blocks are bounded in number and in bytes: an operation takes about 1 KB.
-MAX_EXACT = 4096
-MAX_EXACT_ENTRIES = 1 << 15
-MAX_CLASSES = 1024
 MAX_CUT_LINES = 4096  # lines at which long blocks were closed
 ANNOTATED_CALLS = 2  # calls that record the lines of operations, from one with a new class of blocks on
 # Values of `Site.annotated_calls`; from the latter on, a call records lines up to its end.
 ANNOTATE_ALWAYS, ANNOTATE_WHOLE_CALLS = 1 << 62, 1 << 61
-MIN_LOOP_INDICES = 1 << 13  # for fewer indices NumPy is as fast as the launch of a compiled loop
-MIN_COMPILED_INDICES = 1 << 20  # NumPy takes as long for these as the compiler for a loop: milliseconds
 
 
 class Compile(Protocol):
@@ -103,14 +95,21 @@ class Compile(Protocol):
     ) -> Any: ...
 
 
+def _refuse_block(*_: Any, **__: Any) -> Any:
+    """Compile nothing, for sites without a compiler."""
+    raise CompilationDisabled
+
+
 class Site:
     """The call site state of one decorated function under one configuration; shared by threads."""
 
     def __init__(
-        self, name: str, compile_block: Compile, strict: bool, indexed: Callable[[], Any] | None = None,
+        self, name: str, compile_block: Compile | None, strict: bool,
+        indexed: Callable[[], Any] | None = None,
         keeper: Any = None, literal_values: LiteralValues | None = None,
+        thresholds: TracingThresholds = TracingThresholds(),
     ) -> None:
-        self.name, self.strict = name, strict
+        self.name, self.strict, self.thresholds = name, strict, thresholds
         self.unroll_limit = 0  # operations up to which iterations of a loop are recorded in one block
         self.bitwise = False  # whether matrix products must equal NumPy's bit for bit
         self.exact: dict[tuple, Any] = {}
@@ -166,7 +165,7 @@ class Site:
         # By entries: values that may be hoisted; most hoisted bytes of a call.
         self.parts: dict[tuple, Any] = {}
         self.most_kept = 0
-        self.compile = compile_block
+        self.compile: Compile = compile_block or _refuse_block
         self._indexed = indexed
         # reentrant: a signal handler may call the function that is being compiled
         self.lock = fork_safe_lock()
@@ -174,7 +173,7 @@ class Site:
     @property
     def has_many_classes(self) -> bool:
         """Whether there were so many classes that values of attributes are likely to be data."""
-        return self._had_many_classes or len(self.classes) > MANY_CLASSES
+        return self._had_many_classes or len(self.classes) > self.thresholds.many_classes
 
     def pin(self, key: tuple, index: int) -> None:
         """Mark entry `index` of a block as live from now on, after it had to be rematerialised."""
@@ -203,12 +202,13 @@ class Site:
                 self.lines[bound.program] = bound, lines_of(block)
             if block.places:
                 self.places[key] = block.places
-            bound.effects = WarningReporter(self.places.get(key, block.places))
+            bound.effects = WarningReporter(
+                self.places.get(key, block.places), self.thresholds.min_replay_ns)
             return bound
 
     def _add_class(self, key: tuple) -> None:
         """Add a class of blocks; above the maximum number, drop all earlier ones with their programs."""
-        if len(self.classes) >= MAX_CLASSES:
+        if len(self.classes) >= self.thresholds.max_classes:
             self.retire(list(self.exact))
             self.retired_runs = {FORGOTTEN_RUNS: sum(self.retired_runs.values())}
             for memory in (self.classes, self.places, self.lines):
@@ -366,7 +366,9 @@ class Site:
     def remember_block(self, key: tuple, closed: Any) -> None:
         """Add an exact block; if there are too many, retire the older half."""
         with self.lock:
-            if len(self.exact) >= MAX_EXACT or self._entries >= MAX_EXACT_ENTRIES:
+            thresholds = self.thresholds
+            if len(self.exact) >= thresholds.max_exact_blocks \
+                    or self._entries >= thresholds.max_exact_entries:
                 self.retire(list(self.exact)[:(len(self.exact) + 1) // 2])
                 self._forget_parts()
             if key not in self.exact:
@@ -389,7 +391,7 @@ class Site:
     def retire(self, keys: list[tuple]) -> None:
         """Drop exact blocks, but keep the counts of their runs."""
         self.likely.clear()
-        if len(self.tapes) >= MAX_EXACT:
+        if len(self.tapes) >= self.thresholds.max_exact_blocks:
             self.tapes.clear()
             self.literals.clear()
         with self.lock:
@@ -430,11 +432,11 @@ class Site:
 
         None if there is no such loop, or it does not pay off: NumPy then has to do it, including errors.
         """
-        if size < MIN_LOOP_INDICES or self._indexed is None:
+        if size < self.thresholds.min_loop_indices or self._indexed is None:
             return None
         self.scattered += size
         start, result = perf_counter(), None
-        if self.scattered >= MIN_COMPILED_INDICES:
+        if self.scattered >= self.thresholds.min_compiled_indices:
             try:
                 result = getattr(self._indexed(), name)(*args)
             except CompilationDisabled:

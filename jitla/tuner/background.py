@@ -20,10 +20,7 @@ from jitla.events import log
 from jitla.process.resources import start_thread
 from jitla.recompile import KernelKey, Launchable, TunableKernel
 from jitla.tuner.kernel_search import measuring_options
-from jitla.tuner.measurement import (
-    MeasurementUnavailable,
-    python_command,
-)
+from jitla.tuner.measurement import MeasurementUnavailable, python_command
 from jitla.tuner.records import Records, parse
 from jitla.tuner.transport import (
     Job,

@@ -15,8 +15,11 @@ from jitla.config import Config, current
 from jitla.fusion import Point, Space, Values
 from jitla.recompile import KernelKey
 from jitla.tuner.measurement import (
+    ROUNDS,
     MeasurementProcess,
+    MeasurementSettings,
     MeasurementUnavailable,
+    Timing,
 )
 from jitla.tuner.model import history_for, structural_features
 from jitla.tuner.records import Record, Records
@@ -24,10 +27,6 @@ from jitla.tuner.search import (
     Settings,
     TuningResult,
     search,
-)
-from jitla.tuner.stopwatch import (
-    ROUNDS,
-    Timing,
 )
 from jitla.tuner.transport import Job
 
@@ -58,7 +57,8 @@ class TunedKernel(NamedTuple):
 
 def measuring_options(config: Config) -> dict[str, Any]:
     """Return the options of a measurement process: those of this one without tuning, logs and checks."""
-    return {**{f.name: getattr(config, f.name) for f in fields(config)}, "tune_after_ms": 0, "schedules": "",
+    values = {f.name: getattr(config, f.name) for f in fields(config) if not f.metadata["internal"]}
+    return {**values, "tune_after_ms": 0, "schedules": "",
             "log": "", "verify": False, "accelerator": "", "compile": "sync"}
 
 
@@ -67,10 +67,11 @@ class KernelSearch:
 
     def __init__(self, key: KernelKey, space: Space, job: Job, host: str, seconds: float,
                  patience: float = 1.0,
-                 check: Callable[[], None] = lambda: None, share: float = 1.0) -> None:
+                 check: Callable[[], None] = lambda: None, share: float = 1.0,
+                 measurement: MeasurementSettings = MeasurementSettings()) -> None:
         self.key, self.space, self.host, self.check = key, space, host, check
         self.end = perf_counter() + seconds
-        self.process = MeasurementProcess(job, patience, share)
+        self.process = MeasurementProcess(job, patience, share, measurement)
         self.untuned = 0.0
         self.failures: Counter[str] = Counter()  # outcomes of schedules without a time
         self.interrupted = False

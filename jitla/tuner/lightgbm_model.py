@@ -8,7 +8,7 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.tuner.trees import Loss, loss_gradient
+from jitla.tuner.model import Loss, loss_gradient
 
 __all__ = ["LightGbmTrees"]
 

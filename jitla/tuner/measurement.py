@@ -1,4 +1,4 @@
-"""Timing of schedules in another process, which is killed if one hangs and restarted if one crashes."""
+"""Timing of schedules in another process, beside a reference, with restarts after hangs and crashes."""
 
 from __future__ import annotations
 
@@ -6,24 +6,82 @@ import json
 import pickle
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Timer
-from typing import Any
+from time import perf_counter
+from typing import Any, NamedTuple
 
+from jitla.classes import dataclass
 from jitla.fusion import Values
-from jitla.tuner.stopwatch import Timing
-from jitla.tuner.transport import (
-    Job,
-    packed_header,
-    receive,
-    send,
-    send_job,
-)
+from jitla.tuner.transport import Job, packed_header, receive, send, send_job
 
-__all__ = ["MeasurementProcess", "MeasurementUnavailable", "python_command"]
+ROUNDS = 8
+SPAN_SECONDS = 0.002  # of one measurement
+MAX_RATIO = 4.0  # to the reference; slower functions are timed by a few runs only
+PREEMPTION_SECONDS = 0.02  # preemption may last so long; slow runs within it are repeated
+SINGLE_ROUND_NOISE = 1.0  # noise of a single round: no gain exceeds it
 
-PROGRAM = "from jitla.cli.tuning_workers import measure; measure()"
-MAX_ENDED_PROCESSES = 4  # of one kernel, before its tuning is given up
+
+class Timing(NamedTuple):
+    """Minimum seconds of a run and of the reference; the relative difference of two halves of the rounds."""
+
+    seconds: float
+    reference: float
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """The time relative to the reference."""
+        return self.seconds / self.reference
+
+
+class Stopwatch:
+    """Times candidates against one reference."""
+
+    def __init__(self, reference: Callable[[], object], clock: Callable[[], float] = perf_counter,
+                 rounds: int = ROUNDS) -> None:
+        self.reference, self.clock, self.rounds = reference, clock, rounds
+        reference()
+        self.reference_seconds = min(self._seconds_per_run(reference, 1) for _ in range(3))
+        self.repeats = max(1, min(1000, round(SPAN_SECONDS / max(self.reference_seconds, 1e-7))))
+
+    def _seconds_per_run(self, run: Callable[[], object], repeats: int) -> float:
+        start = self.clock()
+        for _ in range(repeats):
+            run()
+        return (self.clock() - start) / repeats
+
+    def time(self, run: Callable[[], object], rounds: int = 0) -> Timing:
+        """Time `run` against the reference; a much slower one is run a few times only."""
+        run()
+        end, first, runs = self.clock() + PREEMPTION_SECONDS, self._seconds_per_run(run, 1), 1
+        while first > MAX_RATIO * self.reference_seconds:
+            if runs > 1 and self.clock() > end:
+                return Timing(first, self.reference_seconds, 0.0)
+            first, runs = min(first, self._seconds_per_run(run, 1)), runs + 1
+        pairs = [(self._seconds_per_run(run, self.repeats),
+                  self._seconds_per_run(self.reference, self.repeats))
+                 for _ in range(rounds or self.rounds)]
+        # Disturbances only add time: the minimum is the undisturbed time if both halves of the rounds agree.
+        minimum = min(a for a, _ in pairs), min(b for _, b in pairs)
+        if len(pairs) == 1:
+            return Timing(*minimum, SINGLE_ROUND_NOISE)
+        first_half, second_half = (_ratio(pairs[k::2]) for k in (0, 1))
+        return Timing(*minimum, abs(first_half - second_half) / _ratio(pairs))
+
+
+def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
+    return min(a for a, _ in pairs) / min(b for _, b in pairs)
+
+
+@dataclass(frozen=True)
+class MeasurementSettings:
+    """The program of measurement processes, and how many of one kernel may end before its tuning does."""
+
+    program: str = "from jitla.cli.tuning_workers import measure; measure()"
+    max_ended_processes: int = 4
+
+
 # Limits: until the process is ready; of compiling a schedule; of its first run, in seconds and in ratio to
 # the untuned one; of timing it, in ratio to the slowest schedule that is still timed in full.
 READY_SECONDS, COMPILE_SECONDS, FIRST_RUN_SECONDS = 60.0, 30.0, 0.25
@@ -51,13 +109,17 @@ class MeasurementProcess:
     `patience` multiplies time limits of a throttled process; `share` is the share of a processor it may take.
     """
 
-    def __init__(self, job: Job, patience: float = 1.0, share: float = 1.0) -> None:
+    def __init__(
+        self, job: Job, patience: float = 1.0, share: float = 1.0,
+        settings: MeasurementSettings = MeasurementSettings(),
+    ) -> None:
+        self._max_ended_processes = settings.max_ended_processes
         self._head, self._memory = packed_header(job), job.memory
         self._patience = patience
         throttling = ""
         if share < 1.0:
             throttling = f"from jitla.tuner.throttle import limit_share; limit_share({share}); "
-        self._program = throttling + PROGRAM
+        self._program = throttling + settings.program
         self._process: subprocess.Popen[bytes] | None = None
         self.reference_seconds, self._repeats = 0.0, 1
         self.ended_processes = 0
@@ -96,7 +158,7 @@ class MeasurementProcess:
         """Start a process if there is none; raise if too many have ended."""
         if self._process is not None:
             return
-        if self.ended_processes >= MAX_ENDED_PROCESSES:
+        if self.ended_processes >= self._max_ended_processes:
             raise MeasurementUnavailable(
                 f"{self.ended_processes} schedules crashed or blocked the process that ran them")
         self._process = subprocess.Popen(python_command(self._program), stdin=subprocess.PIPE,
@@ -107,7 +169,7 @@ class MeasurementProcess:
             _, self.reference_seconds, self._repeats = self._receive(READY_SECONDS)
         except (_ProcessEnded, OSError) as error:
             self.close()
-            self.ended_processes = MAX_ENDED_PROCESSES
+            self.ended_processes = self._max_ended_processes
             raise MeasurementUnavailable("the untuned kernel does not run in another process") from error
         except BaseException:
             self.close()

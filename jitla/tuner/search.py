@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from jitla.classes import dataclass
 from jitla.fusion import Point, Space
-from jitla.tuner.model import History, Model
-from jitla.tuner.trees import Learner, Loss
+from jitla.tuner.model import History, Learner, Loss, Model
 
 Score = Callable[[Sequence[Point]], NDArray[np.float64]]
 Uncertainty = Callable[[Sequence[Point], Sequence[Point]], NDArray[np.float64]]

@@ -30,13 +30,11 @@ from jitla.accel import (
     load_dump,
     measure,
     noop,
-    peak_seconds,
     perfetto,
     preset,
     run,
     save_dump,
     svg,
-    transfer_seconds,
 )
 from jitla.errors import DeviceError
 from tests.accel.reference import interpret
@@ -168,11 +166,6 @@ def test_the_record_of_a_run():
     assert timing.gemm_steps == counted.counters.gemm_steps
     text = str(timing)
     assert "simulated cycles at 100 MHz" in text and "load_to_compute" in text and "bound by memory" in text
-
-
-def test_seconds():
-    assert peak_seconds(PYNQ, 256 * 100) == pytest.approx(1e-6)
-    assert transfer_seconds(preset("vta-ultra96"), 17) == pytest.approx(2 / 333e6)
 
 
 def test_deadlocks_are_named():

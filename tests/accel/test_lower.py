@@ -22,12 +22,8 @@ from jitla.accel import (
     preset,
     verify,
 )
+from jitla.accel.layer import Tiling, block_counts, fits
 from jitla.accel.lowering import assemble
-from jitla.accel.tiling import (
-    Tiling,
-    block_counts,
-    fits,
-)
 from tests.accel.layers import STORED, arrays, fault, layer, wanted
 
 PYNQ = preset("vta-pynq")

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from jitla.accel.tiling import (
+from jitla.accel.layer import (
     MIN_ACCUMULATOR_DISTANCE,
     FoldedLoops,
     StridedLoop,

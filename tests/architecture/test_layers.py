@@ -17,6 +17,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("tracing", "rewrites", "fusion", "runtime", "loopir"),  # loopir: what several packages above read
     ("codegen", "accel", "recompile", "loopjit"),  # loopjit: nothing in it is traced or planned
     ("explanations", "tuner"),
+    ("packages",),  # loads those below on first use
     ("engine",),
     ("dispatch",),
     ("api",),
@@ -32,7 +33,7 @@ FRIENDS = {
 }
 # Packages each of whose files is for the layers above.
 OPEN = {f"jitla.{name}" for name in (
-    "cli", "dispatch", "explanations", "introspection", "process", "profiling", "runtime", "tuner")}
+    "cli", "dispatch", "explanations", "process", "profiling", "runtime", "tuner")}
 LOADING = "jitla.process.loading"
 # Loads what is named to it; that is imported, too, where types are checked.
 LATER = "jitla.process.loading"
@@ -222,9 +223,9 @@ def test_only_one_file_imports_late(module):
 
 
 def _late(node: ast.stmt) -> tuple[dict[str, str], dict[str, str]] | None:
-    """Names that are imported where types are checked, and those that are loaded late, with their files.
+    """Names that are imported where types are checked, and those that are loaded late, with their modules.
 
-    None for other statements.
+    Files of a package have names relative to it. None for other statements.
     """
     if not (isinstance(node, ast.If) and node.orelse and isinstance(node.test, ast.Name)
             and node.test.id == "TYPE_CHECKING"):
@@ -239,7 +240,10 @@ def _late(node: ast.stmt) -> tuple[dict[str, str], dict[str, str]] | None:
             files = {w.arg: ast.literal_eval(w.value) for w in call.keywords if w.arg}
             files |= {file: names for w in call.keywords if not w.arg
                       for file, names in ast.literal_eval(w.value).items()}
-            late |= {n: file for file, names in files.items() for n in names.split()}
+            late |= {n: f".{file}" for file, names in files.items() for n in names.split()}
+        elif getattr(call.func, "id", "") == "lazy_modules":
+            paths = [ast.literal_eval(a).rpartition(".") for a in call.args[1:]]
+            late |= {name: package for package, _, name in paths}
         else:
             assert getattr(call.func, "id", "") == "lazy_functions", ast.unparse(found)
             file, *names = [ast.literal_eval(a) for a in call.args]
@@ -260,10 +264,12 @@ def test_what_is_loaded_late_is_imported_where_types_are_checked(module):
             continue
         told, late = pair
         if module.is_door:
-            late = {name: f"{module.name}.{file}" for name, file in late.items()}
-            files = {file.split(".")[-1] for file in late.values()}
+            files = {file.split(".")[-1] for file in late.values() if file.startswith(".")}
             assert not files & set(late), "a file of that name would be found instead"
+            late = {name: module.name + file if file.startswith(".") else file for name, file in late.items()}
         missing = {n: f for n, f in late.items() if told.get(n) != f}
+        if module.is_door or module.name == "jitla.packages":
+            missing |= {n: f for n, f in told.items() if f.startswith("jitla") and n not in late}
         assert not missing, f"{module.label}:{node.lineno}: {missing}"
 
 

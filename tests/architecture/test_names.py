@@ -91,3 +91,16 @@ def test_public_class_names_exist_once():
 
 def test_shared_class_names_exist():
     assert not set(SHARED) - set(shared_classes())
+
+
+def bound_twice(module: Module) -> list[str]:
+    """Names that a module assigns at two places of its top level: the first value is lost."""
+    names = [name.id for node in module.tree.body if isinstance(node, ast.Assign | ast.AnnAssign)
+             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+             for name in ast.walk(target)
+             if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)]
+    return sorted({name for name in names if names.count(name) > 1})
+
+
+def test_constants_have_one_value():
+    assert {m.label: names for m in modules().values() if (names := bound_twice(m))} == {}

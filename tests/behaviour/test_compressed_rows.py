@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla.config import TracingThresholds
 from tests.behaviour.passes import (
     gram_vector,
     hinge,
@@ -95,13 +96,14 @@ def less_compressed_product(A, B, x):
 
 
 @pytest.mark.parametrize("program", [less_product, less_compressed_product])
-def test_what_older_classes_make_has_narrow_indices_before_it_meets_an_array(program, monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+def test_what_older_classes_make_has_narrow_indices_before_it_meets_an_array(program):
     A, B = even(300, 40), sp.csr_matrix(even(300, 40)[::-1])
     B.indices, B.indptr = B.indices.astype("i8"), B.indptr.astype("i8")
     fast, x = jitla.jit(program, compile="sync"), np.full(B.shape, 2.0)
-    fast(A, B, x)
-    found, wanted = fast(A, B, x), program(A, B, x)
+    with jitla.options(thresholds=TracingThresholds(min_sparse_elements=0)):
+        fast(A, B, x)
+        found = fast(A, B, x)
+    wanted = program(A, B, x)
     assert type(found) is type(wanted) and found.indices.dtype == wanted.indices.dtype == np.int32
     assert (found != wanted).nnz == 0
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.introspection.callables import is_decorated
+from jitla.introspection import is_decorated
 from jitla.tracing.force import (
     NODES,
     BlockCloser,

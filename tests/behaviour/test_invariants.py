@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jitla
+from jitla.config import TracingThresholds
 from jitla.tracing import hoisting as keeping
 from tests.behaviour.counting import during
 
@@ -21,10 +22,10 @@ TURNS = 50
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _at_once(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(keeping, "is_alone", lambda: True)  # test runners have threads
-    monkeypatch.setattr(keeping, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(keeping, "IMMEDIATE_SECONDS", 0.0)
+    with jitla.options(thresholds=TracingThresholds(min_watched_seconds=0.0, min_split_seconds=0.0)):
+        yield
 
 
 def counted(function: Callable[..., Any], *args: Any) -> tuple[Any, int, int, Any]:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import packages
 from jitla.codegen import LlvmBackend, lacking, level_target
 from jitla.engine import ENGINE
 from jitla.recompile import Compiler
@@ -106,7 +107,7 @@ def test_code_is_made_for_what_is_not_here(
     monkeypatch.setattr("jitla.recompile.compiler.numpy_difference", lambda *given: "")
     backend = LlvmBackend(launch=lambda *_: 0, target=level_target(level))
     compiler = Compiler(backend)
-    layout = ENGINE.module("fusion").Layout
+    layout = packages.fusion.Layout
     made = 0
     for program in PROGRAMS.values():
         results(jitla.jit(program.function), program)

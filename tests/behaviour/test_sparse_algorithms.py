@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import scipy.sparse as sp
 
 import jitla
 from bench.algorithms.sparse import ALGORITHMS, drawn
+from jitla.config import TracingThresholds
 
 KINDS = ("csr_array", "csr_matrix")
 #: Algorithms in which SciPy computes a dense matrix to look at its stored positions only.
@@ -19,9 +21,10 @@ every = pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda a: a.name)
 
 
 @pytest.fixture(autouse=True)
-def whatever_it_gains(monkeypatch: pytest.MonkeyPatch) -> None:
+def whatever_it_gains() -> Iterator[None]:
     """Small matrices are recorded, too."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+    with jitla.options(thresholds=TracingThresholds(min_sparse_elements=0)):
+        yield
 
 
 def unusual(kind: type) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla.config import TracingThresholds
 from jitla.tracing.site import FallbackCounter
 
 DIVIDED = ("RuntimeWarning", "divide by zero encountered in divide")
@@ -29,12 +30,17 @@ def told(function: Callable[..., Any], *given: Any) -> tuple[Any, set[tuple[str,
     return result, {(w.category.__name__, str(w.message)) for w in caught}
 
 
+@pytest.fixture
+def every_size() -> Iterator[None]:
+    """Small matrices are recorded, too."""
+    with jitla.options(thresholds=TracingThresholds(min_sparse_elements=0)):
+        yield
+
+
+@pytest.mark.usefixtures("every_size")
 @pytest.mark.parametrize("kind", [sp.csr_array, sp.csr_matrix])
 @pytest.mark.parametrize("stored", [False, True])
-def test_policy_only_stored_positions_warn(
-    kind: type, stored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+def test_policy_only_stored_positions_warn(kind: type, stored: bool) -> None:
     D = np.random.default_rng(0).uniform(1, 2, (50, 40))
     X = kind(sp.eye_array(50, 40, format="csr"))
     D[(3, 3) if stored else (3, 4)] = 0
@@ -46,9 +52,8 @@ def test_policy_only_stored_positions_warn(
     assert "sampled" in str(jitla.explain(fast))
 
 
-def test_policy_sums_of_duplicates_warn_as_part_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
-
+@pytest.mark.usefixtures("every_size")
+def test_policy_sums_of_duplicates_warn_as_part_of_the_sum() -> None:
     def invalid(name: str) -> set[tuple[str, str]]:
         return {("RuntimeWarning", f"invalid value encountered in {name}")}
 
@@ -85,9 +90,8 @@ def test_memory_says_which_dtype_index_arrays_have(left: int, monkeypatch: pytes
     assert found.indices.dtype in (np.int32, np.int64) and found.indices.tolist() == list(range(9))
 
 
-def test_items_of_pending_matrices_are_stored_as_scipy_stores_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
-
+@pytest.mark.usefixtures("every_size")
+def test_items_of_pending_matrices_are_stored_as_scipy_stores_them() -> None:
     def storing(X: Any, D: Any) -> Any:
         Y, Z = X.astype("f4"), X.multiply(D + 1)
         Y[0] = Z[0, 0] = 3

@@ -1,4 +1,4 @@
-"""Modules are compiled once per content, loaded and unloaded; LLVM starts on first use."""
+"""Modules are compiled once per content, loaded and unloaded; modules in several parts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 
-from jitla.codegen import Jit
+from jitla.codegen import Jit, LlvmBackend, modules
 from jitla.codegen.jit import Objects
+from jitla.codegen.module import parted
 from jitla.errors import BackendError
+from jitla.fusion import Form, Schedule
+from jitla.hops import Meta, apply, leaf
+from tests.codegen.driver import drive, kernel_of
+
+# Compiling, loading and unloading modules
 
 TEXT = "define i64 @answer() {{ ret i64 {0} }}"
 
@@ -82,19 +89,62 @@ def test_nothing_starts_before_first_use() -> None:
 
 
 def test_old_object_bytes_make_room() -> None:
-    kept = Objects()
-    for k in range(Objects.LIMIT + 5):
-        kept[str(k)] = b""
-    assert len(kept) == Objects.LIMIT and "4" not in kept and str(Objects.LIMIT + 4) in kept
+    objects = Objects(max_count=50)
+    for k in range(55):
+        objects[str(k)] = b""
+    assert len(objects) == 50 and "4" not in objects and "54" in objects
 
 
-def test_objects_take_so_many_bytes_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Objects, "ROOM", 100)
-    objects = Objects()
+def test_objects_take_so_many_bytes_at_most() -> None:
+    objects = Objects(max_bytes=100)
     for k in range(5):
         objects[f"key{k}"] = bytes(40)
         objects["same"] = bytes(10 + k)
     assert list(objects) == ["key4", "same"] or list(objects) == ["key3", "key4", "same"]
-    assert objects.held == sum(map(len, objects.values())) <= 100
+    assert objects.nbytes == sum(map(len, objects.values())) <= 100
     objects["large"] = bytes(1000)
-    assert list(objects) == ["large"] and objects.held == 1000
+    assert list(objects) == ["large"] and objects.nbytes == 1000
+
+
+# Modules in parts: what is cold or shared is apart, and the parts call each other.
+
+TWO_PARTS = """@table = internal constant [2 x i64] [i64 40, i64 2]
+define internal i64 @jitla_two_x() noinline cold {
+  %p = getelementptr i64, ptr @table, i64 1
+  %v = load i64, ptr %p
+  ret i64 %v
+}
+define internal i64 @rare(i64 %x) cold {
+  %two = call i64 @jitla_two_x()
+  %r = add i64 %x, %two
+  ret i64 %r
+}
+define i64 @k() {
+  %v = load i64, ptr @table
+  %r = call i64 @rare(i64 %v)
+  ret i64 %r
+}
+"""
+
+
+def test_parts_call_each_other() -> None:
+    text = parted(TWO_PARTS, "; begin\n")
+    found = modules(text)
+    assert [level for level, _ in found] == [None, 0, 0]
+    assert all(part.startswith("; begin\n") and "cold" not in part for _, part in found)
+    assert ["@table = " in part for _, part in found] == [True, True, False]
+    jit = Jit()
+    library = jit.load(text, ("k",))
+    assert ctypes.CFUNCTYPE(ctypes.c_int64)(library.addresses["k"])() == 42
+
+
+def test_kernels_share_the_code_of_functions() -> None:
+    backend = LlvmBackend(launch=drive, threads=1)
+    x = leaf(0, Meta((9,), np.dtype("f8")))
+    made = []
+    for second in ("add", "subtract"):
+        kernel = kernel_of([apply(second, apply("sin", x), apply("multiply", x, x))])
+        made.append(backend.compile(kernel, Form("cell", 1, "cc"), Schedule()).text)
+    sine = [{part for _, part in modules(text) if "@jitla_sin_far(" in part} for text in made]
+    assert sine[0] == sine[1] and len(sine[0]) == 1
+    assert len(backend.jit.objects) < sum(len(modules(text)) for text in made)

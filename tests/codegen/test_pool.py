@@ -1,9 +1,10 @@
-"""The pool: every chunk once, concurrent and forked launches, floating-point state, endings."""
+"""The thread pool and `launch`: chunks, concurrent and forked launches, operands, scratch memory, the GIL."""
 
 import ctypes
 import multiprocessing
 import os
 import platform
+import struct
 import subprocess
 import sys
 import threading
@@ -14,9 +15,11 @@ import numpy as np
 import pytest
 
 from jitla import runtime
-from jitla.codegen.kernel_abi import hints
+from jitla.codegen.kernel_abi import RELEASE_GIL, hints
 from jitla.runtime.process import _PROCESS
-from tests.runtime.kernels import launch, template
+from tests.runtime.kernels import addresses, launch, template
+
+# The pool: every chunk runs once; forks, floating-point state, shutdown.
 
 ROOT = Path(__file__).parents[2]
 PARALLEL = sys.platform == "linux"
@@ -25,7 +28,7 @@ x86 = pytest.mark.skipif(not PARALLEL or platform.machine() != "x86_64",
 linux = pytest.mark.skipif(not PARALLEL, reason="the pool is serial here")
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _two_threads():
     runtime.set_threads(2)
     yield
@@ -43,6 +46,7 @@ def native_threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+@pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
 def test_every_unit_runs_once(threads: int) -> None:
     runtime.set_threads(threads)
@@ -51,6 +55,7 @@ def test_every_unit_runs_once(threads: int) -> None:
             assert run_slow(units, 5) == units
 
 
+@pytest.mark.usefixtures("_two_threads")
 def test_many_small_launches() -> None:
     before = runtime.statistics()["shared"]
     for _ in range(5000):
@@ -59,6 +64,7 @@ def test_many_small_launches() -> None:
         assert runtime.statistics()["shared"] - before == 5000
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.parametrize(("usual", "reserved", "own"), [
     (2, 7, 0), (7, 7, 3), (7, 7, 1), (2, 7, 5), (2, 2, 7), (7, 7, 0),
@@ -78,12 +84,14 @@ def test_no_more_threads_take_part_than_the_block_or_the_process_says(usual, res
     assert max(crowds) <= most and (most == 1 or max(crowds) > 1)
 
 
+@pytest.mark.usefixtures("_two_threads")
 def test_launches_after_the_workers_fell_asleep() -> None:
     for _ in range(30):
         time.sleep(0.002)
         assert run_slow(4, 2000) == 4
 
 
+@pytest.mark.usefixtures("_two_threads")
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     x, got = np.random.default_rng(1).random(10_000), []
     for threads in (1, 2, 5):
@@ -94,6 +102,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     assert len(set(got)) == 1
 
 
+@pytest.mark.usefixtures("_two_threads")
 def test_concurrent_launches() -> None:
     bad: list[int] = []
 
@@ -112,6 +121,7 @@ def test_concurrent_launches() -> None:
     assert not bad and not any(worker.is_alive() for worker in workers)
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 def test_threads_come_when_needed_and_leave() -> None:
     runtime.set_threads(1)
@@ -129,6 +139,7 @@ def test_threads_come_when_needed_and_leave() -> None:
     wait_for(lambda: native_threads() == base + 3)
 
 
+@pytest.mark.usefixtures("_two_threads")
 def test_changing_the_number_of_threads_all_the_time() -> None:
     for i in range(300):
         runtime.set_threads(1 + i % 5)
@@ -142,6 +153,7 @@ def wait_for(condition) -> None:
     assert condition()
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.parametrize(("error", "raised"), [
     (RuntimeError, False), (MemoryError, False), (KeyboardInterrupt, True),
@@ -153,7 +165,7 @@ def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
     runtime.set_threads(1)
     time.sleep(0.05)
     runtime.set_threads(4)
-    monkeypatch.setattr("jitla.runtime.thread_pool._spawn", fail)
+    monkeypatch.setattr("jitla.runtime.process._spawn", fail)
     if raised:
         with pytest.raises(error):
             run_slow(9, 1)
@@ -169,12 +181,14 @@ def test_errors_while_threads_start(error, raised, monkeypatch) -> None:
     wait_for(lambda: native_threads() == base + 2)
 
 
+@pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("n", [0, -1])
 def test_a_wrong_number_of_threads_is_refused(n: int) -> None:
     with pytest.raises(ValueError):
         runtime.set_threads(n)
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 def test_idle_workers_use_no_processor() -> None:
     run_slow(4, 1000)
@@ -184,6 +198,7 @@ def test_idle_workers_use_no_processor() -> None:
     assert time.process_time() - before < 0.1
 
 
+@pytest.mark.usefixtures("_two_threads")
 @x86
 def test_workers_round_as_the_caller() -> None:
     libm, out = ctypes.CDLL("libm.so.6"), np.zeros(2000)
@@ -199,6 +214,7 @@ def test_workers_round_as_the_caller() -> None:
     assert set(out) == {1 / 3}
 
 
+@pytest.mark.usefixtures("_two_threads")
 @x86
 def test_flags_of_all_threads_are_reported_and_the_callers_own_stay() -> None:
     libm = ctypes.CDLL("libm.so.6")
@@ -215,6 +231,7 @@ def test_flags_of_all_threads_are_reported_and_the_callers_own_stay() -> None:
     assert np.isinf(out).all()
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 def test_workers_take_no_signals() -> None:
     run_slow(4, 10)
@@ -231,6 +248,7 @@ def in_child(pipe) -> None:
     pipe.close()
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forked_children_get_workers_of_their_own() -> None:
@@ -246,6 +264,7 @@ def test_forked_children_get_workers_of_their_own() -> None:
         assert run_slow(10, 100) == 10
 
 
+@pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_forks_while_another_thread_launches() -> None:
@@ -318,6 +337,7 @@ gc.collect(); del kept; gc.collect()
 }
 
 
+@pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_interpreter_ends(name: str) -> None:
     code = f"""
@@ -334,3 +354,134 @@ def run(n):
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], timeout=60,
                           capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# `launch`: operands, scratch, big blocks, refusals, the GIL.
+
+
+def axpi(n: int, grain: int) -> bytes:
+    return template("axpi", n, grain, "asa")
+
+
+@pytest.mark.parametrize("scalar", [2.5, np.float64(2.5)])
+@pytest.mark.parametrize("grain", [1, 7, 999, 1000, 5000])
+def test_operands_reach_the_kernel(grain: int, scalar: float) -> None:
+    x, out = np.linspace(-1, 1, 1000), np.zeros(1000)
+    assert launch(axpi(1000, grain), x, scalar, out) == 0
+    assert (out == x * 2.5 + np.arange(1000)).all()
+
+
+def test_no_units_runs_only_the_last_step() -> None:
+    out = np.full(3, 7.0)
+    launch(axpi(0, 1), out, 1.0, out)
+    assert (out == 7.0).all()
+
+
+@pytest.mark.parametrize("units", [1, 300, 512, 513, 100_000])
+def test_chunks_are_the_same_whoever_runs_them_and_scratch_holds_them(units: int) -> None:
+    out = np.zeros(units, np.int64)
+    launch(template("mark", units, 7, "a", last="mark_last", scratch=8 * units), out)
+    want = np.full(units, 7)
+    want[units // 7 * 7:] = units % 7
+    assert (out == want).all()
+
+
+def test_more_chunks_than_the_word_can_count_widen_the_grain() -> None:
+    units = (1 << 20) + 5
+    out = np.zeros(units, np.int64)
+    launch(template("mark", units, 1, "a", last="mark_last", scratch=8 * units), out)
+    assert set(np.unique(out[:-1])) == {2}
+
+
+@pytest.mark.parametrize("words", [0, 100, 486, 487, 5000])
+def test_blocks_of_any_size(words: int) -> None:
+    out = np.zeros(10)
+    launch(template("axpi", 10, 3, "asa", geometry=(5,) * words), np.ones(10), 1.0, out)
+    assert (out == 1.0 + np.arange(10)).all()
+
+
+def test_none_is_not_leaked_or_lost() -> None:
+    out, block = np.zeros(4), template("nothing", 4, 4, "a")
+    before = sys.getrefcount(None), sys.getrefcount(out), sys.getrefcount(block)
+    for _ in range(10_000):
+        launch(block, out)
+    assert abs(sys.getrefcount(None) - before[0]) < 1000
+    assert (sys.getrefcount(out), sys.getrefcount(block)) == before[1:]
+
+
+class Sub(np.ndarray):
+    """A subclass, whose memory may mean something else."""
+
+
+@pytest.mark.parametrize("operands", [
+    (), (np.ones(3),), (np.ones(3), 1.0), (np.ones(3), 1.0, np.ones(3), np.ones(3)),
+    (1.0, 1.0, np.ones(3)), ([1.0], 1.0, np.ones(3)), (None, 1.0, np.ones(3)),
+    (np.ones(3), np.ones(3), np.ones(3)), (np.ones(3), object(), np.ones(3)),
+    (np.ones(3), None, np.ones(3)), (np.ones(3).view(Sub), 1.0, np.ones(3)),
+    (b"x" * 100, 1.0, np.ones(3)),
+])
+def test_wrong_operands_are_refused(operands: tuple[object, ...]) -> None:
+    with pytest.raises(TypeError):
+        launch(axpi(3, 3), *operands)
+
+
+@pytest.mark.parametrize("block", [
+    None, 5, "text", bytearray(200), b"", b"short", bytes(63), bytes(64), bytes(200),
+    axpi(3, 3)[:-8], axpi(3, 3) + bytes(8), memoryview(axpi(3, 3)),
+    struct.pack("8Q", addresses["nothing"], 8, 1, 1, 0, 0, 0, 5),
+    struct.pack("8Q", addresses["nothing"], 8, 1, 1, 0, 0, 0, 2**32 - 1),
+    struct.pack("8Q", addresses["nothing"], 2**61 + 8, 1, 1, 0, 0, 0, 0),
+], ids=lambda block: type(block).__name__)
+def test_wrong_templates_are_refused(block: object) -> None:
+    with pytest.raises(TypeError):
+        launch(block, np.ones(3), 1.0, np.ones(3))
+    with pytest.raises(TypeError):
+        launch()
+
+
+def test_impossible_scratch_is_a_memory_error() -> None:
+    with pytest.raises(MemoryError):
+        launch(template("nothing", 1, 1, "a", scratch=1 << 60), np.ones(3))
+
+
+@pytest.mark.parametrize("microseconds", [0, 1, 99, 100, 5000])
+def test_an_estimate_in_the_block_changes_nothing_but_who_works(microseconds: int) -> None:
+    block = template("slow", 50, 1, "as", flags=microseconds << 33)
+    for pause in (0, 0, 0.001, 0.001, 0):
+        time.sleep(pause)
+        out = np.zeros(1, np.int64)
+        launch(block, out, np.int64(10))
+        assert out[0] == 50
+
+
+def test_no_keywords() -> None:
+    with pytest.raises(TypeError):
+        launch(template=axpi(3, 3))  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("flags", [0, RELEASE_GIL])
+def test_python_runs_meanwhile_only_if_the_gil_is_released(flags: int) -> None:
+    out, turns = np.zeros(1, np.int64), np.int64(20_000_000)
+    steps, stop = [0], threading.Event()
+
+    def count() -> None:
+        while not stop.is_set():
+            steps[0] += 1
+            time.sleep(0)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        while not steps[0]:
+            time.sleep(0.001)
+        ran = False
+        for _ in range(10):
+            block, before = template("slow", 1, 1, "as", flags=flags), steps[0]
+            launch(block, out, turns)
+            many = steps[0] - before > 20
+            if ran := many is (flags != 0):
+                break
+    finally:
+        stop.set()
+        thread.join()
+    assert ran

@@ -20,6 +20,7 @@ from jitla.engine import ENGINE
 from jitla.errors import BackendError
 from jitla.recompile import pipeline
 from jitla.recompile.compiler import Compiler
+from jitla.runtime import process
 from tests.faults.running import EXPECTED, X, Y, algorithm, check, decorated, fault, files, same
 
 # ------------------------------------------------------------------------------ steps that fail
@@ -193,7 +194,7 @@ def storm(at: Path, seed: int) -> None:
 @fault(*range(1, 9))
 def no_memory(at: Path, number: int) -> None:
     """The n-th array that results are written into cannot be had: NumPy does that block."""
-    runtime = ENGINE.module("runtime.process")._PROCESS
+    runtime = process._PROCESS
     f = check(at)
     make = runtime.empty
     calls: list[int] = []

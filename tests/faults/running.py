@@ -15,20 +15,20 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import jitla
-from jitla.engine import ENGINE
+from jitla import packages
 
 SECONDS = 120.0  # machines that do much else are slow
 FAULTS: dict[str, Callable[[Path], None]] = {}
 FILLED: list[Path] = []  # where a cache is that was filled by `load`
 PACKAGES = (
-    "codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "hops.machine_file",
-    "runtime.disk_cache")
+    "codegen", "recompile", "tracing", "rewrites", "runtime", "hops", "runtime.disk_cache")
 
 
 class Outcome(NamedTuple):
@@ -58,7 +58,7 @@ def fault(*cases: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
 def load(filled: Path) -> None:
     """Load what every fault needs, and fill a cache to copy; nothing is compiled here, no thread started."""
     for name in PACKAGES:
-        ENGINE.module(name)
+        reduce(getattr, name.split("."), packages)
     assert not ended(in_child(lambda: check(filled)), SECONDS)
     assert files(filled), "nothing was kept"
     FILLED.append(filled)

@@ -28,11 +28,11 @@ from jitla.fusion import (
     reduces_rows,
 )
 from jitla.fusion.candidates import Candidates
+from jitla.fusion.enumeration import partitions
 from jitla.fusion.memo import (
     Memo,
     members,
 )
-from jitla.fusion.partitions import partitions
 from jitla.fusion.planner import search_all
 from jitla.fusion.templates import (
     MIN_ORDERED_BYTES,

@@ -20,15 +20,8 @@ from time import monotonic, process_time
 from jitla.fusion import Facts, all_layouts
 from jitla.fusion.candidates import Candidates
 from jitla.fusion.cost_model import CostModel
-from jitla.fusion.enumeration import (
-    EnumerationResult,
-    Search,
-)
+from jitla.fusion.enumeration import EnumerationResult, Partition, Search, partitions
 from jitla.fusion.memo import Memo
-from jitla.fusion.partitions import (
-    Partition,
-    partitions,
-)
 from jitla.hops import REFERENCE_MACHINE, Hop
 from tests.fusion.dags import joined_dag, random_dag
 

@@ -8,7 +8,8 @@ import linecache
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partialmethod
 from math import inf
 from random import Random
 from types import CodeType, SimpleNamespace
@@ -24,7 +25,7 @@ QUICK = False
 NEEDED = ("scipy.sparse", "scipy.special", "tests.fuzz.generate", "tests.fuzz.sparse",
           "tests.fuzz.runner", "tests.fuzz.tally")
 OURS = ("jitla", "jitla.tracing", "jitla.codegen", "jitla.recompile", "jitla.explanations.explanation",
-        "jitla.explanations.collect", "jitla.hops.machine_file")
+        "jitla.explanations.collect", "jitla.runtime.disk_cache")
 
 
 def plain_jit(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,11 +137,16 @@ def retreat_somewhere() -> None:
     session.run_traced.__defaults__ = (Drawn(),)
 
 
+def lower(**thresholds: Any) -> None:
+    """Change thresholds of tracing for the process."""
+    from jitla.config import configure, current
+
+    configure(thresholds=replace(current().thresholds, **thresholds))
+
+
 def observe_at_once() -> None:
     """Let programs tell of flags themselves as soon as they may, though compiling costs more."""
-    from jitla.tracing import fp_warnings as effects
-
-    effects.MIN_REPLAY_NS = 0.0
+    lower(min_replay_ns=0.0)
 
 
 def store_late() -> None:
@@ -152,36 +158,26 @@ def store_late() -> None:
 
 def index_at_once() -> None:
     """Let loops of our own read and write where indices, masks and labels say, however few there are."""
-    from jitla.tracing import (
-        gather as gathers,
-    )
-    from jitla.tracing import (
-        mutation as picking,
-    )
-    from jitla.tracing import (
-        site,
-    )
-    from jitla.tracing.numpy_api import functions as scatters
-
-    gathers.MIN_ELEMENTS = 1
-    site.MIN_LOOP_INDICES = site.MIN_COMPILED_INDICES = 0
-    picking.MIN_DEFERRED_KEY_ELEMENTS = scatters.MIN_DEFERRED_KEY_ELEMENTS = picking.MIN_POSITIONS = 0
+    lower(min_gather_elements=1, min_loop_indices=0, min_compiled_indices=0, min_deferred_key_elements=0,
+          min_positions=0)
 
 
 def record_all() -> None:
     """Let operations on sparse matrices be recorded, however few entries they have."""
-    from jitla.tracing.sparse import products as compressed
-
-    compressed.MIN_RECORDED_ELEMENTS = 0
+    lower(min_sparse_elements=0)
 
 
 def split_all() -> None:
     """Let threads share operations on sparse matrices, and tiles cut them, however few entries they have."""
-    from jitla.codegen.sparse import kernels as stored
+    from jitla.codegen import LlvmBackend
+    from jitla.codegen.indexing.kernels import IndexThresholds
+    from jitla.codegen.sparse_kernels import SparseThresholds
 
-    stored.NEAR = 1 << 10
-    for name in ("csr", "indexed", "stored"):
-        importlib.import_module(f"jitla.codegen.{name}").SERIAL = 16  # type: ignore[attr-defined]
+    of_sparse = SparseThresholds(min_parallel_entries=16, max_tile_bytes=1 << 10)
+    of_indices = IndexThresholds(min_parallel_elements=16)
+    backend: Any = LlvmBackend
+    backend.stored = partialmethod(LlvmBackend.stored, thresholds=of_sparse)
+    backend.indexed = partialmethod(LlvmBackend.indexed, thresholds=of_indices)
 
 
 def take_turns() -> None:

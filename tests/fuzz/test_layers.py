@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import jitla.codegen.backend
+import jitla.codegen.module
 from jitla.engine import ENGINE
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
 from tests.fuzz import layers, load

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import jitla
+from jitla.config import TracingThresholds
 from tests.fuzz import load, shaken
 from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
@@ -30,10 +32,9 @@ PARTS = 10
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
     """Record operations on matrices of any size; say nothing."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
     monkeypatch.setattr("scipy.sparse._compressed.np", np)
     load.settle_indices()
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), jitla.options(thresholds=TracingThresholds(min_sparse_elements=0)):
         warnings.simplefilter("ignore")
         yield
 

@@ -17,10 +17,7 @@ from pathlib import Path
 import pytest
 
 from jitla.codegen import lacking, level_target
-from jitla.explanations.text import (
-    CODE_LEVELS,
-    LEVELS,
-)
+from jitla.explanations.rendering import CODE_LEVELS, LEVELS
 from tests.golden import told
 from tests.golden.programs import programs
 

@@ -6,7 +6,7 @@ import json
 import sys
 
 import jitla
-from jitla.explanations.text import LEVELS
+from jitla.explanations.rendering import LEVELS
 from jitla.runtime.disk_cache import DiskPlanStore
 from tests.golden.programs import programs
 

@@ -14,11 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.instrument.instrumented import (
-    Instrumenter,
-    instrument,
-)
-from jitla.instrument.source_lookup import without_borrows
+from jitla.instrument.instrumented import Instrumenter, instrument, without_borrows
 from tests.instrument.recording_hooks import Hook, Outcome, define
 from tests.instrument.snippets import COROUTINES, SNIPPETS
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from jitla.instrument.instrumented import Instrumenter
-from jitla.introspection.frames import frame_sensitivity_of
+from jitla.introspection import frame_sensitivity_of
 from tests.instrument.recording_hooks import Hook
 
 INSTRUMENTER = Instrumenter(Hook(), lambda function: function in (np.sum, np.where, np.dot))

@@ -8,7 +8,7 @@ from types import FunctionType
 
 import pytest
 
-from jitla.instrument.source_lookup import find_source
+from jitla.instrument.instrumented import find_source
 
 ONE = "def one(x, *,\n        y=1\n):\n    # of rows\n\n    return np.exp(x + y)\n"
 TWO = "@given\n@given\ndef two(x):\n    return [one(each) for each in x]\n"

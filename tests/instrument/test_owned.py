@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sys import getrefcount
 from types import CodeType, FunctionType
 
-from jitla.instrument.source_lookup import without_borrows
+from jitla.instrument.instrumented import without_borrows
 
 
 def counted(x, deep):

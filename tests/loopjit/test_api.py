@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import packages
 from jitla.engine import ENGINE
 from jitla.loopjit import (
     Loops,
@@ -158,13 +159,10 @@ def test_loops_over_arrays_or_constants_are_not_over_elements():
         assert not has_element_loops(function.__code__) or sys.version_info >= (3, 14)
 
 
-def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled():
-    room = ENGINE.modules.pop("loopjit", None)
-    try:
-        called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
-        assert "loopjit" not in ENGINE.modules
-    finally:
-        ENGINE.modules.update({"loopjit": room} if room else {})
+def test_few_elements_need_no_loops_to_be_looked_for_where_none_could_be_compiled(monkeypatch):
+    monkeypatch.delitem(vars(packages), "loopjit", raising=False)
+    called(centres, np.ones((4, 2)), np.zeros(4), np.ones((1, 2)), times=1)
+    assert "loopjit" not in vars(packages)
 
 
 def called(function, *args, times=6):

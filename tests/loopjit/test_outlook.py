@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import packages
 from jitla.dispatch import function_state as state
 from jitla.engine import ENGINE
 from jitla.profiling import call_classes as outlook
@@ -91,8 +92,7 @@ def test_of_objects_nothing_is_known():
 
 
 def test_calls_that_are_short_have_their_loops_looked_for_behind_them(monkeypatch):
-    rooms = {name: room for name, room in ENGINE.modules.items() if name != "tracing"}
-    monkeypatch.setattr(ENGINE, "modules", rooms)
+    monkeypatch.delitem(vars(packages), "tracing", raising=False)
     asked = []
     monkeypatch.setattr(ENGINE.background, "submit", lambda job, **how: asked.append(job))
     monkeypatch.setattr(state, "ShortCalls", lambda *given: brief.append(ShortCalls(*given)) or brief[-1])

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla import packages
 from jitla.dispatch import function_state as state
-from jitla.engine import ENGINE
 from jitla.profiling import call_classes as outlook
 from jitla.profiling.loop_detector import (
     any_reachable,
@@ -120,8 +120,7 @@ def test_decorated_functions_and_those_of_libraries_look_after_themselves(eager)
 
 
 def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
-    loaded = {name: module for name, module in ENGINE.modules.items() if name != "tracing"}
-    monkeypatch.setattr(ENGINE, "modules", loaded)
+    monkeypatch.delitem(vars(packages), "tracing", raising=False)
     looked = []
     monkeypatch.setattr(outlook, "SHORT_CALL_SECONDS", -1.0)
     monkeypatch.setattr(state, "any_reachable", lambda *given: looked.append(given) or any_reachable(*given))
@@ -130,7 +129,7 @@ def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypat
     once = len(looked)
     for _ in range(5):
         fast(np.arange(3.0), 0.5)
-    assert once and len(looked) == once and "tracing" not in ENGINE.modules
+    assert once and len(looked) == once and not packages.is_loaded("tracing")
 
 
 def wrong(x):

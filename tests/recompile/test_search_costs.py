@@ -11,10 +11,7 @@ import jitla
 from jitla.engine import ENGINE
 from jitla.fusion import Call, Layout, is_view
 from jitla.hops import REFERENCE_MACHINE, Hop, substitute, topo
-from jitla.recompile.pipeline import (
-    PlanningContext,
-    SearchCosts,
-)
+from jitla.recompile.pipeline import PlanningContext, SearchCosts
 from jitla.rewrites import SUBSTITUTIONS, SearchBudget, moves, simplify
 from jitla.rewrites.search import search
 from tests.rewrites.expression import Reader

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import Hop, evaluate, topo
+from jitla.hops import Hop, evaluate, start_recording, stop_recording, take_flags, topo
 
 SPECIAL = [0.0, -0.0, np.nan, np.inf, -np.inf, 1.0, -1.0, 0.5, 5e-324, -1e-310, 1.7e308, -3e38]
 EXTREME_OPS = {"min", "max", "maximum", "minimum", "fmax", "fmin", "clip"}
@@ -88,3 +88,13 @@ def close(x: Any, y: Any, eps: float = 0.0) -> bool:
 def signs_matter(roots: tuple[Hop, ...]) -> bool:
     """NumPy itself leaves the sign of a zero open in extremes."""
     return not any(h.op.name in EXTREME_OPS for h in topo(roots))
+
+
+def evaluate_with_flags(roots: tuple[Hop, ...], given: list) -> tuple[list, int]:
+    """Return the values of the roots, and the floating-point flags that NumPy raises for them."""
+    token = start_recording()
+    try:
+        take_flags()
+        return evaluate(roots, given), take_flags()
+    finally:
+        stop_recording(token)

@@ -9,12 +9,19 @@ to the reverse order; ``cast(X, f4)`` and ``reshape(X, 3, 4)`` take their attrib
 from __future__ import annotations
 
 import ast
+import re
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from jitla.hops import Hop, Meta, apply, const, const_value, leaf, lookup, make
 
+FOLDER = Path(__file__).parents[1] / "rules"
+DECLARED = re.compile(r"\b(\w+)\[([\d,() ]*)\](\.\w+)?")
+# In programs what is counted is computed all the same; of sparse matrices only what is stored is.
+FEWER_VALUES = {"count-below", "sampled-of-cell"}
 REDUCERS = {"sum", "prod", "min", "max", "any", "all", "mean", "var", "std"}
 
 
@@ -100,3 +107,29 @@ def write(hop: Hop, names: dict[Hop, str]) -> str:
     words = [write(i, names) for i in hop.inputs]
     words += [f"{k}={v.str[1:] if isinstance(v, np.dtype) else v}" for k, v in hop.attrs]
     return f"{hop.op.name}({', '.join(words)})"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a fixture: `name | before => after`."""
+
+    place: str
+    name: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.place}-{self.name}"
+
+
+def fixture_lines(folder: Path = FOLDER) -> list[Line]:
+    """Return the lines of all fixtures in `folder`."""
+    found = []
+    for file in sorted(folder.glob("*.txt")):
+        for number, row in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            row = row.partition("#")[0].strip()
+            if row:
+                name, rule = row.split("|")
+                before, after = rule.split("=>")
+                found.append(Line(f"{file.stem}:{number}", *map(str.strip, (name, before, after))))
+    return found

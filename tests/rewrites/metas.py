@@ -26,10 +26,15 @@ from jitla.rewrites import (
     Var,
     VarArgs,
 )
-from tests.rewrites.data import close, operands, same_bits, signs_matter, values
-from tests.rewrites.expression import Reader
-from tests.rewrites.test_rules import DECLARED, FEWER_VALUES, FOLDER, Line, told
-from tests.rewrites.test_rules import lines as lines_of
+from tests.rewrites.data import (
+    close,
+    evaluate_with_flags,
+    operands,
+    same_bits,
+    signs_matter,
+    values,
+)
+from tests.rewrites.expression import DECLARED, FEWER_VALUES, FOLDER, Line, Reader, fixture_lines
 
 DTYPES = ["f8", "f8", "f4", "f2", "i8", "i4", "u1", "i2", "b1", "c16", "c8"]
 SHAPES: list[tuple[int, ...]] = [
@@ -46,7 +51,7 @@ REFUSALS = (TypeError, ValueError, IndexError, KeyError, OverflowError, Internal
 def fixtures() -> dict[str, list[Line]]:
     """Return the lines of fixtures by the names of rules; those that fire."""
     found: dict[str, list[Line]] = {}
-    for line in (*lines_of(FOLDER), *lines_of(FOLDER / "search")):
+    for line in (*fixture_lines(FOLDER), *fixture_lines(FOLDER / "search")):
         if line.after != "keep":
             found.setdefault(line.name, []).append(line)
     return found
@@ -57,7 +62,7 @@ def seen() -> dict[str, list[dict[str, Any]]]:
     """Return the attributes with which fixtures show every operator."""
     found: dict[str, list[dict[str, Any]]] = {}
     for folder in (FOLDER, FOLDER / "search"):
-        for line in lines_of(folder):
+        for line in fixture_lines(folder):
             for hop in topo(Reader().read(line.before)):
                 found.setdefault(hop.op.name, []).append(dict(hop.attrs))
     return found
@@ -241,11 +246,11 @@ def differs(rule: Rule, before: Hop, after: Hop | Exception, rng: np.random.Gene
     exact = rule.exactness == "exact"
     given = [g[()] if isinstance(g, np.ndarray) else g for g in operands((before,), rng, special=exact)]
     try:
-        wanted, flags = told((before,), given)
+        wanted, flags = evaluate_with_flags((before,), given)
     except REFUSALS:  # of values: what is no place in another array
         return None
     try:
-        found, others = told((after,), given)
+        found, others = evaluate_with_flags((after,), given)
     except Exception as fault:
         return f"{type(fault).__name__}: {fault}\n{show((before,))}\n{show((after,))}"
     x, y = wanted[0], found[0]

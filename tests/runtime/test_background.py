@@ -10,7 +10,6 @@ import pytest
 
 from jitla import concurrency as rests
 from jitla.concurrency import THREAD_SHARE
-from jitla.runtime import background as background_file
 from jitla.runtime.background import (
     MAX_BURST_SECONDS,
     MAX_DEBT_SECONDS,
@@ -99,9 +98,8 @@ def test_a_child_goes_on_with_its_own_thread() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
-def test_a_fork_does_not_wait_for_ever_for_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background_file, "SHUTDOWN_SECONDS", 0.05)
-    queue, begun, go = BackgroundQueue(), threading.Event(), threading.Event()
+def test_a_fork_does_not_wait_for_ever_for_a_job() -> None:
+    queue, begun, go = BackgroundQueue(shutdown_seconds=0.05), threading.Event(), threading.Event()
 
     def endless() -> None:
         begun.set()

@@ -13,10 +13,11 @@ import pytest
 
 import jitla
 from jitla.codegen import level_target
-from jitla.config import current
+from jitla.config import TracingThresholds, current
 from tests.semantics.oracle import module
 from tests.semantics.warned import FILTERS, check
 
+AT_ONCE = TracingThresholds(min_replay_ns=0.0)  # flag tests are compiled as soon as they may be
 BAD = """
 def make(n):
     x = np.linspace(-1.0, 1.0, n)
@@ -580,10 +581,9 @@ def test_a_line_that_warned_is_not_done_twice(monkeypatch: pytest.MonkeyPatch):
     play = effects._Replay.run
     monkeypatch.setattr(effects._Replay, "run",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
-    monkeypatch.setattr(effects, "MIN_REPLAY_NS", 0.0)
     fast, x = jitla.jit(_ratio), np.zeros(1000)
     for name in FILTERS[:5]:
-        with warnings.catch_warnings(record=True):
+        with warnings.catch_warnings(record=True), jitla.options(thresholds=AT_ONCE):
             warnings.simplefilter(name)
             before = len(played)
             for _ in range(20):
@@ -600,13 +600,12 @@ def test_flags_for_nothing_are_seen_by_the_program(monkeypatch: pytest.MonkeyPat
     play = effects._Replay.run
     monkeypatch.setattr(effects._Replay, "run",
                         lambda self, *a: (played.append(1), play(self, *a))[1])
-    monkeypatch.setattr(effects, "MIN_REPLAY_NS", 0.0)
 
     def saturate(x):
         return 1 / (1 + np.exp(x))
 
     fast, x = jitla.jit(saturate), np.full(1000, np.inf)
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, jitla.options(thresholds=AT_ONCE):
         warnings.simplefilter("always")
         for _ in range(20):
             fast(x)

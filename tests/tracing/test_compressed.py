@@ -11,13 +11,15 @@ import pytest
 import scipy.sparse as sp
 
 import jitla
+from jitla.config import TracingThresholds
 from tests.tracing.sparse_calls import differs
 
 
 @pytest.fixture(autouse=True)
-def whatever_it_gains(monkeypatch):
+def whatever_it_gains():
     """Small matrices are recorded, too."""
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+    with jitla.options(thresholds=TracingThresholds(min_sparse_elements=0)):
+        yield
 
 
 ROWS = (sp.csr_array, sp.csr_matrix)
@@ -108,10 +110,10 @@ def test_means_along_an_axis_are_products_with_ones(kind):
     same(lambda x: (x.mean(axis=1), x.mean(0), np.mean(x, axis=-1), (x * 2).mean(-2)), x)
 
 
-def test_small_ones_are_scipys(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 1 << 16)
-    fast = same(lambda x, v: x @ (v[:, None] * v[:5]), matrix(), np.linspace(1, 2, 40))
-    assert "csr_product" not in str(jitla.explain(fast))
+def test_small_ones_are_scipys():
+    with jitla.options(thresholds=TracingThresholds()):
+        fast = same(lambda x, v: x @ (v[:, None] * v[:5]), matrix(), np.linspace(1, 2, 40))
+        assert "csr_product" not in str(jitla.explain(fast))
 
 
 @pytest.mark.parametrize("kind", ROWS)
@@ -397,10 +399,10 @@ def test_a_pending_matrix_keeps_the_positions_it_was_made_of(change):
     same(changing, matrix())
 
 
-def test_what_scipy_does_with_large_matrices_is_counted(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.lazy_sparse.MIN_ELEMENTS", 0)
+def test_what_scipy_does_with_large_matrices_is_counted():
     fast = jitla.jit(lambda x: x.tocsc().diagonal())
-    fast(matrix())
+    with jitla.options(thresholds=TracingThresholds(min_sparse_elements=0, min_counted_sparse_entries=0)):
+        fast(matrix())
     assert fast.stats().fallbacks == 2 and "tocsc" in str(jitla.coverage())
 
 
@@ -512,8 +514,7 @@ def test_zeros_of_coordinates_are_left_out_where_they_meet_infinity(kind):
             np.testing.assert_allclose(fast(x, v, given), masked(x, v, given), rtol=1e-13)
 
 
-def test_numpy_multiplies_elements_of_arrays_with_a_matrix(monkeypatch):
-    monkeypatch.setattr("jitla.tracing.sparse.products.MIN_RECORDED_ELEMENTS", 0)
+def test_numpy_multiplies_elements_of_arrays_with_a_matrix():
     X, d = sp.csr_array(np.eye(3)), np.arange(9.0).reshape(3, 3)
     for f in (lambda X, d: np.multiply(X, d), lambda X, d: np.multiply(d * 2, X * 2)):
         found, wanted = jitla.jit(f, compile="sync")(X, d), f(X, d)

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+import jitla
 from jitla.codegen import LlvmBackend
+from jitla.config import TracingThresholds
 from jitla.tracing import (
     gather as bounded,
 )
@@ -70,7 +72,6 @@ LEFT = {
 
 @pytest.fixture(autouse=True)
 def _few_are_enough(monkeypatch):
-    monkeypatch.setattr(gathers, "MIN_ELEMENTS", 1)
     plain = LlvmBackend.compile
 
     def compiled(*args):
@@ -80,6 +81,13 @@ def _few_are_enough(monkeypatch):
             raise SystemExit(str(error)) from error  # NumPy would do it
 
     monkeypatch.setattr(LlvmBackend, "compile", compiled)
+    with jitla.options(thresholds=TracingThresholds(min_gather_elements=1)):
+        yield
+
+
+def checking(most):
+    """Check at most this many indices when they are recorded."""
+    return jitla.options(thresholds=TracingThresholds(min_gather_elements=1, max_checked_indices=most))
 
 
 @pytest.fixture
@@ -96,26 +104,26 @@ def taken(monkeypatch):
     return found
 
 
-@pytest.mark.parametrize("looked_at", [gathers.MAX_CHECKED_INDICES, 20])
+@pytest.mark.parametrize("looked_at", [1 << 16, 20])
 @pytest.mark.parametrize("name", LATER)
-def test_read_later(name, looked_at, taken, monkeypatch):
-    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", looked_at)
-    same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LATER[name]}\n")
+def test_read_later(name, looked_at, taken):
+    with checking(looked_at):
+        same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LATER[name]}\n")
     assert taken
 
 
-@pytest.mark.parametrize("looked_at", [gathers.MAX_CHECKED_INDICES, 20])
+@pytest.mark.parametrize("looked_at", [1 << 16, 20])
 @pytest.mark.parametrize("name", LEFT)
-def test_left_to_numpy(name, looked_at, monkeypatch):
-    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", looked_at)
-    same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LEFT[name]}\n")
+def test_left_to_numpy(name, looked_at):
+    with checking(looked_at):
+        same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {LEFT[name]}\n")
 
 
 def test_neighbours_of_one_place_cost_one_look(monkeypatch):
     looks = []
     plain = bounded._compute_bounds
     monkeypatch.setattr(bounded, "_compute_bounds", lambda *given: looks.append(1) or plain(*given))
-    monkeypatch.setattr(gathers, "MAX_CHECKED_INDICES", 20)
     line = "m = m * 1; k = k % 3; a[0].sum() + k.sum(); return sum(a[i[:, None], m, k + n] * n for n in (0, 1, -2))"
-    same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {line}\n", calls=1)
+    with checking(20):
+        same(f"{MAKE}\n@jit\ndef f(a, i, j, k, m):\n    {line}\n", calls=1)
     assert len(looks) == 2

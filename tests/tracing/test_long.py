@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,23 +11,19 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.config import TracingThresholds
 from jitla.instrument import statements as stretch
-from jitla.tracing import (
-    hooks,
-)
-from jitla.tracing import (
-    recorder as dispatch,
-)
 
 MOST = 24
 LINES = ("z = x * 0.5 - y", "x = x * 0.9999 - z", "y = y * 0.5 + z")
 
 
 @pytest.fixture(autouse=True)
-def brief(monkeypatch: pytest.MonkeyPatch) -> None:
+def brief(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks are long when they have two dozen operations: plans of hundreds take seconds."""
-    monkeypatch.setattr(hooks, "MAX_PENDING_OPERATIONS", MOST)
     monkeypatch.setattr(stretch, "MIN_OPERATIONS", MOST // 4)
+    with jitla.options(thresholds=TracingThresholds(max_pending_operations=MOST)):
+        yield
 
 
 def function(folder: Path, name: str, lines: list[str]) -> Any:
@@ -87,11 +84,12 @@ def test_short_functions_are_not_cut(tmp_path: Path) -> None:
     assert len(program.trace) > 12 and not jitla.explain(decorated).record.cuts
 
 
-def test_arrays_for_one_block_do_not_pile_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch, "MIN_COUNTED_BYTES", 0)
-    monkeypatch.setattr(dispatch, "MAX_ENTERED_BYTES", 4 * 64 * 8)
+def test_arrays_for_one_block_do_not_pile_up(tmp_path: Path) -> None:
+    thresholds = TracingThresholds(
+        max_pending_operations=MOST, min_counted_bytes=0, max_entered_bytes=4 * 64 * 8)
     lines = ["x = x * np.sort(y)", "x = x + np.ones(x.shape)"] * 8
     plain = function(tmp_path, "held", lines)
     decorated = jitla.jit(plain, compile="sync")
-    agrees(plain, decorated)
+    with jitla.options(thresholds=thresholds):
+        agrees(plain, decorated)
     assert sum(p.runs for p in jitla.explain(decorated).record.programs) >= 3

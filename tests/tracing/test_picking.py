@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import mutation as picking
-from jitla.tracing import site as site_module
+from jitla.config import TracingThresholds
 from jitla.tracing.mutation import PositionReader
 from jitla.tracing.numpy_api import functions as scatters
 from tests.tracing.sameness import same
@@ -70,11 +69,10 @@ LEFT = {
 
 
 @pytest.fixture(autouse=True)
-def _few_are_enough(monkeypatch):
-    for module, name in ((site_module, "MIN_LOOP_INDICES"), (site_module, "MIN_COMPILED_INDICES"),
-                         (picking, "MIN_POSITIONS"), (picking, "MIN_DEFERRED_KEY_ELEMENTS"),
-                         (scatters, "MIN_DEFERRED_KEY_ELEMENTS")):
-        monkeypatch.setattr(module, name, 0)
+def _few_are_enough():
+    with jitla.options(thresholds=TracingThresholds(
+            min_loop_indices=0, min_compiled_indices=0, min_positions=0, min_deferred_key_elements=0)):
+        yield
 
 
 @pytest.fixture

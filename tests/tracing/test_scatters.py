@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import site as site_module
-from jitla.tracing.numpy_api import linalg as spellings
+from jitla.config import TracingThresholds
 from jitla.tracing.site import Site
 from tests.tracing.sameness import same
 
@@ -60,10 +59,10 @@ LEFT = {
 
 
 @pytest.fixture(autouse=True)
-def _few_are_enough(monkeypatch):
-    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", 0)
-    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", 0)
-    monkeypatch.setattr(spellings, "MIN_COLUMN_SCAN_ELEMENTS", 0)
+def _few_are_enough():
+    with jitla.options(thresholds=TracingThresholds(
+            min_loop_indices=0, min_compiled_indices=0, min_column_scan_elements=0)):
+        yield
 
 
 @pytest.fixture
@@ -117,11 +116,10 @@ def f(a, b):
 """)
 
 
-def test_few_indices_are_not_worth_a_loop(monkeypatch):
-    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", 1000)
-    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", 2000)
+def test_few_indices_are_not_worth_a_loop():
     asked = []
-    site = Site("f", None, False, lambda: asked.append(1))  # type: ignore[arg-type]
+    site = Site("f", None, False, lambda: asked.append(1), thresholds=TracingThresholds(
+        min_loop_indices=1000, min_compiled_indices=2000))
     assert site.run_index_loop("take", 999, np.ones(3), np.zeros(999, int)) is None and not asked
     assert site.run_index_loop("take", 1000, np.ones(3), np.zeros(1000, int)) is None and not asked
     assert site.run_index_loop("take", 1000, np.ones(3), np.zeros(1000, int)) is None and asked
@@ -198,9 +196,8 @@ def test_counts_of_repeated_rows_lie_as_numpys(kind):
     "np.take(x, i)", "x.take(i)", "x[i]", "x[x > 0.5]", "np.bincount(i)", "np.bincount(i, x, 5)", "np.histogram(x)",
     "np.histogram(x, 7, (0, 2))", "np.add.at(x, i, 1.0)"])
 @pytest.mark.parametrize("least", [0, 1 << 13])
-def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size, least, monkeypatch, tmp_path):
-    monkeypatch.setattr(site_module, "MIN_LOOP_INDICES", least)
-    monkeypatch.setattr(site_module, "MIN_COMPILED_INDICES", least)
+def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size, least, tmp_path):
+    thresholds = TracingThresholds(min_loop_indices=least, min_compiled_indices=least)
     names: dict = {"np": np}
     (tmp_path / "f.py").write_text(f"def f(x, i):\n    return {body}\n")
     exec(compile((tmp_path / "f.py").read_text(), str(tmp_path / "f.py"), "exec"), names)
@@ -208,7 +205,9 @@ def test_what_there_is_an_entry_for_is_no_fallback_whatever_its_size(body, size,
     for step in (1, 2):  # loops want contiguous memory
         x, i = np.random.default_rng(0).random(step * size)[::step], np.arange(step * size)[::step] % size
         for _ in range(2):
-            found, wanted = fast(x.copy() if step == 1 else x, i), names["f"](x.copy() if step == 1 else x, i)
+            with jitla.options(thresholds=thresholds):
+                found = fast(x.copy() if step == 1 else x, i)
+            wanted = names["f"](x.copy() if step == 1 else x, i)
             for a, b in zip(*(v if isinstance(v, tuple) else (v,) for v in (found, wanted)), strict=True):
                 assert np.array_equal(a, b)
     assert fast.stats()["fallbacks"] == 0

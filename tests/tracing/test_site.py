@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.config import TracingThresholds
 from jitla.hops import Meta, leaf, make
 from jitla.tracing.fallback import (
     Replay,
@@ -63,18 +64,16 @@ def test_a_replay_stores_where_it_is_told() -> None:
     assert stored is target and (target == -A).all()
 
 
-def test_exact_blocks_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.site.MAX_EXACT", 4)
-    site = Site("f", None, strict=False)  # type: ignore[arg-type]
+def test_exact_blocks_are_bounded() -> None:
+    site = Site("f", None, strict=False, thresholds=TracingThresholds(max_exact_blocks=4))
     for i in range(20):
         site.remember_block(((i,),), ClosedBlock(None, (), (), (), {}))
         assert ((i,),) in site.exact and ((i - 1,),) in site.exact or not i
     assert len(site.exact) <= 4
 
 
-def test_exact_blocks_are_bounded_by_their_operations(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.site.MAX_EXACT_ENTRIES", 10)
-    site = Site("f", None, strict=False)  # type: ignore[arg-type]
+def test_exact_blocks_are_bounded_by_their_operations() -> None:
+    site = Site("f", None, strict=False, thresholds=TracingThresholds(max_exact_entries=10))
     for i in range(20):
         site.remember_block(((i, 0, 0),), ClosedBlock(None, (), (), (), {}))
     assert sum(len(key[0]) for key in site.exact) <= 12
@@ -87,19 +86,17 @@ def test_exact_blocks_are_bounded_by_their_operations(monkeypatch: pytest.Monkey
     assert len(site.exact) == 3
 
 
-def test_classes_are_bounded_and_runs_stay_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jitla.tracing.site.MAX_CLASSES", 3)
-    monkeypatch.setattr("jitla.tracing.site.MANY_CLASSES", 2)
-
+def test_classes_are_bounded_and_runs_stay_counted() -> None:
     @jitla.jit(compile="sync")
     def raised(x):
         for _ in range(x.ndim):
             x = x * 2.0 + 1.0
         return x
 
-    for ndim in range(1, 6):
-        x = np.ones((3,) * ndim)
-        assert np.array_equal(raised(x), raised.__wrapped__(x))
+    with jitla.options(thresholds=TracingThresholds(max_classes=3, many_classes=2)):
+        for ndim in range(1, 6):
+            x = np.ones((3,) * ndim)
+            assert np.array_equal(raised(x), raised.__wrapped__(x))
     (site,) = raised.__jitla_state__.all_sites()
     assert len(site.classes) <= 3 and len(site.lines) <= 3 and site.has_many_classes
     assert raised.stats()["forces"] == 1 + 2 + 3 + 4 + 5

@@ -15,9 +15,6 @@ from jitla.tracing import (
     skipping_pays,
 )
 from jitla.tracing.sparse import sparsify as sparsified
-from jitla.tracing.sparse import (
-    zero_skipping as skipping,
-)
 from jitla.tracing.sparse.sparsify import array_of, sparsified_rows
 
 M, N = 90, 70
@@ -274,16 +271,16 @@ def test_products_of_two_that_are_full_are_arrays() -> None:
 
 
 def test_nonzeros_are_estimated_as_the_options_say() -> None:
-    x, y = (skipping.sketch_of(both(thin(seed))[1]._rows) for seed in (1, 2))
+    x, y = (sparsified.sketch_of(both(thin(seed))[1]._rows) for seed in (1, 2))
     wanted = np.count_nonzero(thin(1) @ thin(2))
     found = {}
     for method in ("meta", "worst", "mnc", "weighted"):
         with jitla.options(estimator=method):
-            found[method] = skipping.estimated_nonzeros(x, y)
+            found[method] = sparsified.estimated_nonzeros(x, y)
     assert len(set(found.values())) == 4 and found["worst"] > 10 * wanted
     for method in ("meta", "mnc", "weighted"):
         assert found[method] == pytest.approx(wanted, rel=0.1)
-    turned = skipping.sketch_of(both(thin(1))[1].T._rows)
+    turned = sparsified.sketch_of(both(thin(1))[1].T._rows)
     assert (turned.rows == x.columns).all()
 
 

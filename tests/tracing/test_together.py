@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing import mutation as together
+from jitla.config import TracingThresholds
 
 Array = np.ndarray[Any, Any]
 
 
 @pytest.fixture(autouse=True)
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "MIN_UPDATE_ELEMENTS", 1)
+def small() -> Iterator[None]:
+    with jitla.options(thresholds=TracingThresholds(min_update_elements=1)):
+        yield
 
 
 def changed(x: Array, y: Array) -> Array:

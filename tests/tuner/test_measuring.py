@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jitla.tuner.measurement import Stopwatch
 from jitla.tuner.records import Record
-from jitla.tuner.stopwatch import Stopwatch
 
 
 class Clock:

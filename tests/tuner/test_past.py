@@ -16,13 +16,13 @@ from jitla.tuner.model import (
     GaussianProcess,
     History,
     Model,
+    Trees,
     accuracy,
     built_in_history,
     features,
     history_for,
 )
 from jitla.tuner.records import Record, Records
-from jitla.tuner.trees import Trees
 
 X = np.random.default_rng(1).random((60, 3))
 COSTS = 1.0 + (X[:, 0] - 0.3) ** 2 + 0.2 * X[:, 1]

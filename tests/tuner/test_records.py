@@ -46,10 +46,3 @@ def test_the_nearest_sizes_come_first():
     kept = Records()
     kept.add([record(shape=(1000, 20)), record(shape=(20, 20)), record(shape=(10, 20), verified=False)])
     assert [r.shape for r in kept.near("k", (10, 20), "t")] == [(20, 20), (1000, 20)]
-
-
-def test_compaction_keeps_the_best_and_some_others():
-    kept = Records()
-    kept.add([record(1.0 + i / 100) for i in range(200)])
-    again = Records(kept.compact())
-    assert 32 < len(again) <= 64

@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from jitla.fusion import Knob, Space
-from jitla.tuner.model import (
-    History,
-    accuracy,
-    features,
-)
+from jitla.tuner.model import History, accuracy, features
 from jitla.tuner.search import (
     Settings,
     annealing_search,

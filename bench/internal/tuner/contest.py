@@ -12,11 +12,7 @@ import numpy as np
 
 from bench.internal.tuner.neural import Neural
 from bench.internal.tuner.tables import Table
-from jitla.tuner.model import (
-    History,
-    accuracy,
-    features,
-)
+from jitla.tuner.model import History, Trees, accuracy, features
 from jitla.tuner.search import (
     Settings,
     TuningResult,
@@ -25,7 +21,6 @@ from jitla.tuner.search import (
     random_search,
     search,
 )
-from jitla.tuner.trees import Trees
 
 SHARE = 0.95  # of the best speed
 TRIALS, LEAST = 64, 32  # at most; at least, even if the best is near by then

@@ -17,8 +17,7 @@ from bench.internal.tuner.tables import KERNELS, Table
 from jitla.dispatch.tuning import TuningSession
 from jitla.engine import ENGINE
 from jitla.fusion import Knob, Point, Space, Values
-from jitla.tuner.measurement import MeasurementProcess
-from jitla.tuner.stopwatch import Timing
+from jitla.tuner.measurement import MeasurementProcess, Timing
 
 MOST = 640  # points of a table
 ROUNDS = 2  # turns of a point with the untuned one, each time

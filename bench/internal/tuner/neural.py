@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from jitla.tuner.trees import Loss, loss_gradient
+from jitla.tuner.model import Loss, loss_gradient
 
 Matrix = NDArray[np.float64]
 UNITS, STEPS, RATE, DECAY = 24, 150, 0.02, 1e-3

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.codegen.indexing.compress import (
     MASK_UNIT,
     compress_rows_text,
@@ -45,8 +46,8 @@ from jitla.runtime import empty
 from jitla.runtime import threads as runtime_threads
 
 __all__ = [
-    "EXACT", "FLOATS", "Indexed", "Located", "are_integers", "are_weights", "is_forward", "is_mask",
-    "is_plain",
+    "EXACT", "FLOATS", "IndexThresholds", "Indexed", "Located", "are_integers", "are_weights", "is_forward",
+    "is_mask", "is_plain",
 ]
 
 
@@ -83,19 +84,27 @@ def are_weights(x: Any) -> bool:
     return x.dtype in FLOATS or exact and x.size * 2.0 ** (8 * x.dtype.itemsize) < EXACT
 
 
-SERIAL = 1 << 15  # elements that one thread does
-MANY = 1 << 18  # floats that are added up in several runs
+@dataclass(frozen=True)
+class IndexThresholds:
+    """Sizes at which indexed loops are launched in another way."""
+
+    #: Elements for which threads are woken; floats that are added up in several runs.
+    min_parallel_elements: int = 1 << 15
+    min_parallel_floats: int = 1 << 18
+    #: Elements of a table that there may be two of; of all tables of more than two runs.
+    max_table_elements: int = 1 << 22
+    max_tables_elements: int = 1 << 19
+
+
 RUNS = (1, 2, 4, 6, 12)  # numbers of runs, which few threads share evenly
 SHARE = 4  # elements of a run for each one of its table
-NEAR = 1 << 19  # elements of all tables of more than two runs
-LARGEST = 1 << 22  # elements of a table that there are two of
-STRIP = 1 << 10  # elements of a target to which rows are added at once
+MERGE_STRIP = 1 << 10  # elements of a target to which rows are added at once
 SIZES = frozenset({1, 2, 4, 8, 16})  # bytes of elements that are copied by themselves
 SHORT = 1 << 10  # bins whose tables stay in the first cache, all banks of them
 MOST_BINS = 1 << 16
 APART = 32  # words: tables of two threads share no cache line, nor one and the line that is fetched with it
 _INTP, _DOUBLE = np.dtype(np.intp), np.dtype(np.float64)
-STRIP = 4096  # bytes of rows that a thread has at least: of fewer it would read what others do
+MIN_ROW_BYTES = 4096  # of rows that a thread has at least: of fewer it would read what others do
 _NS = 1.0  # what an element takes
 
 
@@ -105,8 +114,12 @@ class Indexed:
     If `ordered`, floats are always added in NumPy's order.
     """
 
-    def __init__(self, jit: Jit, launch: Callable[..., int], threads: int, ordered: bool = False) -> None:
+    def __init__(
+        self, jit: Jit, launch: Callable[..., int], threads: int, ordered: bool = False,
+        thresholds: IndexThresholds | None = None,
+    ) -> None:
         self._jit, self._launch, self._threads, self._ordered = jit, launch, threads, ordered
+        self._thresholds = thresholds or IndexThresholds()
         self._libraries: dict[tuple[Any, ...], Library] = {}
 
     # ------------------------------------------------------------------ copies
@@ -203,7 +216,8 @@ class Indexed:
         flags = self._spread(sums, labels, weights, False, BANKS if weights is None and bins <= SHORT else 1)
         if flags is None:
             return None
-        if inexact and flags & ALL_FLAGS and labels.size >= MANY:  # infinities come from the order of sums
+        if inexact and flags & ALL_FLAGS and labels.size >= self._thresholds.min_parallel_floats:
+            # infinities may come from the order of sums
             sums.fill(0)
             self._spread(sums, labels, weights, False, alone=True)
         return sums if weights is None else sums.astype(_DOUBLE, copy=False)
@@ -242,8 +256,8 @@ class Indexed:
             return False
         if np.may_share_memory(target, index) or np.may_share_memory(target, values):
             return False
-        if target.size > LARGEST:  # one run is little faster than NumPy, and the copy is large
-            return False
+        if target.size > self._thresholds.max_table_elements:
+            return False  # one run is little faster than NumPy, and the copy is large
         copy = empty(target.shape, target.dtype)
         copy[...] = target
         into, other = (target, copy) if target.flags.c_contiguous else (copy, target)
@@ -276,8 +290,8 @@ class Indexed:
             return None
         if len(rows):
             library = self._library(("merge", target.dtype), merge_text, target.dtype)
-            strips = -(-length // STRIP)
-            cut = (length, STRIP, len(rows), stride)
+            strips = -(-length // MERGE_STRIP)
+            cut = (length, MERGE_STRIP, len(rows), stride)
             flags |= self._run(library, (target, rows), cut, strips, rows.size / 4)
         return flags
 
@@ -286,10 +300,12 @@ class Indexed:
 
         That of floats depends on sizes alone, as their sums depend on it.
         """
-        if size < (MANY if inexact else SERIAL) or (
+        thresholds = self._thresholds
+        if size < (thresholds.min_parallel_floats if inexact else thresholds.min_parallel_elements) or (
                 self._ordered if inexact else (self._threads or runtime_threads()) == 1):
             return 1
-        most = min(size // (SHARE * table), max(NEAR // table, 2)) if table <= LARGEST else 1
+        most = min(size // (SHARE * table), max(thresholds.max_tables_elements // table, 2)) \
+            if table <= thresholds.max_table_elements else 1
         return max(runs for runs in RUNS if runs <= max(most, 1))
 
     def running(self, x: Any) -> np.ndarray | None:
@@ -297,7 +313,7 @@ class Indexed:
         if not is_plain(x) or x.ndim < 2 or x.dtype.char not in "fdlL" or not x.size:
             return None
         columns, out = x.size // len(x), empty(x.shape, x.dtype)
-        units = max(1, min(self._threads or runtime_threads(), columns * x.itemsize // STRIP))
+        units = max(1, min(self._threads or runtime_threads(), columns * x.itemsize // MIN_ROW_BYTES))
         each = -(-columns // units)
         library, words = self._library(("running", x.dtype), running_text, x.dtype), (len(x), columns, each)
         flags = self._run(library, (x, out), words, -(-columns // each), x.size)
@@ -323,7 +339,7 @@ class Indexed:
         """
         threads = self._threads or runtime_threads()
         several = threads if table > SHORT else 4 * threads
-        units = 1 if size < max(SERIAL, 8 * table) else several
+        units = 1 if size < max(self._thresholds.min_parallel_elements, 8 * table) else several
         each = -(-size // units)
         return -(-size // each), each
 
@@ -332,7 +348,8 @@ class Indexed:
         work: float,
     ) -> int:
         """Run a loop; its floating-point flags."""
-        threads = (self._threads or runtime_threads()) if work >= SERIAL else 1
+        is_parallel = work >= self._thresholds.min_parallel_elements
+        threads = (self._threads or runtime_threads()) if is_parallel else 1
         grain = units if threads == 1 else max(1, units // (8 * threads))
         flags = hints(work * _NS, True, self._threads)
         template = pack_indexed(library.addresses["k"], len(operands), words, units, grain, flags)

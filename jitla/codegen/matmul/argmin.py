@@ -135,7 +135,7 @@ def extreme_text(form: str, dtype: np.dtype, target: Target) -> str:
         ways += ", [ %nan.index, %nan.hit ]"
     text = f"""define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{head(of.lanes)}  %few = icmp ult i64 %n, {of.width}
+{head()}  %few = icmp ult i64 %n, {of.width}
   %last = sub i64 %n, {of.width}
   %rest = add i64 %n, 0
 {of.lanes.tail_mask() if of.floats else ""}  br label %next

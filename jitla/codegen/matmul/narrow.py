@@ -630,7 +630,7 @@ def _dot_upright(w: Lanes, columns: int, most: int) -> str:
     return text + f"""declare {scalar} @llvm.fmuladd.f{8 * w.size}({scalar}, {scalar}, {scalar})
 define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{head(w)}  %column = mul i64 %rows, {w.size}
+{head()}  %column = mul i64 %rows, {w.size}
   %few = icmp ult i64 %rows, {VECTORS * w.width}
   %last = sub i64 %rows, {VECTORS * w.width}
   br i1 %few, label %singles, label %tiles
@@ -815,7 +815,7 @@ def _extreme(of: Order) -> str:
     return "".join(_search(of, count) for count in (ABREAST, 1)) + _one(of) + f"""
 define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{
 entry:
-{head(of.lanes)}  %column = mul i64 %rows, {of.dtype.itemsize}
+{head()}  %column = mul i64 %rows, {of.dtype.itemsize}
   %many = icmp uge i64 %rows, {ABREAST * of.width}
   %some = icmp uge i64 %rows, {of.width}
   %last.many = sub i64 %rows, {ABREAST * of.width}

@@ -34,7 +34,7 @@ def pack_product(entry: int, rows: int, length: int, step: int, apart: int) -> b
     return struct.pack(f"<{len(block)}q", *block)
 
 
-def head(w: Lanes) -> str:
+def head() -> str:
     """Lines that load the operands and the geometry."""
     base = HEADER + 2 * OPERANDS
     return "".join(
@@ -63,7 +63,7 @@ def by_rows(
         text = f"  %out.bytes = mul i64 %n, {w.size}\n{_EMPTY}{text}"
     declared = _MEMSET if emptied else ""
     return f"{declared}define void @k(ptr %block, i64 %begin, i64 %end) nounwind {{\nentry:\n" \
-        f"{head(w)}{_BEYOND}{short}{text}  ret void\n}}\n"
+        f"{head()}{_BEYOND}{short}{text}  ret void\n}}\n"
 
 
 def _pass(p: int, sizes: tuple[str, str], name: str, counts: tuple[int, ...], first: int) -> str:
@@ -144,7 +144,7 @@ def next_block(w: Lanes, half: int, columns: int) -> str:
 
 def pack_text(w: Lanes) -> str:
     """Return the entry @k that copies rows of any distances, between elements too, one after the other."""
-    return _PACK.replace("@REAL@", w.real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head(w))
+    return _PACK.replace("@REAL@", w.real).replace("@SIZE@", str(w.size)).replace("@HEAD@", head())
 
 
 _PACK = """define void @k(ptr %block, i64 %begin, i64 %end) nounwind {

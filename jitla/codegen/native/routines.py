@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen.native.ufunc_loops import UfuncHead
+from jitla.codegen.native.symbols import UfuncHead
 from jitla.errors import BackendError
 from jitla.loopir import find_ufunc
 

@@ -276,13 +276,3 @@ class CodeBuilder:
             total = square * total + term
         assert isinstance(total, SSAValue)
         return total
-
-    def horner(self, x: SSAValue, coefficients: Sequence[float]) -> SSAValue:
-        """Sum of c[i] * x**i by Horner's rule."""
-        total = self.value(coefficients[-1], "f")
-        if len(coefficients) == 1:
-            return total
-        total = x * coefficients[-1]
-        for c in coefficients[-2:0:-1]:
-            total = (total + c) * x
-        return total + coefficients[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from jitla.codegen.native.ufunc_loops import call_text
+from jitla.codegen.native.symbols import loop_call_text
 from jitla.codegen.vecmath.builder import DOUBLE, CodeBuilder, SSAValue
 from jitla.codegen.vecmath.coefficients import TABLES
 
@@ -492,7 +492,7 @@ def power_body(code: CodeBuilder, name: str) -> list[str]:
     """
     x, y = SSAValue(code, "%x", "f"), SSAValue(code, "%y", "f")
     vector, lanes = code.type("f"), code.width
-    room, lines = call_text(name, code.form.bits, lanes, vector)
+    room, lines = loop_call_text(name, code.form.bits, lanes, vector)
     whole = whole_lanes(code, y)
     some, every = whole.name, whole.name
     if lanes > 1:

@@ -9,34 +9,8 @@ from itertools import count
 import numpy as np
 
 from jitla.codegen.kernel_abi import PLAIN
-from jitla.codegen.native.ufunc_loops import (
-    declaration,
-    has_loop,
-)
-from jitla.codegen.vecmath import (
-    exp_log as vecmath_exp,
-)
-from jitla.codegen.vecmath import (
-    exp_log as vecmath_hyper,
-)
-from jitla.codegen.vecmath import (
-    exp_log as vecmath_log,
-)
-from jitla.codegen.vecmath import (
-    exp_log as vecmath_power,
-)
-from jitla.codegen.vecmath import (
-    special as vecmath_pairs,
-)
-from jitla.codegen.vecmath import (
-    special as vecmath_special,
-)
-from jitla.codegen.vecmath import (
-    trig as vecmath_arc,
-)
-from jitla.codegen.vecmath import (
-    trig as vecmath_trig,
-)
+from jitla.codegen.native.symbols import has_loop, loop_declaration
+from jitla.codegen.vecmath import exp_log, trig_special
 from jitla.codegen.vecmath.builder import (
     DOUBLE,
     SINGLE,
@@ -51,47 +25,47 @@ __all__ = [
 
 FORMATS = {np.dtype(np.float64): DOUBLE, np.dtype(np.float32): SINGLE}
 FUNCTIONS: dict[str, Callable[..., SSAValue]] = {
-    "exp": vecmath_exp.exp,
-    "exp2": vecmath_exp.exp2,
-    "expm1": vecmath_exp.expm1,
-    "tanh": vecmath_exp.tanh,
-    "log": vecmath_log.log,
-    "log2": vecmath_log.log2,
-    "log10": vecmath_log.log10,
-    "log1p": vecmath_log.log1p,
-    "sinh": vecmath_hyper.sinh,
-    "cosh": vecmath_hyper.cosh,
-    "arcsinh": vecmath_hyper.arcsinh,
-    "arccosh": vecmath_hyper.arccosh,
-    "arctanh": vecmath_hyper.arctanh,
-    "arcsin": vecmath_arc.arcsin,
-    "arccos": vecmath_arc.arccos,
-    "arctan": vecmath_arc.arctan,
-    "cbrt": vecmath_arc.cbrt,
-    "sin": vecmath_trig.sin,
-    "cos": vecmath_trig.cos,
-    "tan": vecmath_trig.tan,
-    "arctan2": vecmath_pairs.arctan2,
-    "hypot": vecmath_pairs.hypot,
-    "logaddexp": vecmath_pairs.logaddexp,
-    "logaddexp2": vecmath_pairs.logaddexp2,
-    "power": vecmath_power.power,
-    "float_power": vecmath_power.power,
-    "erf": vecmath_special.erf,
-    "erfc": vecmath_special.erfc,
-    "ndtr": vecmath_special.ndtr,
-    "expit": vecmath_special.expit,
-    "log_expit": vecmath_special.log_expit,
-    "logit": vecmath_special.logit,
-    "xlogy": vecmath_special.xlogy,
-    "xlog1py": vecmath_special.xlog1py,
+    "exp": exp_log.exp,
+    "exp2": exp_log.exp2,
+    "expm1": exp_log.expm1,
+    "tanh": exp_log.tanh,
+    "log": exp_log.log,
+    "log2": exp_log.log2,
+    "log10": exp_log.log10,
+    "log1p": exp_log.log1p,
+    "sinh": exp_log.sinh,
+    "cosh": exp_log.cosh,
+    "arcsinh": exp_log.arcsinh,
+    "arccosh": exp_log.arccosh,
+    "arctanh": exp_log.arctanh,
+    "arcsin": trig_special.arcsin,
+    "arccos": trig_special.arccos,
+    "arctan": trig_special.arctan,
+    "cbrt": trig_special.cbrt,
+    "sin": trig_special.sin,
+    "cos": trig_special.cos,
+    "tan": trig_special.tan,
+    "arctan2": trig_special.arctan2,
+    "hypot": trig_special.hypot,
+    "logaddexp": trig_special.logaddexp,
+    "logaddexp2": trig_special.logaddexp2,
+    "power": exp_log.power,
+    "float_power": exp_log.power,
+    "erf": trig_special.erf,
+    "erfc": trig_special.erfc,
+    "ndtr": trig_special.ndtr,
+    "expit": trig_special.expit,
+    "log_expit": trig_special.log_expit,
+    "logit": trig_special.logit,
+    "xlogy": trig_special.xlogy,
+    "xlog1py": trig_special.xlog1py,
 }
 #: Shorter code for the usual arguments: the result, and an integer that is negative in other lanes. Where
 #: it is not, every bit is that of the function above.
 NEAR: dict[str, Callable[[CodeBuilder, SSAValue], tuple[SSAValue, SSAValue]]] = {
-    "log": vecmath_log.log_near,
-    "log2": vecmath_log.log2_near,
-    "log10": vecmath_log.log10_near,
+    "log": exp_log.log_near,
+    "log2": exp_log.log2_near,
+    "log10": exp_log.log10_near,
 }
 #: Functions of two arguments; the others have one.
 OF_TWO = frozenset({
@@ -133,31 +107,30 @@ def length(name: str, dtype: np.dtype) -> int:
     """How many instructions the function has."""
     if name in NEAR:
         return len(near_math(name, dtype, 2, "%x", str)[0])
-    return len(inline_math(name, dtype, 2, False, arguments(name), str)[0])
+    return len(inline_math(name, dtype, 2, arguments(name), str)[0])
 
 
 @cache
 def definitions(name: str, dtype: np.dtype, width: int) -> dict[str, str]:
     """Symbol and text of what the inlined lines call; each goes once into the module."""
     if name in NUMPY:
-        return {f"numpy {name} {dtype}": declaration(name, FORMATS[dtype].bits)}
+        return {f"numpy {name} {dtype}": loop_declaration(name, FORMATS[dtype].bits)}
     if name not in CALLING:
         return {}
-    return vecmath_trig.definitions(CodeBuilder(FORMATS[dtype], width, str), name)
+    return trig_special.definitions(CodeBuilder(FORMATS[dtype], width, str), name)
 
 
 def inline_math(
     name: str,
     dtype: np.dtype,
     width: int,
-    fma: bool,
     args: list[str],
     fresh: Callable[[str], str],
 ) -> tuple[list[str], str]:
     """Instructions that compute the function in the caller's block, and the result's name.
 
-    ``fma`` is accepted and ignored: fused operations would save 7 to 19 %, and make the bits
-    depend on the processor.
+    They do not fuse multiplications with additions: that would save 7 to 19 %, and make the bits depend on
+    the processor.
     """
     assert supports(name, dtype, defines=True), (name, dtype)
     code = CodeBuilder(FORMATS[dtype], width, fresh)
@@ -196,7 +169,7 @@ def some_far(
 
 
 @cache
-def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, str]:
+def emit_math(name: str, dtype: np.dtype, width: int) -> tuple[str, str]:
     """Symbol and text of one internal function that computes a whole vector.
 
     Where ``definitions`` is not empty, the text needs those beside it.
@@ -213,13 +186,13 @@ def emit_math(name: str, dtype: np.dtype, width: int, fma: bool) -> tuple[str, s
     lines: list[str] = []
     if name in NUMPY:
         builder = CodeBuilder(form, width, fresh)
-        body = "\n".join(f"  {line}" for line in vecmath_power.power_body(builder, name))
+        body = "\n".join(f"  {line}" for line in exp_log.power_body(builder, name))
         return symbol, f"define internal {t} @{symbol}({given}) {PLAIN}{{\nentry:\n{body}\n}}\n"
     if name in NEAR:
         lines, near, far = near_math(name, dtype, width, args[0], fresh)
         test, some = some_far([far], width, fresh)
         lines = [*lines, *test, f"br i1 {some}, label %far, label %near", "near:", f"ret {t} {near}", "far:"]
-    rest, result = inline_math(name, dtype, width, fma, args, fresh)
+    rest, result = inline_math(name, dtype, width, args, fresh)
     body = "\n".join(f"  {line}" for line in (*lines, *rest, f"ret {t} {result}"))
     how = "" if name in OPTIMISED else PLAIN
     return symbol, f"define internal {t} @{symbol}({given}) {how}{{\n{body}\n}}\n"

@@ -101,9 +101,6 @@ def parse_subscripts(subscripts: str) -> tuple[tuple[str, ...], str] | None:
     return labels, result
 
 
-MIN_COLUMN_SCAN_ELEMENTS = 1 << 18  # a compiled scan down columns is worth a materialisation
-
-
 def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
     array = session.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
@@ -115,7 +112,7 @@ def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) 
         return NotImplemented  # it is cast: the copy of a repeated axis has another layout than the sums
     normal = axis if axis is None else axis % array.ndim
     if name == "cumsum" and normal == 0 and array.ndim > 1 and (
-            array._v is not None or array.size >= MIN_COLUMN_SCAN_ELEMENTS):
+            array._v is not None or array.size >= session.site.thresholds.min_column_scan_elements):
         result = session.site.run_index_loop("running", array.size, session.value(array))
         if result is not None:
             return session.wrap(result)

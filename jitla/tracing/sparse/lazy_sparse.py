@@ -18,17 +18,16 @@ from jitla.tracing.lazy import LazyArray
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})
 _NARROW, _MOST = np.dtype(np.int32), int(np.iinfo(np.int32).max)
-MIN_ELEMENTS = 1 << 16  # entries, or elements of a dense operand: below, SciPy is as fast
 
 
-def has_large_sparse(function: Any, args: tuple) -> bool:
-    """Return whether a call that falls back to SciPy has a sparse operand that is large enough to record."""
+def has_large_sparse(function: Any, args: tuple, min_entries: int) -> bool:
+    """Return whether a call that falls back to SciPy has a sparse operand of at least `min_entries`."""
     scipy = sys.modules.get("scipy.sparse")
     if scipy is None:
         return False
     sparse_kinds = sparse_classes(scipy)
     operands = (*args, function.__self__) if type(function) is MethodType else args
-    return any(type(x) in sparse_kinds and len(x.data) >= MIN_ELEMENTS for x in operands)
+    return any(type(x) in sparse_kinds and len(x.data) >= min_entries for x in operands)
 
 
 class Pattern:

@@ -1,0 +1,540 @@
+"""Arrays in loops: subscripts, element-wise expressions, assignments to parts of arrays, and allocations.
+
+An expression over arrays is a function of an index (`Elementwise`) until it is stored; a store is one loop nest
+over the elements of its target. Views are view variables, made where the user's program makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import lookup
+from jitla.loopir import program as ir
+from jitla.loopjit.builder import (
+    ProgramBuilder,
+    apply,
+    both,
+    cast,
+    choose,
+    compare,
+    integer_constant,
+    minus,
+    negated,
+    out_of_bounds,
+    plus,
+)
+from jitla.loopjit.loop_sites import NO_MEMORY
+from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
+from jitla.loopjit.values import (
+    MAX_EXTENT,
+    PYTHON_KINDS,
+    STORAGE,
+    TAG_DTYPE,
+    Abstract,
+    Arr,
+    Elementwise,
+    Known,
+    LoweringRefused,
+    Num,
+    Point,
+    Sliced,
+    Subscript,
+    Tup,
+    describe,
+    of_kind,
+)
+
+ZERO, ONE = ir.constant(0), ir.constant(1)
+MISMATCH = "shapes that do not match"
+ALLOCATED = "allocated "  # begin of the names of origins that are no operands
+OUT_OF_BOUNDS = "an index out of bounds"
+
+
+def extent(array: Arr, axis: int) -> Num:
+    """Return the number of elements along an axis, as a Python integer."""
+    return of_kind("int", ir.Extent(array.view, axis), 0, MAX_EXTENT)
+
+
+def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
+    """Return an array variable that has a value; where it has none Python raises UnboundLocalError."""
+    if array.tag is None:
+        return array
+    b.check(compare("equal", array.tag, ir.constant(0, TAG_DTYPE)), "a variable without a value")
+    return Arr(array.view, array.dtype, array.ndim, array.origins, array.writeable, array.subscript)
+
+
+# --------------------------------------------------------------------------- subscripts
+
+
+def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
+    """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
+    array = require_bound(b, array)
+    items = _expanded(array, items)
+    if any(isinstance(item, (Arr, Elementwise)) for item in items):
+        return _taken(b, array, items)
+    points, axes, parts = _parts(b, array, items)
+    if not axes:
+        kind = array.dtype.str[1:]
+        return of_kind(kind, ir.Element(array.view, tuple(value for _, value in points), array.dtype))
+    return bind(b, array, points, axes, parts)
+
+
+def _expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
+    """Return one item for each axis of the array, and None for each new axis."""
+    full = Sliced((None, None, None))
+    counted = sum(not (isinstance(item, Known) and item.value in (None, Ellipsis)) for item in items
+                  if not (isinstance(item, Known) and item.value is Ellipsis))
+    if any(isinstance(item, Tup) for item in items):
+        raise LoweringRefused("an index that is a tuple in a tuple")
+    missing = array.ndim - counted
+    if missing < 0:
+        raise LoweringRefused(f"{counted} indices of an array with {array.ndim} axes")
+    expanded: list[Abstract] = []
+    for item in items:
+        if isinstance(item, Known) and item.value is Ellipsis:
+            expanded += [full] * missing
+            missing = 0
+        else:
+            expanded.append(item)
+    return expanded + [full] * missing
+
+
+def _parts(
+    b: ProgramBuilder, array: Arr, items: Sequence[Abstract],
+) -> tuple[list[tuple[int, ir.Value]], list[ir.AxisMap], tuple[Any, ...]]:
+    """Return the points and the axes of a subscript, and both in the order of the axes of the array."""
+    points: list[tuple[int, ir.Value]] = []
+    axes: list[ir.AxisMap] = []
+    parts: list[Any] = []
+    axis = 0
+    for item in items:
+        if isinstance(item, Known) and item.value is None:
+            axes.append(ir.AxisMap(None, ZERO, ONE, ONE))
+            continue
+        size = ir.Extent(array.view, axis)
+        match item:
+            case Num():
+                index = index_value(b, item)
+                points.append((axis, position(b, index, size)))
+                parts.append(Point(index.value, index.low >= 0))
+            case Sliced(bounds):
+                axes.append(slice_axis(b, axis, size, bounds))
+                parts.append(tuple(x.value if isinstance(x, Num) else None for x in bounds))
+            case _:
+                raise LoweringRefused(f"an index that is {describe(item)}")
+        axis += 1
+    return points, axes, tuple(parts)
+
+
+def position(b: ProgramBuilder, index: Num, size: ir.Value) -> ir.Value:
+    """Return an index in bounds: a negative one counts from the end; Python raises for others."""
+    value = index.value
+    if index.low < 0:
+        value = b.temporary(value)
+        if index.high < 0:
+            value = b.temporary(plus(value, size))
+        else:
+            wrapped = choose(compare("less", value, ZERO), plus(value, size), value)
+            value = b.temporary(wrapped)
+    elif not isinstance(value, (ir.Read, ir.Number)):
+        value = b.temporary(value)
+    b.check(out_of_bounds(value, size), OUT_OF_BOUNDS)
+    return value
+
+
+def slice_axis(
+    b: ProgramBuilder, axis: int, size: ir.Value, bounds: Sequence[Abstract | None],
+) -> ir.AxisMap:
+    """Return the axis that a slice makes of an axis with `size` elements, as ``slice.indices`` does."""
+    begin, stop, step = (None if isinstance(x, Known) and x.value is None else x for x in bounds)
+    stride = 1
+    if step is not None:
+        if not isinstance(step, Num) or not step.known or not int(step.known[0]):
+            raise LoweringRefused("a slice whose step is no constant")
+        stride = int(step.known[0])
+    if begin is None and stop is None and stride == 1:
+        return ir.AxisMap(axis, ZERO, size, ONE)
+    if stride > 0:
+        first = _clamped(b, begin, size, ZERO, ZERO, size)
+        last = _clamped(b, stop, size, size, ZERO, size)
+        span = minus(last, first)
+    else:
+        top = minus(size, ONE)
+        first = _clamped(b, begin, size, top, ir.constant(-1), top)
+        last = _clamped(b, stop, size, ir.constant(-1), ir.constant(-1), top)
+        span = minus(first, last)
+    count = span if abs(stride) == 1 else apply(
+        "floor_divide", plus(span, ir.constant(abs(stride) - 1)), ir.constant(abs(stride)))
+    length = b.temporary(apply("maximum", count, ZERO)) if integer_constant(count) is None else \
+        ir.constant(max(integer_constant(count) or 0, 0))
+    return ir.AxisMap(axis, first, length, ir.constant(stride))
+
+
+def _clamped(b: ProgramBuilder, end: Abstract | None, size: ir.Value, default: ir.Value, low: ir.Value,
+             high: ir.Value) -> ir.Value:
+    """Return an end of a slice within `low` and `high`."""
+    if end is None:
+        return b.temporary(default) if not isinstance(default, (ir.Number, ir.Extent)) else default
+    if not isinstance(end, Num):
+        raise LoweringRefused(f"an end of a slice that is {describe(end)}")
+    index = index_value(b, end)
+    value = index.value
+    if index.known and int(index.known[0]) == 0 and low == ZERO:
+        return ZERO
+    if index.low < 0:
+        value = b.temporary(value)
+        wrapped = plus(value, size)
+        value = wrapped if index.high < 0 else choose(compare("less", value, ZERO), wrapped, value)
+        value = apply("maximum", value, low)
+    return b.temporary(apply("minimum", value, high))
+
+
+def bind(
+    b: ProgramBuilder, array: Arr, points: Sequence[tuple[int, ir.Value]], axes: Sequence[ir.AxisMap],
+    parts: tuple[Any, ...] | None,
+) -> Arr:
+    """Return a new view of part of an array."""
+    view = b.view(b.fresh("v"), array.dtype, len(axes))
+    b.emit(ir.BindView(view, array.view, tuple(points), tuple(axes)))
+    made = None if parts is None else Subscript(array.view, parts)
+    sizes = tuple(axis.length for axis in axes)
+    return Arr(view, array.dtype, len(axes), array.origins, array.writeable, made, sizes=sizes)
+
+
+def identity_axes(array: Arr) -> tuple[ir.AxisMap, ...]:
+    """Return the axes of a view of all of an array."""
+    return tuple(ir.AxisMap(axis, ZERO, ir.Extent(array.view, axis), ONE) for axis in range(array.ndim))
+
+
+def transposed(b: ProgramBuilder, array: Arr, order: Sequence[int]) -> Arr:
+    """Return the array with its axes in another order."""
+    array = require_bound(b, array)
+    return bind(b, array, (), [identity_axes(array)[axis] for axis in order], None)
+
+
+def _taken(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwise:
+    """Return the elements that one array of integers selects along an axis, all of the other axes being slices."""
+    places = [k for k, item in enumerate(items) if isinstance(item, (Arr, Elementwise))]
+    if len(places) != 1 or not all(isinstance(item, Sliced) for k, item in enumerate(items) if k != places[0]):
+        raise LoweringRefused("several arrays, or arrays and numbers, as indices")
+    axis = places[0]
+    selector = items[axis]
+    assert isinstance(selector, (Arr, Elementwise))
+    if selector.dtype.kind not in "iu":
+        raise LoweringRefused("a mask as an index")
+    rest = [item if k != axis else Sliced((None, None, None)) for k, item in enumerate(items)]
+    _, axes, _ = _parts(b, array, rest)
+    source = bind(b, array, (), axes, None)
+    index = elementwise(b, selector)
+    count = index.ndim
+    shape = (*source.shape[:axis], *index.shape, *source.shape[axis + 1:])
+    size = ir.Extent(source.view, axis)
+    kind = index.dtype.str[1:]
+
+    def element(at: tuple[ir.Value, ...]) -> ir.Value:
+        chosen = of_kind(kind, index.element(at[axis:axis + count]))
+        where = position(b, index_value(b, chosen), size)
+        return ir.Element(source.view, (*at[:axis], where, *at[axis + count:]), source.dtype)
+
+    return Elementwise(array.dtype, shape, element, (source, *index.operands))
+
+
+# --------------------------------------------------------------------------- element-wise expressions
+
+
+def elementwise(b: ProgramBuilder, value: Arr | Elementwise) -> Elementwise:
+    """Return an array as an element-wise expression."""
+    if isinstance(value, Elementwise):
+        return value
+    array = require_bound(b, value)
+    return Elementwise(array.dtype, array.shape, lambda at: ir.Element(array.view, at, array.dtype), (array,))
+
+
+def _weak(value: Abstract) -> Any:
+    """Return an operand as NumPy's promotion sees it: a dtype, or the type of a weak scalar."""
+    if isinstance(value, Num):
+        kind = value.kind
+        return {"int": int, "float": float, "complex": complex}.get(kind) or STORAGE[kind]
+    assert isinstance(value, (Arr, Elementwise))
+    return value.dtype
+
+
+def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
+                 dtype: np.dtype | None = None) -> Elementwise:
+    """Return an operator of the op table applied to arrays and numbers, element by element."""
+    values = [bound(b, x) if isinstance(x, Num) else x for x in operands]
+    try:
+        ins = lookup(op).resolve(tuple(_weak(x) for x in values), {})
+    except TypeError as error:
+        raise LoweringRefused(f"NumPy raises TypeError: {error}") from error
+    out = result_dtype(op, ins)
+    if op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal") and ins[0] != ins[1]:
+        raise LoweringRefused("a signed and an unsigned integer are compared")
+    shape, aligned = broadcast(b, values)
+    functions: list[Callable[[tuple[ir.Value, ...]], ir.Value]] = []
+    arrays: list[Arr] = []
+    for value, wanted in zip(aligned, ins, strict=True):
+        if isinstance(value, Num):
+            functions.append(_constantly(b.temporary(_scalar_operand(b, value, wanted))))
+        else:
+            arrays += value.operands
+            functions.append(_converted(value, wanted))
+
+    def element(at: tuple[ir.Value, ...]) -> ir.Value:
+        return ir.Apply(op, tuple(function(at) for function in functions), out)
+
+    result = Elementwise(out, shape, element, tuple(arrays))
+    return result if dtype is None or dtype == out else as_dtype(result, dtype)
+
+
+def _scalar_operand(b: ProgramBuilder, value: Num, dtype: np.dtype) -> ir.Value:
+    if value.kinds <= PYTHON_KINDS and dtype.kind in "iu" or value.dtype.kind in "iub":
+        return convert(b, value, dtype)
+    return cast(value.value, dtype)
+
+
+def _constantly(value: ir.Value) -> Callable[[tuple[ir.Value, ...]], ir.Value]:
+    return lambda at: value
+
+
+def _converted(value: Elementwise, dtype: np.dtype) -> Callable[[tuple[ir.Value, ...]], ir.Value]:
+    return lambda at: cast(value.element(at), dtype)
+
+
+def as_dtype(value: Elementwise, dtype: np.dtype) -> Elementwise:
+    """Return an expression converted as ``astype`` does."""
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        raise LoweringRefused("complex numbers are converted to reals")
+    if value.dtype.kind == "f" and dtype in (np.dtype(np.uint32), np.dtype(np.uint64)):
+        raise LoweringRefused("floats are converted to unsigned integers")
+    return Elementwise(dtype, value.shape, _converted(value, dtype), value.operands)
+
+
+def broadcast(
+    b: ProgramBuilder, values: Sequence[Abstract], into: tuple[ir.Value, ...] | None = None,
+) -> tuple[tuple[ir.Value, ...], list[Num | Elementwise]]:
+    """Return the shape that arrays are broadcast to, and the arrays of that shape; numbers stay as they are.
+
+    `into` is the shape if it is given, as by the target of a store.
+    """
+    arrays = [x for x in values if not isinstance(x, Num)]
+    for x in arrays:
+        if not isinstance(x, (Arr, Elementwise)):
+            raise LoweringRefused(f"an operand that is {describe(x)}")
+    ndim = max([x.ndim for x in arrays if isinstance(x, (Arr, Elementwise))], default=0)
+    if into is not None:
+        ndim = len(into)
+    shape: list[ir.Value] = []
+    for k in range(ndim):
+        sizes: list[ir.Value] = [into[k]] if into is not None else []
+        for x in arrays:
+            assert isinstance(x, (Arr, Elementwise))
+            if k - (ndim - x.ndim) >= 0:
+                sizes.append(x.shape[k - (ndim - x.ndim)])
+        shape.append(into[k] if into is not None else _common_size(b, sizes))
+    aligned: list[Num | Elementwise] = []
+    for x in values:
+        if isinstance(x, Num):
+            aligned.append(x)
+        else:
+            assert isinstance(x, (Arr, Elementwise))
+            aligned.append(_stretched(b, x, tuple(shape)))
+    return tuple(shape), aligned
+
+
+def _common_size(b: ProgramBuilder, sizes: Sequence[ir.Value]) -> ir.Value:
+    """Return the size of an axis that operands are broadcast to."""
+    distinct = list(dict.fromkeys(sizes))
+    known = [size for size in distinct if integer_constant(size) not in (None, 1)]
+    distinct = [size for size in distinct if integer_constant(size) != 1]
+    if not distinct:
+        return ONE
+    if known:
+        return known[0]
+    size = distinct[0]
+    for other in distinct[1:]:
+        size = b.temporary(choose(compare("equal", size, ONE), other, size))
+    return size
+
+
+def _stretched(b: ProgramBuilder, value: Arr | Elementwise, shape: tuple[ir.Value, ...]) -> Elementwise:
+    """Return an array broadcast to `shape`."""
+    if value.ndim > len(shape):
+        raise LoweringRefused("an array is stored that has more axes than its target")
+    lead = len(shape) - value.ndim
+    own = value.shape
+    equal = [own[k] == shape[lead + k] for k in range(value.ndim)]
+    if not all(equal):
+        for k in range(value.ndim):
+            if not equal[k] and integer_constant(own[k]) != 1:
+                differs = compare("not_equal", own[k], shape[lead + k])
+                b.check(both(differs, compare("not_equal", own[k], ONE)), MISMATCH)
+        if isinstance(value, Arr):
+            origin = value.subscript
+            axes = [ir.AxisMap(k, ZERO, shape[lead + k], ONE, not equal[k]) for k in range(value.ndim)]
+            view = bind(b, value, (), axes, None).view
+            value = Arr(view, value.dtype, value.ndim, value.origins, value.writeable, origin)
+    inner = elementwise(b, value)
+    if lead == 0 and (all(equal) or isinstance(value, Arr)):
+        return inner
+    factors = [ONE if equal[k] or isinstance(value, Arr) else
+               b.temporary(cast(compare("not_equal", own[k], ONE), ir.INT64)) for k in range(value.ndim)]
+
+    def element(at: tuple[ir.Value, ...]) -> ir.Value:
+        return inner.element(tuple(
+            index if factor == ONE else apply("multiply", index, factor)
+            for index, factor in zip(at[lead:], factors, strict=True)))
+
+    return Elementwise(value.dtype, shape, element, inner.operands)
+
+
+# --------------------------------------------------------------------------- stores
+
+
+def each_element(
+    b: ProgramBuilder, shape: Sequence[ir.Value], body: Callable[[tuple[ir.Value, ...]], None],
+    skip_first: bool = False,
+) -> None:
+    """Emit a loop nest over all indices of `shape`, the last axis innermost."""
+    indices: list[ir.Value] = []
+
+    def level(axis: int) -> None:
+        if axis == len(shape):
+            body(tuple(indices))
+            return
+        if integer_constant(shape[axis]) == 1:
+            indices.append(ZERO)
+            level(axis + 1)
+            indices.pop()
+            return
+        name = b.fresh("e")
+        index = b.scalar(name, ir.INT64)
+        indices.append(index)
+        with b.into([]) as inner:
+            level(axis + 1)
+        indices.pop()
+        b.emit(ir.For(name, name, ONE if skip_first and axis == 0 else ZERO, shape[axis], 1,
+                      inner))  # type: ignore[arg-type]
+
+    level(0)
+
+
+def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
+    """Store a number or an array in all of `target`, which is broadcast to."""
+    if not target.writeable:
+        raise LoweringRefused("a store to an array that is read only")
+    if isinstance(value, Num):
+        element = b.temporary(convert(b, bound(b, value), target.dtype))
+        each_element(b, target.shape, lambda at: b.emit(ir.StoreElement(target.view, at, element)))
+        return
+    if isinstance(value, Tup):
+        raise LoweringRefused("a tuple is stored in an array")
+    if not isinstance(value, (Arr, Elementwise)):
+        raise LoweringRefused(f"{describe(value)} is stored in an array")
+    value = _squeezed(b, value, target.ndim)
+    if value.dtype.kind == "c" and target.dtype.kind != "c":
+        raise LoweringRefused("complex numbers are stored in an array of reals")
+    if value.dtype.kind == "f" and target.dtype.kind in "iu":
+        raise LoweringRefused("floats are stored in an array of integers")
+    _, (aligned,) = broadcast(b, [value], target.shape)
+    assert isinstance(aligned, Elementwise)
+    if any(may_overlap(target, operand) for operand in aligned.operands):
+        copy = materialise(b, aligned)
+        aligned = elementwise(b, copy)
+    each_element(b, target.shape, lambda at: b.emit(
+        ir.StoreElement(target.view, at, cast(aligned.element(at), target.dtype))))
+
+
+def _squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | Elementwise:
+    """Return a value without leading axes that the target of a store lacks; they must have one element."""
+    lead = value.ndim - ndim
+    if lead <= 0:
+        return value
+    for size in value.shape[:lead]:
+        b.check(compare("not_equal", size, ONE), MISMATCH)
+    inner = elementwise(b, value)
+    return Elementwise(value.dtype, value.shape[lead:], lambda at: inner.element((ZERO,) * lead + at),
+                       inner.operands)
+
+
+def may_overlap(target: Arr, operand: Arr) -> bool:
+    """Return whether a store to `target` may change an element of `operand` that is read later."""
+    if not target.origins & operand.origins:
+        return False
+    if target.view == operand.view:
+        return False  # each element is read before it is stored
+    a, c = target.subscript, operand.subscript
+    if a is None or c is None or a.base != c.base or len(a.parts) != len(c.parts):
+        return True
+    if a.parts == c.parts:
+        return False
+    return not any(_apart(x, y) for x, y in zip(a.parts, c.parts, strict=True))
+
+
+def _apart(x: Any, y: Any) -> bool:
+    """Return whether two points on an axis are certainly different."""
+    if not isinstance(x, Point) or not isinstance(y, Point) or not x.counts_from_begin or not y.counts_from_begin:
+        return False
+    (a, i), (c, j) = affine(x.value), affine(y.value)
+    return a == c and i != j
+
+
+def affine(value: ir.Value) -> tuple[dict[ir.Value, int], int]:
+    """Return an integer as a sum of multiples of other values, and a constant."""
+    constant = integer_constant(value)
+    if constant is not None:
+        return {}, constant
+    if isinstance(value, (ir.Apply, ir.Checked)) and value.op in ("add", "subtract", "sub"):
+        (a, i), (c, j) = map(affine, value.args)
+        sign = 1 if value.op == "add" else -1
+        terms = {key: a.get(key, 0) + sign * c.get(key, 0) for key in a.keys() | c.keys()}
+        return {key: times for key, times in terms.items() if times}, i + sign * j
+    return {value: 1}, 0
+
+
+def allocate(b: ProgramBuilder, dtype: np.dtype, shape: Sequence[ir.Value], zero: bool = False) -> Arr:
+    """Return a new C-contiguous array."""
+    view = b.view(b.fresh("m"), dtype, len(shape))
+    b.emit(ir.Allocate(view, tuple(shape), zero, b.undo(NO_MEMORY)))
+    b.allocations += 1
+    return Arr(view, dtype, len(shape), frozenset({f"{ALLOCATED}{b.line}.{b.allocations}"}), fresh=True)
+
+
+def materialise(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype | None = None) -> Arr:
+    """Return an array with the elements of an expression; a copy of an array."""
+    value = elementwise(b, value)
+    wanted = dtype or value.dtype
+    made = allocate(b, wanted, value.shape)
+    each_element(b, value.shape, lambda at: b.emit(
+        ir.StoreElement(made.view, at, cast(value.element(at), wanted))))
+    return made
+
+
+def array_of(b: ProgramBuilder, value: Abstract) -> Arr:
+    """Return a value as an array variable: an expression is stored."""
+    if isinstance(value, Arr):
+        return require_bound(b, value)
+    if isinstance(value, Elementwise):
+        return materialise(b, value)
+    raise LoweringRefused(f"{describe(value)} where an array is needed")
+
+
+def is_contiguous(array: Arr) -> ir.Value:
+    """Return whether the elements of an array follow each other in C order."""
+    size: ir.Value = ir.constant(array.dtype.itemsize)
+    test: ir.Value | None = None
+    for axis in reversed(range(array.ndim)):
+        equal = compare("equal", ir.Stride(array.view, axis), size)
+        test = equal if test is None else both(test, equal)
+        size = apply("multiply", size, ir.Extent(array.view, axis))
+    assert test is not None
+    return test
+
+
+def require_contiguous(b: ProgramBuilder, array: Arr) -> None:
+    """Leave the iteration to Python if the elements of an array do not follow each other in C order."""
+    if not array.fresh:
+        b.check(negated(is_contiguous(array)), "an array that is not contiguous")

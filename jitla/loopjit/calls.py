@@ -1,0 +1,480 @@
+"""Calls in loops: functions of Python, `math` and NumPy by the object that is called, and methods of arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jitla.hops import Kind, all_ops
+from jitla.loopir import program as ir
+from jitla.loopjit import arrays, reductions, scalars
+from jitla.loopjit.builder import ProgramBuilder, compare
+from jitla.loopjit.values import (
+    KIND_OF_TYPE,
+    PYTHON_KINDS,
+    STORAGE,
+    Abstract,
+    Arr,
+    Elementwise,
+    Iterated,
+    Known,
+    LoweringRefused,
+    Num,
+    Ranged,
+    Tup,
+    describe,
+    number,
+    of_kind,
+)
+
+if TYPE_CHECKING:
+    from jitla.loopjit.lowering import Lowering
+
+Arguments = Sequence[Abstract]
+Keywords = Mapping[str, Abstract]
+Handler = Callable[["Lowering", Arguments, Keywords], Abstract]
+
+#: Operators of the op table by the NumPy functions that they stand for.
+_CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL for function in op.numpy}
+_REDUCERS: dict[Any, str] = {
+    np.sum: "sum", np.prod: "prod", np.max: "max", np.min: "min", np.amax: "max", np.amin: "min",
+    np.any: "any", np.all: "all", np.mean: "mean", np.add.reduce: "sum", np.multiply.reduce: "prod",
+    np.maximum.reduce: "max", np.minimum.reduce: "min"}
+_METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean"})
+
+
+def require_keywords(keywords: Keywords, *names: str) -> None:
+    """Refuse keyword arguments other than `names`."""
+    unknown = keywords.keys() - set(names)
+    if unknown:
+        raise LoweringRefused(f"an argument {min(unknown)}=")
+
+
+def numbers(values: Arguments) -> list[Num]:
+    """Return values that have to be numbers."""
+    if not all(isinstance(value, Num) for value in values):
+        raise LoweringRefused(f"a call with {', '.join(map(describe, values))}")
+    return [value for value in values if isinstance(value, Num)]
+
+
+def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
+    """Return the dtype that an argument names."""
+    if value is None or isinstance(value, Known) and value.value is None:
+        return np.dtype(default)
+    if isinstance(value, Known):
+        try:
+            dtype = np.dtype(value.value)
+        except TypeError as error:
+            raise LoweringRefused(f"a dtype {value.value!r:.40}") from error
+        if dtype.str[1:] not in STORAGE or not dtype.isnative:
+            raise LoweringRefused(f"arrays of {dtype}")
+        return dtype
+    raise LoweringRefused("a dtype that is no constant")
+
+
+def axis_argument(value: Abstract | None) -> int | None:
+    """Return the axis that an argument names; None for all."""
+    if value is None or isinstance(value, Known) and value.value is None:
+        return None
+    if isinstance(value, Num):
+        axis = scalars.constant_integer(value)
+        if axis is not None:
+            return axis
+    raise LoweringRefused("an axis that is no constant integer")
+
+
+def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
+    """Return a shape, from a number or a tuple."""
+    items = value.items if isinstance(value, Tup) else (value,)
+    return tuple(b.temporary(scalars.index_value(b, item).value) for item in numbers(items))
+
+
+def call(lowering: Lowering, function: Any, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return the result of a call of a known object."""
+    b = lowering.b
+    handler = _HANDLERS.get(function) if _is_hashable(function) else None
+    if handler is not None:
+        return handler(lowering, args, keywords)
+    if isinstance(function, type) and function in KIND_OF_TYPE:
+        require_keywords(keywords)
+        return _convert_scalar(b, function, args)
+    if function in _REDUCERS:
+        return _reduce(b, _REDUCERS[function], args, keywords)
+    if function in _CELLS:
+        return call_cell(lowering, _CELLS[function], args, keywords)
+    if function is math or getattr(function, "__module__", None) == "math" and not keywords:
+        result = scalars.call_math(b, function, numbers(args))
+        if result is not None:
+            return result
+    raise LoweringRefused(f"a call of {getattr(function, '__qualname__', None) or function!r:.60}")
+
+
+def _is_hashable(function: Any) -> bool:
+    return type(function).__hash__ is not None
+
+
+def call_cell(lowering: Lowering, op: str, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return the result of an element-wise function, stored in ``out`` if it is given."""
+    b = lowering.b
+    require_keywords(keywords, "out")
+    target = keywords.get("out")
+    ufunc = next((f for f, name in _CELLS.items() if name == op and isinstance(f, np.ufunc)), None)
+    count = ufunc.nin if ufunc is not None else len(args)
+    if len(args) == count + 1 and ufunc is not None and target is None:
+        *args, target = args
+    if len(args) != count:
+        raise LoweringRefused(f"{len(args)} arguments of {op}")
+    if isinstance(target, Tup) and len(target.items) == 1:
+        target = target.items[0]
+    if all(isinstance(x, Num) for x in args) and target is None:
+        return scalars.call_ufunc(b, op, numbers(args))
+    result = arrays.map_elements(b, op, args)
+    if target is None:
+        return result
+    if not isinstance(target, Arr):
+        raise LoweringRefused(f"out= that is {describe(target)}")
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        raise LoweringRefused(f"{result.dtype} cannot be cast to {target.dtype}")
+    require_same_shape(b, result, target)
+    arrays.store(b, target, result)
+    return target
+
+
+def require_same_shape(b: ProgramBuilder, value: Elementwise, target: Arr) -> None:
+    """Leave to Python a result that is not of the shape of the array that it is stored in."""
+    if value.ndim > target.ndim:
+        raise LoweringRefused("a result with more axes than the array that it is stored in")
+    lead = target.ndim - value.ndim
+    for k, size in enumerate(value.shape):
+        if size != target.shape[lead + k]:
+            differs = compare("not_equal", size, target.shape[lead + k])
+            b.check(scalars.both(differs, compare("not_equal", size, arrays.ONE)), arrays.MISMATCH)
+
+
+def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords, "axis")
+    if not 1 <= len(args) <= 2:
+        raise LoweringRefused(f"{len(args)} arguments of {name}")
+    axis = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    if not isinstance(args[0], (Arr, Elementwise)):
+        raise LoweringRefused(f"{name} of {describe(args[0])}")
+    return reductions.reduced(b, name, args[0], axis)
+
+
+def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstract:
+    if len(args) != 1:
+        raise LoweringRefused(f"{len(args)} arguments of {function.__name__}")
+    (x,) = numbers(args)
+    if function is int:
+        return scalars.to_int(b, x)
+    if function is float:
+        return scalars.to_float(b, x)
+    if function is bool:
+        return of_kind("bool", scalars.truth(b, x))
+    kind = KIND_OF_TYPE[function]
+    if function is complex:
+        raise LoweringRefused("a call of complex")
+    x = scalars.bound(b, x)
+    storage = STORAGE[kind]
+    if storage.kind == "b":
+        return of_kind(kind, scalars.truth(b, x))
+    if storage.kind in "iu" and x.dtype.kind in "iu" and x.kinds != {"int"}:
+        return of_kind(kind, scalars.cast(x.value, storage))
+    return of_kind(kind, scalars.convert(b, x, storage), *((x.low, x.high) if storage.kind in "iu"
+                                                           and x.dtype.kind in "iu" else ()))
+
+
+# --------------------------------------------------------------------------- Python's functions
+
+
+def _len(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    (value,) = args
+    if isinstance(value, Arr) and value.ndim:
+        return arrays.extent(arrays.require_bound(lowering.b, value), 0)
+    if isinstance(value, Elementwise) and value.ndim:
+        return of_kind("int", value.shape[0], 0, arrays.MAX_EXTENT)
+    if isinstance(value, Tup):
+        return number(len(value.items))
+    raise LoweringRefused(f"len of {describe(value)}")
+
+
+def _abs(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    (value,) = args
+    if isinstance(value, Num):
+        return scalars.absolute(lowering.b, value)
+    return arrays.map_elements(lowering.b, "absolute", [value])
+
+
+def _extremum(name: str) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        values = args[0].items if len(args) == 1 and isinstance(args[0], Tup) else args
+        if len(values) < 2:
+            raise LoweringRefused(f"{name} of {', '.join(map(describe, args))}")
+        first, *others = numbers(values)
+        for other in others:
+            first = scalars.extremum(lowering.b, name, first, other)
+        return first
+
+    return handler
+
+
+def _range(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    values = [scalars.index_value(lowering.b, x) for x in numbers(args)]
+    zero, one = number(0), number(1)
+    match values:
+        case [stop]:
+            return Ranged(zero, stop, one)
+        case [start, stop]:
+            return Ranged(start, stop, one)
+        case [start, stop, step]:
+            return Ranged(start, stop, step)
+    raise LoweringRefused("a range of that many arguments")
+
+
+def _iterated(name: str) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords, *(("start",) if name == "enumerate" else ()))
+        start = keywords.get("start")
+        if name == "enumerate" and len(args) == 2:
+            *args, start = args
+        if start is not None and not isinstance(start, Num):
+            raise LoweringRefused("a start that is no number")
+        return Iterated(name, tuple(args), start)
+
+    return handler
+
+
+def _round(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    (x,) = numbers(args)
+    return scalars.rounded(lowering.b, x)
+
+
+def _divmod(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    x, y = (lowering.b.held(v) for v in numbers(args))
+    if not (x.is_python and y.is_python):
+        raise LoweringRefused("divmod of NumPy's numbers")
+    return Tup((scalars.binary(lowering.b, "FloorDiv", x, y), scalars.binary(lowering.b, "Mod", x, y)))
+
+
+# --------------------------------------------------------------------------- NumPy's functions
+
+
+def _allocation(zero: bool, fill: Any = None) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        b = lowering.b
+        require_keywords(keywords, "dtype", "shape")
+        dtype = dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), np.float64)
+        made = arrays.allocate(b, dtype, shape_argument(b, args[0] if args else keywords["shape"]), zero)
+        if fill is not None:
+            arrays.store(b, made, number(fill))
+        return made
+
+    return handler
+
+
+def _allocation_like(zero: bool, fill: Any = None) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        b = lowering.b
+        require_keywords(keywords, "dtype")
+        if not isinstance(args[0], Arr):
+            raise LoweringRefused(f"an array like {describe(args[0])}")
+        source = arrays.require_bound(b, args[0])
+        arrays.require_contiguous(b, source)
+        dtype = dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), source.dtype)
+        made = arrays.allocate(b, dtype, source.shape, zero)
+        if fill is not None:
+            arrays.store(b, made, number(fill))
+        return made
+
+    return handler
+
+
+def _full(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    b = lowering.b
+    require_keywords(keywords, "dtype")
+    if len(args) < 2:
+        raise LoweringRefused("full without a value")
+    (value,) = numbers(args[1:2])
+    dtype = dtype_argument(args[2] if len(args) > 2 else keywords.get("dtype"), STORAGE[value.kind])
+    made = arrays.allocate(b, dtype, shape_argument(b, args[0]))
+    arrays.store(b, made, value)
+    return made
+
+
+def _copy(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    if len(args) != 1 or keywords or not isinstance(args[0], (Arr, Elementwise)):
+        raise LoweringRefused("a copy with options")
+    if isinstance(args[0], Arr):
+        arrays.require_contiguous(lowering.b, args[0])
+    return arrays.materialise(lowering.b, args[0])
+
+
+def _arange(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    ranged = _range(lowering, args, {})
+    assert isinstance(ranged, Ranged)
+    if not all(value.is_python for value in numbers(args)) or scalars.constant_integer(ranged.step) != 1:
+        raise LoweringRefused("an arange of other than Python's integers, or with a step")
+    b = lowering.b
+    span = scalars.apply("subtract", ranged.stop.value, ranged.start.value)
+    size = b.temporary(scalars.apply("maximum", span, arrays.ZERO))
+    start = b.temporary(ranged.start.value)
+    return Elementwise(ir.INT64, (size,), lambda at: arrays.plus(start, at[0]), ())
+
+
+def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    if len(args) != 3:
+        raise LoweringRefused("where with one argument")
+    if all(isinstance(x, Num) for x in args):
+        raise LoweringRefused("where of numbers")
+    test, *others = args
+    if isinstance(test, Num):
+        test_value: Abstract = of_kind("b1", scalars.truth(lowering.b, test))
+    elif isinstance(test, (Arr, Elementwise)) and test.dtype.kind != "b":
+        test_value = arrays.map_elements(lowering.b, "not_equal", [test, number(0)])
+    else:
+        test_value = test
+    return arrays.map_elements(lowering.b, "where", [test_value, *others])
+
+
+def _product(how: str) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        left, right = args
+        return reductions.product(lowering.b, left, right, how)
+
+    return handler
+
+
+def _outer(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    left, right = args
+    for value in (left, right):
+        if not isinstance(value, (Arr, Elementwise)) or value.ndim != 1:
+            raise LoweringRefused("outer of what is no vector")
+    return reductions.outer(lowering.b, "multiply", left, right)
+
+
+def _arg_extremum(name: str) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
+            raise LoweringRefused(f"{name} with options")
+        return reductions.arg_extremum(lowering.b, name, args[0])
+
+    return handler
+
+
+def _cumulated(op: str) -> Handler:
+    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
+            raise LoweringRefused("a cumulative sum with options")
+        return reductions.cumulated(lowering.b, op, args[0])
+
+    return handler
+
+
+def _flip(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    if len(args) != 1 or not isinstance(args[0], Arr) or args[0].ndim != 1:
+        raise LoweringRefused("flip of what is no vector")
+    return reverse(lowering.b, args[0])
+
+
+def reverse(b: ProgramBuilder, array: Arr) -> Arr:
+    """Return the view of a vector from its end."""
+    array = arrays.require_bound(b, array)
+    size = array.shape[0]
+    axis = ir.AxisMap(0, arrays.minus(size, arrays.ONE), size, ir.constant(-1))
+    return arrays.bind(b, array, (), [axis], None)
+
+
+_HANDLERS: dict[Any, Handler] = {
+    len: _len, abs: _abs, min: _extremum("min"), max: _extremum("max"), range: _range, round: _round,
+    divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"), reversed: _iterated("reversed"),
+    np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),
+    np.zeros_like: _allocation_like(True), np.empty_like: _allocation_like(False),
+    np.ones_like: _allocation_like(False, 1), np.full: _full, np.copy: _copy, np.arange: _arange,
+    np.where: _where, np.dot: _product("dot"), np.matmul: _product("matmul"), np.outer: _outer,
+    np.argmax: _arg_extremum("argmax"), np.argmin: _arg_extremum("argmin"), np.cumsum: _cumulated("add"),
+    np.cumprod: _cumulated("multiply"), np.flip: _flip,
+}
+
+
+# --------------------------------------------------------------------------- attributes and methods
+
+
+def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None:
+    """Return an attribute of an array; None if it is a method."""
+    match name:
+        case "shape":
+            bound = arrays.require_bound(b, array)
+            return Tup(tuple(arrays.extent(bound, axis) for axis in range(array.ndim)))
+        case "ndim":
+            return number(array.ndim)
+        case "size":
+            size = number(1)
+            for axis in range(array.ndim):
+                size = Num(size.kinds, arrays.apply("multiply", size.value, ir.Extent(array.view, axis))
+                           if axis else ir.Extent(array.view, 0), None, 0, arrays.MAX_EXTENT)
+            return size
+        case "dtype":
+            return Known(array.dtype)
+        case "T":
+            return arrays.transposed(b, array, range(array.ndim)[::-1])
+        case "itemsize":
+            return number(array.dtype.itemsize)
+    return None
+
+
+def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return the result of a method of an array or a scalar."""
+    b = lowering.b
+    if isinstance(value, (Arr, Elementwise)):
+        if name in _METHOD_REDUCERS:
+            return _reduce(b, name, [value, *args], keywords)
+        match name:
+            case "copy" if not args and not keywords:
+                return _copy(lowering, [value], {})
+            case "astype" if len(args) == 1 and not keywords:
+                if isinstance(value, Arr):
+                    arrays.require_contiguous(b, value)
+                return arrays.materialise(b, arrays.as_dtype(
+                    arrays.elementwise(b, value), dtype_argument(args[0], None)))
+            case "dot" if len(args) == 1 and not keywords:
+                return reductions.product(b, value, args[0], "dot")
+            case "fill" if len(args) == 1 and isinstance(value, Arr):
+                arrays.store(b, value, args[0])
+                return Known(None)
+            case "argmax" | "argmin" if not args and not keywords:
+                return reductions.arg_extremum(b, name, value)
+            case "cumsum" | "cumprod" if not args and not keywords:
+                return reductions.cumulated(b, "add" if name == "cumsum" else "multiply", value)
+            case "item" if isinstance(value, Arr) and len(args) == value.ndim and not keywords:
+                element = arrays.subscript(b, value, args)
+                assert isinstance(element, Num)
+                kind = {"f": "float", "b": "bool", "i": "int", "u": "int"}.get(value.dtype.kind)
+                if kind is None or value.dtype == np.uint64:
+                    raise LoweringRefused(f"item of {value.dtype}")
+                return of_kind(kind, scalars.cast(element.value, STORAGE[kind]))
+            case "transpose" if not args and not keywords and isinstance(value, Arr):
+                return arrays.transposed(b, value, range(value.ndim)[::-1])
+    if isinstance(value, Num) and name == "item" and not args and not value.kinds <= PYTHON_KINDS:
+        return scalars.to_float(b, value) if value.dtype.kind == "f" else scalars.to_int(b, value)
+    if isinstance(value, Known) and isinstance(value.value, np.ufunc):
+        op = _CELLS.get(value.value)
+        if name == "outer" and op is not None and len(args) == 2:
+            return reductions.outer(b, op, *args)
+        if name == "reduce" and value.value in (np.add, np.multiply, np.maximum, np.minimum):
+            names = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
+            if isinstance(args[0], (Arr, Elementwise)) and args[0].ndim == 1:
+                return _reduce(b, names[value.value], args, keywords)
+        if name == "at":
+            raise LoweringRefused("a call of ufunc.at")
+    raise LoweringRefused(f"a call of the method {name} of {describe(value)}")

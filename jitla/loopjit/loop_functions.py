@@ -1,0 +1,325 @@
+"""Functions with loops: the rewritten function, its loop sites, and whether calls live by their loops."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+from jitla.classes import dataclass
+from jitla.instrument import compile_changed, syntax_tree_of
+from jitla.introspection import hide_module
+from jitla.loopjit import liveness
+from jitla.loopjit.callees import CalleeVersion, called, handed
+from jitla.loopjit.loop_sites import LoopSite, Request, Specialisation, State
+from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, rewrite
+from jitla.profiling.loop_detector import (
+    MAX_CALL_DEPTH,
+    any_reachable,
+    has_element_loops,
+    has_loops,
+)
+
+GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
+MIN_LOOP_SHARE = 0.2  # of the time of calls, below which loops do not decide how the rest of a call runs
+JUDGED_SECONDS = 1e-3  # of calls, after which the share of loops is known
+JUDGED_CALLS = 64  # until it is settled whether a function lives by its loops
+
+
+@dataclass(frozen=True)
+class RewrittenFunction:
+    """A function whose loops may be run by compiled code, its loop sites, and lines and reasons of other loops."""
+
+    function: FunctionType
+    sites: tuple[LoopSite, ...]
+    refused: tuple[tuple[int, str], ...]
+
+
+def rewrite_function(
+    function: FunctionType, request: Request, known: frozenset[CodeType] = frozenset(),
+    callee: Callable[[FunctionType, frozenset[CodeType]], Any] = lambda function, known: None,
+    earlier: Sequence[LoopSite] = (),
+) -> RewrittenFunction | None:
+    """Return `function` with its outermost loops rewritten; None if it has no loops.
+
+    Of sites that were there `earlier` those that are disabled stay as they were written, and loops within them
+    are rewritten if `LoopSite.inner_loops` holds; the others are used again.
+
+    `callee` returns the loop function of a function that it calls, for calls outside of loops that are compiled;
+    `known` is the code of the functions that call this one.
+    """
+    code = function.__code__
+    if code.co_flags & GENERATOR_FLAGS:
+        return None
+    source = syntax_tree_of(function)
+    if source is None or not isinstance(source.node, ast.FunctionDef):
+        return None
+    loops = liveness.analyse(source.node)
+    refused: list[tuple[int, str]] = []
+    sites: list[LoopSite] = []
+    rewritten: list[RewrittenLoop] = []
+    constants = dict(CONSTANTS)
+    local = frozenset((*code.co_varnames, *code.co_cellvars, *code.co_freevars))
+    sites_before = {(site.node.lineno, site.node.col_offset): site for site in earlier}
+    for loop in candidates(source.node.body, refused, sites_before):
+        live = loops.get(loop)
+        if live is None:
+            continue
+        reason = unsuitable(loop, frozenset((*code.co_varnames, *code.co_cellvars)))
+        if reason:
+            refused.append((loop.lineno, reason))
+            continue
+        assigned = liveness.names_stored(loop)
+        terminals = terminal_statements(loop)
+        read = frozenset[str]().union(*map(liveness.names_read, terminals))
+        kept = assigned & (live.at_header | live.behind | read)
+        names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))))
+        key = f"\0loops site {len(sites)}"
+        site = sites_before.get((loop.lineno, loop.col_offset)) \
+            or LoopSite(loop, function, names, kept, terminals, request)
+        sites.append(site)
+        constants[key] = site
+        rewritten.append(RewrittenLoop(loop, key, names, site.results, terminals))
+    callees = _callees(function, source.node, [site.node for site in sites], known | {code}, callee)
+    if not sites and not callees:
+        return RewrittenFunction(function, (), tuple(refused)) if refused else None
+    for number, (call, loop_function) in enumerate(callees):
+        handed(call, key := f"\0loops callee {number}")
+        constants[key] = CalleeVersion(loop_function)
+    rewrite(source.node, rewritten)
+    changed = compile_changed(source, code, constants)
+    if changed is None:
+        return None
+    made = FunctionType(changed, function.__globals__, function.__name__, function.__defaults__,
+                        function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    made.__qualname__, made.__module__ = function.__qualname__, function.__module__
+    others = {id(each): each for _, each in callees}
+    inner = [site for each in others.values() for site in each.entries]
+    return RewrittenFunction(made, (*sites, *inner), tuple(refused))
+
+
+def candidates(
+    body: Sequence[ast.stmt], refused: list[tuple[int, str]], sites: Mapping[tuple[int, int], LoopSite],
+) -> list[ast.For | ast.While]:
+    """Return the outermost loops without statements that no loop program has; of other loops those within them.
+
+    `sites` are those of an earlier version by position.
+    """
+    found: list[ast.For | ast.While] = []
+    for node in body:
+        if isinstance(node, (ast.For, ast.While)):
+            line, reason = unsupported(node.body)
+            site = sites.get((node.lineno, node.col_offset))
+            if site is not None and site.disabled:
+                line, reason = site.disabled
+                if not site.inner_loops:
+                    refused.append((line, reason))
+                    continue
+            if not reason:
+                found.append(node)
+                continue
+            refused.append((line, reason))
+        for field in ("body", "orelse", "finalbody"):
+            found += candidates(getattr(node, field, []), refused, sites) if not isinstance(
+                node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)) else []
+        for handler in getattr(node, "handlers", []):
+            found += candidates(handler.body, refused, sites)
+    return found
+
+
+_SUPPORTED = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.While, ast.Pass, ast.Break,
+              ast.Continue, ast.Return, ast.Raise, ast.Assert)
+
+
+def unsupported(body: Sequence[ast.stmt]) -> tuple[int, str]:
+    """Return line and reason of the first unconditional statement that no loop program has."""
+    for node in body:
+        if not isinstance(node, _SUPPORTED):
+            return node.lineno, f"a {type(node).__name__.lower()} statement"
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) \
+                and isinstance(node.value.func, ast.Name) and node.value.func.id == "print":
+            return node.lineno, "a call of print"
+        if isinstance(node, (ast.For, ast.While)):
+            found = unsupported(node.body)
+            if found[1]:
+                return found
+    return 0, ""
+
+
+def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
+    """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local variables."""
+    for node in ast.walk(loop):
+        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
+            return "a yield or await expression"
+        if isinstance(node, (ast.Global, ast.Nonlocal)):
+            return "a global or nonlocal statement"
+        if isinstance(node, ast.NamedExpr):
+            return "an assignment expression"
+    stored = liveness.names_stored(loop)
+    if stored - own:
+        return f"{min(stored - own)} is no local variable"
+    return ""
+
+
+def terminal_statements(loop: ast.For | ast.While) -> tuple[ast.stmt, ...]:
+    """Return the statements in a loop that leave the function."""
+    found: list[ast.stmt] = []
+    stack: list[ast.AST] = [*reversed(loop.body)]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, (ast.Return, ast.Raise)):
+            found.append(node)
+        elif not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef, ast.AsyncFunctionDef)):
+            stack += reversed(list(ast.iter_child_nodes(node)))
+    return tuple(found)
+
+
+
+def _callees(
+    function: FunctionType, tree: ast.AST, loops: Sequence[ast.AST], known: frozenset[CodeType],
+    callee: Callable[[FunctionType, frozenset[CodeType]], Any],
+) -> list[tuple[ast.Call, Any]]:
+    """Return the calls of functions with loops outside of the loops of the function, each with its loop function."""
+    found: dict[int, Any] = {}
+    calls = []
+    for call, target in called(function, tree, loops):
+        if target.__code__ in known or len(known) > MAX_CALL_DEPTH or not any_reachable(target, has_loops):
+            continue
+        if id(target) not in found:
+            found[id(target)] = callee(target, known)
+        loop_function = found[id(target)]
+        if loop_function is not None and loop_function.entries:
+            calls.append((call, loop_function))
+    return calls
+
+
+# --------------------------------------------------------------------------- functions at run time
+
+
+class LoopRecord(NamedTuple):
+    """What became of one loop for one combination of kinds, or of a loop that is not compiled."""
+
+    file: str
+    line: int
+    state: str
+    reason: str
+    kinds: str
+    plain: int
+    runs: int
+    left: int
+    seconds: float
+    compiled: float
+
+
+_STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tried", State.READY: "trusted",
+                State.REFUSED: "refused"}
+
+
+class LoopFunction:
+    """One function with loops: calls run its rewritten version."""
+
+    def __init__(
+        self, function: FunctionType, rewritten: RewrittenFunction,
+        remake: Callable[[Sequence[LoopSite]], RewrittenFunction | None] = lambda sites: None,
+    ) -> None:
+        self.function = function
+        self._remake = remake
+        self._disabled = 0  # sites that the version does not have any more
+        self.version = rewritten.function
+        self.entries = rewritten.sites
+        self.sites = rewritten.sites  # of all versions so far
+        self.refused = rewritten.refused
+        self.file = function.__code__.co_filename
+        self.kept = not self.entries and has_element_loops(function.__code__)  # Python runs loops over elements
+        self.traced = not self.entries  # whether calls are to be traced, because loops are not what they do
+        self.sliced = False
+        self._code = function.__code__
+        self._calls = 0
+        self._seconds = 0.0
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function; the first calls tell whether it lives by its loops."""
+        if self._calls >= JUDGED_CALLS and self.is_current():
+            return self.version(*args, **kwargs)
+        if not self.is_current():
+            self.traced = True
+            return self.function(*args, **kwargs)
+        start = perf_counter()
+        try:
+            return self.version(*args, **kwargs)
+        finally:
+            self._calls += 1
+            self._seconds += perf_counter() - start
+            self._judge()
+
+    def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Return whether Python runs it for loops over elements only."""
+        return self.kept
+
+    def is_current(self) -> bool:
+        """Return whether the function is the one that the version was made of."""
+        function, version = self.function, self.version
+        return function.__code__ is self._code and function.__defaults__ is version.__defaults__ \
+            and function.__kwdefaults__ is version.__kwdefaults__
+
+    def clear(self) -> None:
+        """Discard profiles and compiled code."""
+        self._calls, self._seconds, self.traced = 0, 0.0, not self.entries
+        for site in self.sites:
+            site.clear()
+
+    def _judge(self) -> None:
+        """Decide whether the function should rather be traced."""
+        found = [x for site in self.sites for x in list(site.specialisations.values())]
+        if sum(bool(site.disabled) for site in self.sites) > self._disabled:
+            self._refresh()
+        if not self.entries:
+            self.traced = True
+        elif self._seconds >= JUDGED_SECONDS:
+            spent = sum(x.seconds + x.compiled_seconds for x in found)
+            ready = any(x.state is State.READY for x in found)
+            self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
+
+    def _refresh(self) -> None:
+        """Make a version without the loops that are left to Python."""
+        self._disabled = sum(bool(site.disabled) for site in self.sites)
+        rewritten = self._remake(self.sites)
+        if rewritten is None:
+            self.version, self.entries = self.function, ()
+            return
+        self.version, self.entries = rewritten.function, rewritten.sites
+        self.sites = tuple(dict.fromkeys((*self.sites, *rewritten.sites)))
+        self._calls = 0
+
+    def records(self) -> list[LoopRecord]:
+        """Return what became of its loops."""
+        made = [LoopRecord(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
+                for line, reason in self.refused if self.kept]
+        for site in self.sites:
+            for x in list(site.specialisations.values()) or [Specialisation(None)]:
+                made.append(LoopRecord(
+                    site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state], x.reason,
+                    site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds))
+        return made
+
+
+class Loops:
+    """Makes the loop functions of a process; `request` has a loop compiled, in the background."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def version(
+        self, function: FunctionType, known: frozenset[CodeType] = frozenset(),
+    ) -> LoopFunction | None:
+        """Return a function with loops as it is called; None if it has none."""
+        rewritten = rewrite_function(function, self._request, known, self.version)
+        return None if rewritten is None else LoopFunction(
+            function, rewritten,
+            lambda sites: rewrite_function(function, self._request, known, self.version, sites))
+
+
+hide_module(__name__)

@@ -1,0 +1,1212 @@
+"""Lowering of Python loops to loop programs, by abstract interpretation of their syntax trees.
+
+Statements are lowered in order while the kinds of all variables are followed; loops are lowered again until the
+kinds at their headers no longer change. A statement that cannot be lowered leaves the iteration to Python if
+it is conditional, and refuses the loop otherwise.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from types import FunctionType, ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from jitla.classes import dataclass
+from jitla.loopir import program as ir
+from jitla.loopjit import arrays, calls, reductions, scalars
+from jitla.loopjit.builder import (
+    ProgramBuilder,
+    apply,
+    both,
+    compare,
+    either,
+    freeze,
+    negated,
+    plus,
+    times,
+)
+from jitla.loopjit.flow import Environment, Meeting, copy_view, meet, representation, widened
+from jitla.loopjit.flow import convert as convert_variable
+from jitla.loopjit.rewriting import (
+    BEGIN,
+    LIMIT,
+    LOOP_BROKEN,
+    LOOP_DONE,
+    PART_DONE,
+    POSITION,
+    SEQUENCE,
+    START,
+)
+from jitla.loopjit.values import (
+    KIND_OF_TYPE,
+    TAG_DTYPE,
+    UNBOUND,
+    Abstract,
+    Arr,
+    Conflict,
+    Elementwise,
+    Iterated,
+    Known,
+    LoweringRefused,
+    Num,
+    Ranged,
+    Sliced,
+    Tup,
+    describe,
+    number,
+    of_kind,
+    same_representation,
+)
+
+MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer change
+MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
+MAX_INLINE_DEPTH = 4  # calls of functions within each other
+MAX_UNROLLED = 8  # iterations of a loop over a tuple
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function of the user's that is inlined: its parameters, defaults and body."""
+
+    function: FunctionType
+    parameters: tuple[str, ...]
+    defaults: dict[str, Any]
+    body: tuple[ast.stmt, ...]
+
+
+class Resolver(Protocol):
+    """Finds what names outside of a function stand for, and notes them, as compiled code depends on them."""
+
+    def global_name(self, name: str, function: FunctionType | None) -> Any:
+        """Return the value of a global or builtin name of `function`; None: of the function with the loop."""
+        ...
+
+    def attribute(self, module: ModuleType, name: str) -> Any:
+        """Return an attribute of a module."""
+        ...
+
+    def helper(self, function: Any) -> Helper | None:
+        """Return a function of the user's as one that is inlined, or None."""
+        ...
+
+
+@dataclass(eq=False)
+class LoopTarget:
+    """A loop around the statement that is lowered: where ``break`` and ``continue`` lead, and how."""
+
+    end: Meeting
+    break_: ir.Statement
+    next_iteration: Meeting
+    continue_: ir.Statement
+    final: int = -1  # the exit that ``break`` takes, of the outermost loop
+
+
+@dataclass(eq=False)
+class Inlined:
+    """A function that is being inlined: where its ``return`` statements lead, and the name of its result."""
+
+    label: str
+    end: Meeting
+    result: str
+    function: FunctionType
+
+
+class Lowering:
+    """Lowers statements and expressions; `env` are the variables of the current function, None if unreachable."""
+
+    def __init__(self, resolver: Resolver) -> None:
+        self.b = ProgramBuilder()
+        self.env: Environment = {}
+        self.reachable = True
+        self.resolver = resolver
+        self.scope = ""
+        self.targets: list[LoopTarget] = []
+        self.inlined: list[Inlined] = []
+        self.conditional = 0  # branches around the statement that is lowered
+        self.terminals: list[ast.stmt] = []  # statements of Python that end the loop, by the exit that they take
+        self.terminal_exits: dict[tuple[int, int], int] = {}
+        self.final_edges: list[tuple[int, Environment, Any]] = []
+        self.statements = 0
+        self.headers: dict[tuple[Any, ...], Environment] = {}
+        self.stores = 0
+        self.local_names: frozenset[str] = frozenset()
+        self.written: set[str] = set()
+        self.root: ast.expr | None = None  # the expression whose value the statement takes as it is
+
+    # -- statements ---------------------------------------------------------------------------
+
+    def block(self, body: Sequence[ast.stmt]) -> None:
+        """Lower statements until one is left."""
+        for node in body:
+            if not self.reachable:
+                return
+            self.statement(node)
+
+    def statement(self, node: ast.stmt) -> None:
+        """Lower one statement; a conditional one that cannot be lowered leaves the iteration to Python."""
+        self.statements += 1
+        if self.statements > MAX_STATEMENTS * MAX_ROUNDS:
+            raise LoweringRefused(f"more than {MAX_STATEMENTS} statements", node.lineno)
+        if not self.inlined:
+            self.b.line, self.b.allocations = node.lineno, 0
+        try:
+            self._statement(node)
+        except LoweringRefused as refused:
+            if not self.conditional:
+                raise LoweringRefused(refused.reason, refused.line or node.lineno) from refused
+            self.b.leave(refused.reason)
+            self.reachable = False
+
+    def _statement(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                self.root = value
+                found = self.expression(value)
+                if len(targets) > 1:
+                    found = self.settled(found)
+                for target in targets:
+                    self.assign(target, found)
+            case ast.AnnAssign(target=target, value=value):
+                if value is not None:
+                    self.assign(target, self.expression(value))
+            case ast.AugAssign(target=target, op=op, value=value):
+                self.augmented(target, type(op).__name__, value)
+            case ast.Expr(value=ast.Constant()) | ast.Pass():
+                pass
+            case ast.Expr(value=value):
+                self.root = value
+                self.expression(value)
+            case ast.If(test=test, body=body, orelse=orelse):
+                self.branch(self.test(test), lambda: self.block(body), lambda: self.block(orelse))
+            case ast.For():
+                self.counted_loop(node)
+            case ast.While():
+                self.while_loop(node)
+            case ast.Break():
+                target = self.targets[-1]
+                if target.final >= 0:
+                    self.leave_for_good(target.final)
+                else:
+                    self.jump(target.end, target.break_)
+            case ast.Continue():
+                self.jump(self.targets[-1].next_iteration, self.targets[-1].continue_)
+            case ast.Return(value=value):
+                self.returned(node, value)
+            case ast.Raise():
+                if self.inlined:
+                    raise LoweringRefused("a raise statement of an inlined function")
+                self.terminal(node)
+            case ast.Assert(test=test):
+                self.b.check(negated(self.test(test)), "an assertion that fails")
+            case _:
+                raise LoweringRefused(f"a {type(node).__name__.lower()} statement")
+
+    def returned(self, node: ast.stmt, value: ast.expr | None) -> None:
+        """Lower a ``return``: Python evaluates the value, unless the function is inlined."""
+        if not self.inlined:
+            self.terminal(node)
+            return
+        target = self.inlined[-1]
+        self.root = value
+        result = Known(None) if value is None else self.settled(self.expression(value))
+        self.env[target.result] = self.stored(target.result, result)
+        self.jump(target.end, ir.Break(target.label))
+
+    def terminal(self, node: ast.stmt) -> None:
+        """Leave the loop by a statement that Python does, with the variables as they are."""
+        key = (node.lineno, node.col_offset)
+        if key not in self.terminal_exits:
+            self.terminal_exits[key] = self.b.final(f"a {type(node).__name__.lower()} statement")
+            self.terminals.append(node)
+        self.leave_for_good(self.terminal_exits[key])
+
+    def leave_for_good(self, exit_number: int) -> None:
+        """Leave the program by a final exit, with the variables as they are."""
+        meeting = Meeting.empty()
+        meeting.reach(self.b, self.env)
+        self.final_edges.append((exit_number, dict(self.env), meeting.edges[0][0]))
+        self.b.emit(ir.Leave(exit_number))
+        self.reachable = False
+
+    def jump(self, to: Meeting, statement: ir.Statement) -> None:
+        """End the current path with a jump to a meeting point."""
+        to.reach(self.b, self.env)
+        self.b.emit(statement)
+        self.reachable = False
+
+    def branch(self, test: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+        """Lower two paths, one of which is taken, and join them."""
+        known = scalars.known_truth(test)
+        if known is not None:
+            (then if known else otherwise)()
+            return
+        before = dict(self.env)
+        meeting = Meeting.empty()
+        paths: list[list[Any]] = []
+        self.conditional += 1
+        try:
+            for path in (then, otherwise):
+                self.env, self.reachable = dict(before), True
+                with self.b.into([]) as statements:
+                    path()
+                    if self.reachable:
+                        meeting.reach(self.b, self.env)
+                paths.append(statements)
+        finally:
+            self.conditional -= 1
+        self.b.emit(ir.If(test, paths[0], paths[1]))  # type: ignore[arg-type]
+        self.continue_from(meeting)
+
+    def continue_from(self, meeting: Meeting) -> None:
+        """Go on behind a meeting point, if it is reached."""
+        merged = meeting.merge(self.b, self.scope)
+        self.reachable = merged is not None
+        if merged is not None:
+            self.env = merged
+
+    # -- assignments --------------------------------------------------------------------------
+
+    def assign(self, target: ast.expr, value: Abstract) -> None:
+        """Assign a value to a target."""
+        match target:
+            case ast.Name(id=name):
+                self.env[name] = self.stored(name, value)
+            case ast.Tuple(elts=elements) | ast.List(elts=elements):
+                if any(isinstance(element, ast.Starred) for element in elements):
+                    raise LoweringRefused("a starred target")
+                items = self.items(value, len(elements))
+                if len(items) != len(elements):
+                    raise LoweringRefused("a tuple of another length than its targets")
+                for element, item in zip(elements, [self.settled(item) for item in items], strict=True):
+                    self.assign(element, item)
+            case ast.Subscript(value=base, slice=index):
+                self.store(self.expression(base), self.indices(index), value)
+            case _:
+                raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
+
+    def items(self, value: Abstract, count: int) -> tuple[Abstract, ...]:
+        """Return the items of a tuple, or of a short array that is unpacked."""
+        if isinstance(value, Tup):
+            return value.items
+        if isinstance(value, Arr) and value.ndim:
+            bound = arrays.require_bound(self.b, value)
+            self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)), "an array of another length")
+            return tuple(arrays.subscript(self.b, bound, [number(k)]) for k in range(count))
+        raise LoweringRefused(f"{describe(value)} is unpacked")
+
+    def stored(self, name: str, value: Abstract) -> Abstract:
+        """Return a value held in the variables of the name of the current function."""
+        value = self.settled(value)
+        if isinstance(value, (Known, Sliced, Ranged, Iterated, Conflict)):
+            return value
+        held = representation(self.b, f"{self.scope}{name}", value)
+        convert_variable(self.b, value, held)
+        return held
+
+    def settled(self, value: Abstract) -> Abstract:
+        """Return a value that later statements do not change: computed now, and stored if it is an expression."""
+        match value:
+            case Num():
+                return self.b.held(value)
+            case Elementwise():
+                return arrays.materialise(self.b, value)
+            case Tup(items):
+                return Tup(tuple(self.settled(item) for item in items))
+            case Arr(view) if not view.startswith(("v.", "m.")):
+                copy = self.b.view(self.b.fresh("v"), value.dtype, value.ndim)
+                bound = arrays.require_bound(self.b, value)
+                self.b.emit(ir.BindView(copy, view, (), arrays.identity_axes(bound)))
+                return Arr(copy, value.dtype, value.ndim, value.origins, value.writeable)
+        return value
+
+    def store(self, base: Abstract, indices: Sequence[Abstract], value: Abstract) -> None:
+        """Store a value in part of an array."""
+        if not isinstance(base, Arr):
+            raise LoweringRefused(f"an item of {describe(base)} is assigned")
+        if not base.writeable:
+            raise LoweringRefused("a store to an array that is read only")
+        self.written |= base.origins
+        self.stores += 1
+        if any(isinstance(index, (Arr, Elementwise)) for index in indices):
+            self.scatter(base, indices, value)
+            return
+        place = arrays.subscript(self.b, base, indices)
+        if isinstance(place, Arr):
+            arrays.store(self.b, place, value)
+            return
+        assert isinstance(place, Num)
+        assert isinstance(place.value, ir.Element)
+        if isinstance(value, (Arr, Elementwise)):
+            raise LoweringRefused("an array is stored in an element")
+        if not isinstance(value, Num):
+            raise LoweringRefused(f"{describe(value)} is stored in an element")
+        element = scalars.convert(self.b, scalars.bound(self.b, value), base.dtype)
+        self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
+
+    def scatter(self, base: Arr, indices: Sequence[Abstract], value: Abstract) -> None:
+        """Store in the elements that a mask selects; other arrays as indices are left to Python."""
+        if len(indices) != 1 or not isinstance(value, Num):
+            raise LoweringRefused("a store to elements that an array selects")
+        (mask,) = indices
+        if not isinstance(mask, (Arr, Elementwise)) or mask.dtype.kind != "b" or mask.ndim != base.ndim:
+            raise LoweringRefused("a store to elements that an array selects")
+        target = arrays.require_bound(self.b, base)
+        mask = arrays.array_of(self.b, mask)
+        for one, two in zip(mask.shape, target.shape, strict=True):
+            if one != two:
+                self.b.check(compare("not_equal", one, two), arrays.MISMATCH)
+        element = self.b.temporary(scalars.convert(self.b, scalars.bound(self.b, value), base.dtype))
+        arrays.each_element(self.b, target.shape, lambda at: self.b.emit(ir.If(
+            ir.Element(mask.view, at, mask.dtype), (ir.StoreElement(target.view, at, element),))))
+
+    def augmented(self, target: ast.expr, op: str, value: ast.expr) -> None:
+        """Lower ``target op= value``; arrays are changed in place."""
+        match target:
+            case ast.Name(id=name):
+                current = self.name(name)
+                if isinstance(current, Arr):
+                    self.in_place(current, op, self.expression(value))
+                else:
+                    self.assign(target, self.operate(op, current, self.expression(value)))
+            case ast.Subscript(value=base, slice=index):
+                array, indices = self.expression(base), self.indices(index)
+                if not isinstance(array, Arr):
+                    raise LoweringRefused(f"an item of {describe(array)} is assigned")
+                if any(isinstance(item, (Arr, Elementwise)) for item in indices):
+                    raise LoweringRefused("an in-place operation on elements that an array selects")
+                place = arrays.subscript(self.b, array, indices)
+                if isinstance(place, Arr):
+                    self.in_place(place, op, self.expression(value))
+                    return
+                assert isinstance(place, Num)
+                assert isinstance(place.value, ir.Element)
+                result = self.operate(op, place, self.expression(value))
+                if not array.writeable or not isinstance(result, Num):
+                    raise LoweringRefused("an in-place operation on an element")
+                self.written |= array.origins
+                self.stores += 1
+                element = scalars.convert(self.b, scalars.bound(self.b, result), array.dtype)
+                self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
+            case _:
+                raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
+
+    def in_place(self, target: Arr, op: str, value: Abstract) -> None:
+        """Lower an in-place operation on an array."""
+        target = arrays.require_bound(self.b, target)
+        self.written |= target.origins
+        self.stores += 1
+        result = self.operate(op, target, value)
+        if not isinstance(result, (Arr, Elementwise)):
+            raise LoweringRefused("an in-place operation on an array")
+        result = arrays.elementwise(self.b, result)
+        if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+            raise LoweringRefused(f"NumPy raises TypeError: {result.dtype} is not cast to {target.dtype}")
+        calls.require_same_shape(self.b, result, target)
+        if result.dtype.kind == "f" and target.dtype.kind in "iu":
+            raise LoweringRefused("floats are stored in an array of integers")
+        arrays.store(self.b, target, result)
+
+    # -- loops --------------------------------------------------------------------------------
+
+    def loop(
+        self, node: ast.For | ast.While, body: Callable[[LoopTarget], None],
+        wrap: Callable[[str, list[Any]], ir.Statement], ends_at_header: bool = True,
+    ) -> None:
+        """Lower a loop: its body again and again until the kinds at the header no longer change.
+
+        `body` lowers an iteration, and `wrap` makes the statement. A loop that does not end at its header is
+        left by jumps only.
+        """
+        if node.orelse:
+            raise LoweringRefused("an else clause of a loop")
+        entry, path = dict(self.env), (node, self.scope)
+        names = assigned_names(node)
+        older = frozenset(self.b.views)
+        before = self.headers.get(path)
+        header = entry if before is None else self._header(names, [entry, {**entry, **before}])
+        state = self.b.line, self.conditional, self.final_edges
+        for _ in range(MAX_ROUNDS):
+            self.b.line, self.conditional, _ = state
+            self.final_edges = []
+            label, block = self.b.fresh("loop"), self.b.fresh("block")
+            target = LoopTarget(Meeting.empty(), ir.Break(block), Meeting.empty(), ir.Continue(label))
+            self.env, self.reachable = dict(header), True
+            self.targets.append(target)
+            try:
+                with self.b.into([]) as statements:
+                    body(target)
+                    if self.reachable:
+                        target.next_iteration.reach(self.b, self.env)
+            finally:
+                self.targets.pop()
+            following = self._header(names, [entry, *(
+                carried(env, older, f"m.of line {node.lineno}") for _, env in target.next_iteration.edges)])
+            if all(same_representation(header.get(name), following.get(name)) for name in names):
+                break
+            header = {name: widened(header[name], value) if name in header and name in names else value
+                      for name, value in following.items()}
+        else:
+            raise LoweringRefused("the kinds of variables that do not settle")
+        self.final_edges = [*state[2], *self.final_edges]
+        self.headers[path] = {name: header[name] for name in names if name in header}
+        for edge, env in [(None, entry), *target.next_iteration.edges]:
+            with self.b.into(self.b.statements if edge is None else edge.statements):
+                for name in names & header.keys():
+                    if env.get(name) is not header[name]:
+                        convert_variable(self.b, env.get(name), header[name])
+        with self.b.into([]) as whole:
+            self.b.emit(wrap(label, statements))
+            if ends_at_header:
+                target.end.reach(self.b, header)
+        self.b.emit(ir.Block(block, whole))  # type: ignore[arg-type]
+        self.continue_from(target.end)
+
+    def _header(self, names: frozenset[str], envs: list[Environment]) -> Environment:
+        """Return the variables at a header that paths lead to; only those with `names` may differ."""
+        merged = meet([{name: env[name] for name in names & env.keys()} for env in envs], self.scope, self.b)
+        return {**{name: value for name, value in envs[0].items() if name not in names}, **merged}
+
+    def while_loop(self, node: ast.While) -> None:
+        """Lower a ``while`` loop."""
+        def body(target: LoopTarget) -> None:
+            test = self.test(node.test)
+            if scalars.known_truth(test) is not True:
+                with self.b.into([]) as leave:
+                    target.end.reach(self.b, self.env)
+                    self.b.emit(target.break_)
+                self.b.emit(ir.If(negated(test), leave))  # type: ignore[arg-type]
+            self.block(node.body)
+
+        self.loop(node, body, lambda label, statements: ir.Repeat(
+            label, statements), ends_at_header=False)  # type: ignore[arg-type]
+
+    def counted_loop(self, node: ast.For) -> None:
+        """Lower a ``for`` loop over a range, an array, a tuple, or these enumerated, zipped or reversed."""
+        source = self.expression(node.iter)
+        if isinstance(source, Tup) or isinstance(source, Iterated) and self._is_unrolled(source):
+            self.unrolled(node, source)
+            return
+        source = self.settled_source(source)
+        if isinstance(source, Ranged):
+            step = scalars.constant_integer(source.step)
+            if step:
+                self.range_loop(node, source, step)
+                return
+        count, item = self.iteration(source)
+        name = self.b.fresh("i")
+
+        def body(target: LoopTarget) -> None:
+            index = of_kind("int", self.b.scalar(name, ir.INT64), 0, arrays.MAX_EXTENT)
+            self.assign(node.target, item(index))
+            self.block(node.body)
+
+        count = self.b.temporary(count)
+        self.loop(node, body, lambda label, statements: ir.For(
+            label, name, arrays.ZERO, count, 1, statements))  # type: ignore[arg-type]
+
+    def range_loop(self, node: ast.For, source: Ranged, step: int) -> None:
+        """Lower a loop over a range with a constant step."""
+        low, high = (source.start.low, source.stop.high - 1) if step > 0 else \
+            (source.stop.low + 1, source.start.high)
+        name = self.b.fresh("i")
+
+        def body(target: LoopTarget) -> None:
+            self.assign(node.target, of_kind("int", self.b.scalar(name, ir.INT64), low, max(low, high)))
+            self.block(node.body)
+
+        begin, end = self.b.temporary(source.start.value), self.b.temporary(source.stop.value)
+        self.loop(node, body, lambda label, statements: ir.For(
+            label, name, begin, end, step, statements))  # type: ignore[arg-type]
+
+    def _is_unrolled(self, source: Iterated) -> bool:
+        return all(isinstance(part, Tup) for part in source.parts)
+
+    def unrolled(self, node: ast.For, source: Tup | Iterated) -> None:
+        """Lower a loop over a tuple iteration by iteration."""
+        if isinstance(source, Iterated):
+            parts = [part.items for part in source.parts if isinstance(part, Tup)]
+            if source.function == "enumerate":
+                start = scalars.constant_integer(source.start) if source.start is not None else 0
+                if start is None:
+                    raise LoweringRefused("an enumerate with a start that is no constant")
+                items = tuple(Tup((number(start + k), item)) for k, item in enumerate(parts[0]))
+            elif source.function == "reversed":
+                items = parts[0][::-1]  # type: ignore[assignment]
+            else:
+                items = tuple(Tup(tuple(row)) for row in zip(*parts, strict=False))
+        else:
+            items = source.items  # type: ignore[assignment]
+        if len(items) > MAX_UNROLLED or node.orelse:
+            raise LoweringRefused(f"a loop over a tuple of more than {MAX_UNROLLED}")
+        label, end = self.b.fresh("unrolled"), Meeting.empty()
+        with self.b.into([]) as statements:
+            for item in items:
+                if not self.reachable:
+                    break
+                once, following = self.b.fresh("once"), Meeting.empty()
+                self.targets.append(LoopTarget(end, ir.Break(label), following, ir.Break(once)))
+                try:
+                    with self.b.into([]) as body:
+                        self.assign(node.target, item)
+                        self.block(node.body)
+                        if self.reachable:
+                            following.reach(self.b, self.env)
+                finally:
+                    self.targets.pop()
+                self.b.emit(ir.Block(once, body))  # type: ignore[arg-type]
+                self.continue_from(following)
+            if self.reachable:
+                end.reach(self.b, self.env)
+        self.b.emit(ir.Block(label, statements))  # type: ignore[arg-type]
+        self.continue_from(end)
+
+    def settled_source(self, source: Abstract) -> Abstract:
+        """Return what a loop goes through, read once."""
+        match source:
+            case Ranged(start, stop, step):
+                return Ranged(self.b.held(start), self.b.held(stop), self.b.held(step))
+            case Iterated(function, parts, start):
+                return Iterated(function, tuple(self.settled_source(part) for part in parts),
+                                None if start is None else self.b.held(start))
+            case Arr() | Elementwise():
+                return self.settled(source)
+        raise LoweringRefused(f"a loop over {describe(source)}")
+
+    def iteration(self, source: Abstract) -> tuple[ir.Value, Callable[[Num], Abstract]]:
+        """Return the number of items of what a loop goes through, and the function from index to item."""
+        match source:
+            case Arr():
+                if not source.ndim:
+                    raise LoweringRefused("a loop over an array without axes")
+                return source.shape[0], lambda index: arrays.subscript(self.b, source, [index])
+            case Ranged(start, stop, step):
+                constant = scalars.constant_integer(step)
+                if not constant:
+                    raise LoweringRefused("a range whose step is no constant")
+                span = apply("subtract", stop.value, start.value) if constant > 0 else \
+                    apply("subtract", start.value, stop.value)
+                distance = apply("maximum", span, arrays.ZERO)
+                size = abs(constant)
+                count = distance if size == 1 else apply(
+                    "floor_divide", plus(distance, ir.constant(size - 1)), ir.constant(size))
+                ends = (start.low, stop.high - 1) if constant > 0 else (stop.low + 1, start.high)
+                return count, lambda index: of_kind(
+                    "int", plus(start.value, times(index.value, ir.constant(constant))), *ends)
+            case Iterated("enumerate", (inner,), first):
+                count, item = self.iteration(inner)
+                begin = first or number(0)
+                return count, lambda index: Tup((scalars.binary(self.b, "Add", index, begin), item(index)))
+            case Iterated("zip", parts, _):
+                counts, items = zip(*map(self.iteration, parts), strict=True)
+                count = counts[0]
+                for other in counts[1:]:
+                    count = apply("minimum", count, other)
+                return count, lambda index: Tup(tuple(item(index) for item in items))
+            case Iterated("reversed", (inner,), _):
+                count, item = self.iteration(inner)
+                last = self.b.temporary(arrays.minus(count, arrays.ONE))
+                return count, lambda index: item(of_kind(
+                    "int", apply("subtract", last, index.value), 0, arrays.MAX_EXTENT))
+        raise LoweringRefused(f"a loop over {describe(source)}")
+
+    # -- expressions --------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> Abstract:
+        """Return the value of an expression."""
+        match node:
+            case ast.Constant(value=value):
+                return number(value) if type(value) in KIND_OF_TYPE else Known(value)
+            case ast.Name(id=name):
+                return self.name(name)
+            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
+                return reductions.product(self.b, self.expression(left), self.expression(right), "matmul")
+            case ast.BinOp(left=left, op=op, right=right):
+                return self.operate(type(op).__name__, self.expression(left), self.expression(right))
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return of_kind("bool", negated(self.test(operand)))
+            case ast.UnaryOp(op=op, operand=operand):
+                return self.negative(type(op).__name__, self.expression(operand))
+            case ast.Compare():
+                return self.comparison(node)
+            case ast.BoolOp():
+                return self.connected(node)
+            case ast.IfExp(test=test, body=body, orelse=orelse):
+                return self.choice(self.test(test), lambda: self.expression(body),
+                                   lambda: self.expression(orelse))
+            case ast.Tuple(elts=elements):
+                if any(isinstance(element, ast.Starred) for element in elements):
+                    raise LoweringRefused("a starred element")
+                return Tup(tuple(self.expression(element) for element in elements))
+            case ast.Subscript(value=base, slice=index):
+                return self.item(self.expression(base), self.indices(index))
+            case ast.Attribute(value=base, attr=name):
+                return self.attribute(self.expression(base), name)
+            case ast.Call():
+                return self.call(node)
+            case ast.Slice(lower=lower, upper=upper, step=step):
+                return Sliced(tuple(  # type: ignore[arg-type]
+                    None if part is None else self.expression(part) for part in (lower, upper, step)))
+        raise LoweringRefused(f"a {type(node).__name__.lower()} expression")
+
+    def name(self, name: str) -> Abstract:
+        """Return the value of a name."""
+        value = self.env.get(name)
+        if value is not None:
+            if isinstance(value, Conflict):
+                raise LoweringRefused(f"{name}: {value.reason}")
+            return value
+        if name in self.local_names:
+            raise LoweringRefused(f"{name} has no value")
+        function = self.inlined[-1].function if self.inlined else None
+        return self.constant(self.resolver.global_name(name, function))
+
+    def constant(self, value: Any) -> Abstract:
+        """Return a Python object that does not change as a value."""
+        if type(value) in KIND_OF_TYPE:
+            return number(value)
+        if type(value) is tuple:
+            return Tup(tuple(self.constant(item) for item in value))
+        return Known(value)
+
+    def indices(self, node: ast.expr) -> list[Abstract]:
+        """Return the items of a subscript."""
+        if isinstance(node, ast.Tuple):
+            return [self.expression(element) for element in node.elts]
+        value = self.expression(node)
+        return list(value.items) if isinstance(value, Tup) else [value]
+
+    def item(self, base: Abstract, indices: Sequence[Abstract]) -> Abstract:
+        """Return an item of an array or a tuple."""
+        if isinstance(base, Arr):
+            return arrays.subscript(self.b, base, indices)
+        if isinstance(base, Elementwise):
+            return arrays.subscript(self.b, arrays.materialise(self.b, base), indices)
+        if isinstance(base, Tup) and len(indices) == 1:
+            (index,) = indices
+            if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
+                    and -len(base.items) <= place < len(base.items):
+                return base.items[place]
+        raise LoweringRefused(f"an item of {describe(base)}")
+
+    def attribute(self, base: Abstract, name: str) -> Abstract:
+        """Return an attribute of a module, an array or a number."""
+        if isinstance(base, Known):
+            if isinstance(base.value, ModuleType):
+                return self.constant(self.resolver.attribute(base.value, name))
+            if isinstance(base.value, (np.dtype, type)) and name in ("type", "itemsize", "kind"):
+                return self.constant(getattr(base.value, name))
+        if isinstance(base, Arr):
+            found = calls.array_attribute(self.b, base, name)
+            if found is not None:
+                return found
+        if isinstance(base, Elementwise):
+            return self.attribute(arrays.materialise(self.b, base), name)
+        if isinstance(base, Num) and name in ("real", "imag") and base.dtype.kind == "c" and len(base.kinds) == 1:
+            kind = {"complex": "float", "c8": "f4", "c16": "f8"}[base.kind]
+            return of_kind(kind, ir.Apply(name, (base.value,), np.dtype("f4" if kind == "f4" else "f8")))
+        raise LoweringRefused(f"the attribute {name} of {describe(base)}")
+
+    def operate(self, op: str, left: Abstract, right: Abstract) -> Abstract:
+        """Return the result of a binary operator."""
+        if op == "MatMult":
+            return reductions.product(self.b, left, right, "matmul")
+        if isinstance(left, Num) and isinstance(right, Num):
+            return scalars.binary(self.b, op, left, right)
+        if isinstance(left, (Arr, Elementwise)) or isinstance(right, (Arr, Elementwise)):
+            if op == "Pow":
+                return self.power(left, right)
+            return arrays.map_elements(self.b, scalars.UFUNCS[op], [left, right])
+        if isinstance(left, Tup) and isinstance(right, Tup) and op == "Add":
+            return Tup((*left.items, *right.items))
+        raise LoweringRefused(f"{op} of {describe(left)} and {describe(right)}")
+
+    def power(self, left: Abstract, right: Abstract) -> Abstract:
+        """Return a power of arrays; ``x ** 2`` is a square, as NumPy computes it."""
+        if isinstance(right, Num) and right.known and isinstance(left, (Arr, Elementwise)) \
+                and left.dtype.kind in "fc":
+            exponent = right.known[0]
+            if exponent == 2:
+                return arrays.map_elements(self.b, "square", [left])
+            if exponent == 1:
+                return arrays.map_elements(self.b, "positive", [left])
+            if exponent == 0.5:
+                return arrays.map_elements(self.b, "sqrt", [left])
+        return arrays.map_elements(self.b, "power", [left, right])
+
+    def negative(self, op: str, value: Abstract) -> Abstract:
+        """Return the result of a unary operator."""
+        if isinstance(value, Num):
+            return scalars.unary(self.b, op, value)
+        if isinstance(value, (Arr, Elementwise)):
+            return arrays.map_elements(self.b, scalars.UFUNCS[op], [value])
+        raise LoweringRefused(f"{op} of {describe(value)}")
+
+    def comparison(self, node: ast.Compare) -> Abstract:
+        """Return the result of a comparison, chained ones included."""
+        left = self.expression(node.left)
+        if len(node.ops) == 1:
+            return self.compare(node.ops[0], left, self.expression(node.comparators[0]))
+        result: Abstract | None = None
+        for op, right_node in zip(node.ops, node.comparators, strict=True):
+            right = self.expression(right_node)
+            if isinstance(right, Num):
+                right = self.b.held(right)
+            found = self.compare(op, left, right)
+            if not isinstance(found, Num):
+                raise LoweringRefused("a chained comparison of arrays")
+            if result is None:
+                result = found
+            else:
+                assert isinstance(result, Num)
+                if result.kinds != found.kinds:
+                    raise LoweringRefused("a chained comparison of values of several kinds")
+                result = of_kind(result.kind, both(result.value, found.value))
+            left = right
+        assert result is not None
+        return result
+
+    def compare(self, op: ast.cmpop, left: Abstract, right: Abstract) -> Abstract:
+        """Return the result of one comparison."""
+        match op:
+            case ast.Is() | ast.IsNot():
+                return number(self._is(left, right) == isinstance(op, ast.Is))
+            case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
+                test: ir.Value = ir.constant(False, ir.BOOL)
+                for item in right.items:
+                    if not isinstance(item, Num):
+                        raise LoweringRefused("a test of membership")
+                    test = either(test, scalars.truth(self.b, scalars.binary(self.b, "Eq", left, item)))
+                return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
+            case ast.In() | ast.NotIn():
+                raise LoweringRefused("a test of membership")
+        return self.operate(type(op).__name__, left, right)
+
+    @staticmethod
+    def _is(left: Abstract, right: Abstract) -> bool:
+        """Return whether two values are one object, where one is None."""
+        for one, other in ((left, right), (right, left)):
+            if isinstance(one, Known) and one.value is None:
+                if isinstance(other, Known):
+                    return other.value is None
+                if not isinstance(other, Num) or UNBOUND not in other.kinds:
+                    return False
+        raise LoweringRefused("a test of identity")
+
+    def test(self, node: ast.expr) -> ir.Value:
+        """Return the truth of an expression as a bool."""
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            return negated(self.test(node.operand))
+        if isinstance(node, ast.BoolOp):
+            return self.connected_test(node)
+        value = self.expression(node)
+        match value:
+            case Num():
+                return scalars.truth(self.b, value)
+            case Known(None):
+                return ir.constant(False, ir.BOOL)
+            case Tup(items):
+                return ir.constant(bool(items), ir.BOOL)
+        raise LoweringRefused(f"the truth of {describe(value)}")
+
+    def connected_test(self, node: ast.BoolOp) -> ir.Value:
+        """Return the truth of ``and`` or ``or``: an operand that may leave is evaluated only if it decides."""
+        is_and = isinstance(node.op, ast.And)
+        result = self.test(node.values[0])
+        for operand in node.values[1:]:
+            known = scalars.known_truth(result)
+            if known is not None:
+                if known != is_and:
+                    return result
+                result = self.test(operand)
+                continue
+            before = dict(self.env)
+            self.conditional += 1
+            try:
+                with self.b.into([]) as statements:
+                    other = self.test(operand)
+                    if not self.reachable:
+                        raise LoweringRefused("an operand that leaves")
+            finally:
+                self.conditional -= 1
+                self.env = before
+            if not statements and _is_total(other):
+                result = both(result, other) if is_and else either(result, other)
+                continue
+            name = self.b.fresh("q")
+            self.b.assign(name, result)
+            with self.b.into(statements):
+                self.b.assign(name, other)
+            read = self.b.scalar(name, ir.BOOL)
+            self.b.emit(ir.If(read if is_and else negated(read), statements))  # type: ignore[arg-type]
+            result = read
+        return result
+
+    def connected(self, node: ast.BoolOp) -> Abstract:
+        """Return the value of ``and`` or ``or``: that of the operand that decides."""
+        is_and = isinstance(node.op, ast.And)
+        first, *others = node.values
+        value = self.expression(first)
+        for operand in others:
+            if not isinstance(value, Num):
+                raise LoweringRefused(f"the truth of {describe(value)}")
+            value = self.decided(self.b.held(value), operand, is_and)
+        return value
+
+    def decided(self, first: Num, second: ast.expr, is_and: bool) -> Abstract:
+        """Return ``first and second`` or ``first or second``."""
+        truth = scalars.truth(self.b, first)
+        return self.choice(truth if is_and else negated(truth), lambda: self.expression(second), lambda: first)
+
+    def choice(self, test: ir.Value, then: Callable[[], Abstract], otherwise: Callable[[], Abstract]) -> Abstract:
+        """Return the value of one of two expressions, of which only one is evaluated."""
+        known = scalars.known_truth(test)
+        if known is not None:
+            return then() if known else otherwise()
+        name = self.b.fresh("choice")
+
+        def path(evaluate: Callable[[], Abstract]) -> Callable[[], None]:
+            def lower() -> None:
+                try:
+                    self.env[name] = self.stored(name, evaluate())
+                except LoweringRefused as refused:
+                    self.b.leave(refused.reason)
+                    self.reachable = False
+            return lower
+
+        self.branch(test, path(then), path(otherwise))
+        if not self.reachable:
+            raise LoweringRefused("a conditional expression")
+        value = self.env.pop(name)
+        if isinstance(value, Conflict):
+            raise LoweringRefused(value.reason)
+        return value
+
+    # -- calls --------------------------------------------------------------------------------
+
+    def call(self, node: ast.Call) -> Abstract:
+        """Return the result of a call."""
+        root = self.root
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+            raise LoweringRefused("a call with starred arguments")
+        if isinstance(node.func, ast.Attribute):
+            base = self.expression(node.func.value)
+            if not (isinstance(base, Known) and isinstance(base.value, ModuleType)):
+                args, keywords = self.arguments(node)
+                if isinstance(base, Known) and not isinstance(base.value, np.ufunc):
+                    raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
+                if isinstance(base, Arr) and node.func.attr == "fill":
+                    self.written |= base.origins
+                    self.stores += 1
+                return calls.call_method(self, base, node.func.attr, args, keywords)
+            function = self.attribute(base, node.func.attr)
+        else:
+            function = self.expression(node.func)
+        if not isinstance(function, Known):
+            raise LoweringRefused(f"a call of {describe(function)}")
+        args, keywords = self.arguments(node)
+        helper = self.resolver.helper(function.value)
+        if helper is not None:
+            return self.inline(helper, args, keywords, node is root)
+        out = keywords.get("out") or (args[-1] if args else None)
+        if isinstance(out, Arr) and (keywords.get("out") is not None or isinstance(function.value, np.ufunc)
+                                     and len(args) == function.value.nin + 1):
+            self.written |= out.origins
+            self.stores += 1
+        return calls.call(self, function.value, args, keywords)
+
+    def arguments(self, node: ast.Call) -> tuple[list[Abstract], dict[str, Abstract]]:
+        """Return the arguments of a call."""
+        args = [self.expression(arg) for arg in node.args]
+        return args, {k.arg: self.expression(k.value) for k in node.keywords if k.arg is not None}
+
+    def inline(
+        self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract], may_store: bool,
+    ) -> Abstract:
+        """Return the result of a function of the user's, whose body is lowered here."""
+        if len(self.inlined) >= MAX_INLINE_DEPTH:
+            raise LoweringRefused(f"calls of more than {MAX_INLINE_DEPTH} functions in each other")
+        if any(each.function is helper.function for each in self.inlined):
+            raise LoweringRefused("a recursive function")
+        values = dict(zip(helper.parameters, args, strict=False))
+        if len(args) > len(helper.parameters) or keywords.keys() & values.keys() \
+                or keywords.keys() - set(helper.parameters):
+            raise LoweringRefused(f"arguments that {helper.function.__name__} does not take")
+        values |= keywords
+        for name in helper.parameters:
+            if name not in values:
+                if name not in helper.defaults:
+                    raise LoweringRefused(f"an argument of {helper.function.__name__} is missing")
+                values[name] = self.constant(helper.defaults[name])
+        values = {name: self.settled(value) for name, value in values.items()}
+        before = self.stores
+        with self.function_scope(helper) as target:
+            self.env = {name: self.stored(name, value) for name, value in values.items()}
+            with self.b.into([]) as statements:
+                self.block(helper.body)
+                if self.reachable:
+                    self.env[target.result] = Known(None)
+                    target.end.reach(self.b, self.env)
+            self.b.emit(ir.Block(target.label, statements))  # type: ignore[arg-type]
+            merged = target.end.merge(self.b, self.scope)
+        if merged is None:
+            raise LoweringRefused(f"a call of {helper.function.__name__} that does not return")
+        if self.stores != before and not may_store:
+            raise LoweringRefused("a function that changes arrays is called within an expression")
+        result = merged[target.result]
+        if isinstance(result, Conflict):
+            raise LoweringRefused(f"{helper.function.__name__}: {result.reason}")
+        return result
+
+    @contextmanager
+    def function_scope(self, helper: Helper) -> Iterator[Inlined]:
+        """Lower statements as those of an inlined function."""
+        outer = self.env, self.scope, self.targets, self.local_names, self.root
+        target = Inlined(self.b.fresh("call"), Meeting.empty(), ".result", helper.function)
+        self.scope, self.targets = f"{target.label}/", []
+        self.local_names = frozenset(helper.function.__code__.co_varnames)
+        self.inlined.append(target)
+        try:
+            yield target
+        finally:
+            self.inlined.pop()
+            self.env, self.scope, self.targets, self.local_names, self.root = outer
+            self.reachable = True
+
+
+def carried(env: Environment, older: frozenset[str], origin: str) -> Environment:
+    """Return the variables of an iteration as the next one sees them: all arrays made in the loop are of one origin.
+
+    Names of allocations differ from round to round. Those of the next iteration are other arrays.
+    """
+    return {name: _carried(value, older, origin) for name, value in env.items()}
+
+
+def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
+    match value:
+        case Arr() if any(name.startswith("m.") and name not in older for name in value.origins):
+            origins = frozenset(origin if name.startswith("m.") and name not in older else name
+                                for name in value.origins)
+            return Arr(value.view, value.dtype, value.ndim, origins, value.writeable, None, value.tag)
+        case Tup(items):
+            return Tup(tuple(_carried(item, older, origin) for item in items))
+    return value
+
+
+@cache
+def assigned_names(node: ast.AST) -> frozenset[str]:
+    """Return the names that statements in a loop assign."""
+    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+                     and isinstance(part.ctx, ast.Store))
+
+
+def _is_total(value: ir.Value) -> bool:
+    """Return whether a value can be evaluated where it is not needed: it cannot leave, nor read out of bounds."""
+    if isinstance(value, (ir.Checked, ir.Element, ir.Foreign)):
+        return False
+    return not isinstance(value, ir.Apply) or value.op in _CHEAP and all(map(_is_total, value.args))
+
+
+_CHEAP = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "bitwise_and",
+                    "bitwise_or", "logical_not", "add", "subtract", "cast", "where"})
+
+
+# --------------------------------------------------------------------------- whole loops
+
+
+@dataclass(frozen=True)
+class LoweredLoop:
+    """A loop as a program, and how its variables are those of Python.
+
+    `values` are the variables that the program is entered with, `results` those that it gives back, both as
+    they are at the header. `written` are the names of arrays whose memory it may change. `terminals` are
+    statements that Python does after the final exit with their number.
+    """
+
+    program: ir.LoopProgram
+    values: dict[str, Abstract]
+    results: dict[str, Abstract]
+    written: frozenset[str]
+    terminals: dict[int, ast.stmt]
+
+
+def lower_loop(
+    node: ast.For | ast.While, entry: Callable[[ProgramBuilder], Environment],
+    source: Callable[[ProgramBuilder], Abstract] | None, kept: frozenset[str], local_names: frozenset[str],
+    resolver: Resolver, name: str,
+) -> LoweredLoop:
+    """Lower a loop of a function.
+
+    `entry` returns the variables that it is entered with, held in variables of their names; `source` what a ``for``
+    loop goes through. `kept` are the names whose values are needed at the header or behind the loop.
+    """
+    low = Lowering(resolver)
+    low.local_names = local_names
+    b = low.b
+    given = entry(b)
+    position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, arrays.MAX_EXTENT)
+    header = {**given}
+    for _ in range(MAX_ROUNDS):
+        low.env, low.reachable, low.final_edges = dict(header), True, []
+        target = LoopTarget(Meeting.empty(), ir.Break(""), Meeting.empty(), ir.Continue(".main"), LOOP_BROKEN)
+        low.targets = [target]
+        with b.into([]) as prelude:
+            item = None if source is None else low.iteration(source(b))[1]
+        with b.into([]) as statements:
+            if isinstance(node, ast.For):
+                assert item is not None
+                low.assign(node.target, item(position))
+            else:
+                test = low.test(node.test)
+                if scalars.known_truth(test) is not True:
+                    low.branch(test, lambda: None, lambda: low.leave_for_good(LOOP_DONE))
+            low.block(node.body)
+            if low.reachable:
+                target.next_iteration.reach(b, low.env)
+        following = _main_header(low, given, header, target, kept)
+        if all(same_representation(header.get(key), following.get(key)) for key in following):
+            break
+        header = {key: widened(header[key], value) if key in header else value
+                  for key, value in following.items()}
+    else:
+        raise LoweringRefused("the kinds of variables that do not settle")
+    results = {key: header[key] for key in kept if key in header}
+    for key, value in results.items():
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{key}: {value.reason}")
+    edges = [(edge, env, True) for edge, env in target.next_iteration.edges]
+    edges += [(edge, env, False) for _, env, edge in low.final_edges]
+    for edge, env, continues in edges:
+        with b.into(edge.statements):
+            for key, value in results.items():
+                if env.get(key) is not value:
+                    convert_variable(b, env.get(key), value)
+            if continues:
+                retain(b, [value for value in results.values() if isinstance(value, Arr)])
+    main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
+                  statements)  # type: ignore[arg-type]
+    body = freeze([*prelude, main, ir.Leave(PART_DONE)])
+    return _finished(low, node, name, body, given, header, results)
+
+
+def _main_header(low: Lowering, given: Environment, header: Environment, target: LoopTarget,
+                 kept: frozenset[str]) -> Environment:
+    """Return the variables at the header of the outermost loop, those of its final exits included."""
+    envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
+    merged = meet([restrict(env, kept) for env in envs], "", low.b)
+    return {**{key: value for key, value in header.items() if key not in kept}, **merged}
+
+
+def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
+    """Move the memory of arrays that were made in the iteration before, and are still used, to this iteration's.
+
+    Two variables that share such memory would not afterwards: Python goes on then.
+    """
+    made = [array for array in variables if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
+    for array in made:
+        bound = Arr(array.view, array.dtype, array.ndim, array.origins)
+        expires: ir.Value = ir.Expires(array.view)
+        if array.tag is not None:
+            expires = both(expires, compare("not_equal", array.tag, ir.constant(0, TAG_DTYPE)))
+        with b.into([]) as moved:
+            for other in made:
+                if other is not array and other.origins & array.origins:
+                    b.check(both(_begins_below(array, other), _begins_below(other, array)),
+                            "two variables share an array made in another iteration")
+            copy = arrays.materialise(b, arrays.elementwise(b, bound))
+            copy_view(b, array.view, copy)
+        b.emit(ir.If(expires, moved))  # type: ignore[arg-type]
+
+
+def _begins_below(a: Arr, c: Arr) -> ir.Value:
+    """Return whether the memory of an array begins below the end of that of another."""
+    length = times(ir.Extent(c.view, 0), apply("absolute", ir.Stride(c.view, 0)))
+    return compare("less_equal", ir.Pointer(a.view), plus(ir.Pointer(c.view), length))
+
+
+def restrict(env: Environment, names: frozenset[str]) -> Environment:
+    """Return the variables with these names."""
+    return {name: value for name, value in env.items() if name in names}
+
+
+def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[ir.Statement, ...],
+              given: Environment, header: Environment, results: Environment) -> LoweredLoop:
+    """Return the lowered loop with its program."""
+    b = low.b
+    values = {key: header[key] for key in header}
+    parameters = [BEGIN, LIMIT]
+    parameters += [name for name in b.scalars if name.startswith(START)]
+    for value in values.values():
+        parameters += variables_of(value)
+    parameters += [view for view in b.views if view.startswith(SEQUENCE)]
+    names = list(dict.fromkeys(parameters))
+    kept = [POSITION, *(variable for value in results.values() for variable in variables_of(value))]
+    used = used_variables(body)
+    program = ir.LoopProgram(
+        name, tuple(scalar for scalar in b.scalars.values() if scalar.name in used or scalar.name in names
+                    or scalar.name in kept),
+        tuple(view for view in b.views.values() if view.name in used or view.name in names or view.name in kept),
+        tuple(names), tuple(dict.fromkeys(kept)), body, tuple(b.exits),
+        tuple(variable for key in sorted(low.written & values.keys()) for variable in variables_of(values[key])
+              if variable in b.views), raises=may_raise_flags(body))
+    return LoweredLoop(program, values, results, frozenset(low.written),
+                       {exit_number: terminal for terminal in low.terminals
+                        for exit_number in [low.terminal_exits[terminal.lineno, terminal.col_offset]]})
+
+
+def variables_of(value: Abstract) -> list[str]:
+    """Return the names of the variables that hold a value."""
+    match value:
+        case Num(value=ir.Read(name), tag=tag):
+            return [name, *([tag.name] if isinstance(tag, ir.Read) else [])]
+        case Arr(view, tag=tag):
+            return [view, *([tag.name] if isinstance(tag, ir.Read) else [])]
+        case Tup(items):
+            return [name for item in items for name in variables_of(item)]
+    return []
+
+
+def used_variables(node: Any) -> set[str]:
+    """Return all strings in a tree of nodes: the names of variables among them."""
+    found: set[str] = set()
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, str):
+            found.add(part)
+        elif isinstance(part, tuple):
+            stack += part
+        elif hasattr(part, "__dataclass_fields__") or hasattr(type(part), "__slots__"):
+            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
+    return found
+
+
+_QUIET = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "bitwise_and",
+                    "bitwise_or", "bitwise_xor", "logical_not", "where", "negative", "absolute", "maximum",
+                    "minimum", "cast", "positive", "copysign", "invert", "floor", "ceil", "trunc", "rint",
+                    "isnan", "isinf", "isfinite", "signbit", "sign"})
+
+
+def may_raise_flags(node: Any) -> bool:
+    """Return whether statements may raise a floating-point flag that NumPy warns of."""
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, (ir.InnerLoop, ir.Dot, ir.Foreign)):
+            return True
+        if isinstance(part, ir.Apply) and part.op not in _QUIET and (
+                part.dtype.kind in "fc" or part.op in ("floor_divide", "remainder", "fmod", "divide")):
+            return True
+        if isinstance(part, ir.Apply) and part.op == "cast" and (
+                part.dtype.kind in "iu" and ir.dtype_of_value(part.args[0]).kind == "f"
+                or part.dtype == np.float32):
+            return True
+        if isinstance(part, tuple):
+            stack += part
+        elif hasattr(type(part), "__slots__") and not isinstance(part, (str, np.dtype)):
+            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
+    return False

@@ -1,0 +1,179 @@
+"""Rewriting of functions with loops: compiled code may run any part of the iterations of each loop.
+
+A loop becomes a loop over parts: before each part a `LoopRun` is asked with the variables that the loop reads.
+It either runs iterations by compiled code, and returns the variables as they are then, or returns None; after
+that Python runs the iterations of `part`, by the statements as they were written.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jitla.classes import dataclass
+
+#: Exits that every program has: the part is done; the loop is done; it was left by ``break``.
+PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
+#: Names of what programs are entered with beside variables: the first iteration and the end of a part, the
+#: begin of ranges by number, arrays that are gone through by number. The position is that of the iteration.
+BEGIN, LIMIT, POSITION, START, SEQUENCE = ".begin", ".limit", ".n", ".start", ".sequence"
+#: Prefix of identifiers in the templates that become names with a dot, which no program has.
+_HIDDEN = "jitla_hidden_"
+UNASSIGNED_KEY = "\0loops unassigned"
+
+
+class Unassigned:
+    """Stands for the value of a variable that compiled code did not assign."""
+
+
+@dataclass(frozen=True)
+class RewrittenLoop:
+    """A loop to rewrite: the constant that its `LoopSite` replaces, arguments, results, and terminal statements."""
+
+    node: ast.For | ast.While
+    key: str
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+    terminals: tuple[ast.stmt, ...]
+
+
+_FOR = """
+hidden_run = {begin}
+while hidden_run.more:
+    hidden_out = hidden_run.run(({arguments}))
+    if hidden_out is not None:
+        {unpack} = hidden_out
+        hidden_out = None
+        hidden_ASSIGN
+        if hidden_exit == {broken}:
+            break
+        hidden_TERMINALS
+    for hidden_TARGET in hidden_run.part:
+        hidden_BODY
+    else:
+        continue
+    break
+else:
+    hidden_ORELSE
+hidden_run = None
+"""
+
+_WHILE = """
+hidden_run = '{key}'.begin_while()
+while hidden_run.more:
+    hidden_out = hidden_run.run(({arguments}))
+    if hidden_out is not None:
+        {unpack} = hidden_out
+        hidden_out = None
+        hidden_ASSIGN
+        if hidden_exit == {broken}:
+            break
+        hidden_TERMINALS
+    for hidden_count in hidden_run.part:
+        if not hidden_TEST:
+            hidden_run.finish(hidden_count)
+            break
+        hidden_BODY
+    else:
+        continue
+    if hidden_run.more:
+        break
+else:
+    hidden_ORELSE
+hidden_run = None
+"""
+
+
+def rewrite(function: ast.AST, loops: Sequence[RewrittenLoop]) -> None:
+    """Replace loops in the body of a function, in place."""
+    replaced = {loop.node: _statements(loop) for loop in loops}
+    for node in list(ast.walk(function)):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(node, field, None)
+            if isinstance(body, list) and any(statement in replaced for statement in body):
+                setattr(node, field, [part for statement in body for part in replaced.get(statement, [statement])])
+
+
+def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
+    node = loop.node
+    arguments = "".join(f"{name}, " for name in loop.arguments)
+    unpack = "".join(f"{_HIDDEN}new_{name}, " for name in loop.results)
+    template = (_FOR if isinstance(node, ast.For) else _WHILE).replace("hidden_", _HIDDEN)
+    text = template.format(
+        begin=_beginning(loop), key=loop.key, arguments=arguments, unpack=f"{_HIDDEN}exit, {unpack}",
+        broken=LOOP_BROKEN)
+    tree = ast.parse(text.replace("\0", "\\0"))
+    parts: dict[str, list[ast.stmt]] = {
+        "ASSIGN": [_assignment(name) for name in loop.results] or [ast.Pass()],
+        "TERMINALS": [_terminal(k, terminal) for k, terminal in enumerate(loop.terminals)],
+        "BODY": node.body, "ORELSE": node.orelse or [ast.Pass()]}
+    expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
+        "TARGET": node.target, "ITER": node.iter}
+    _Filling(parts, expressions).visit(tree)
+    _place(tree, node, {id(part) for body in (node.body, node.orelse, *loop.terminals) for part in (
+        body if isinstance(body, list) else [body])} | {id(part) for part in expressions.values()})
+    return tree.body
+
+
+def _beginning(loop: RewrittenLoop) -> str:
+    """Return the text that begins the run of a ``for`` loop, with what it goes through."""
+    node = loop.node
+    if isinstance(node, ast.While):
+        return ""
+    match node.iter:
+        case ast.Call(func=ast.Name(), args=args, keywords=[]) if not any(
+                isinstance(arg, ast.Starred) for arg in args):
+            return f"'{loop.key}'.begin_call({_HIDDEN}CALLEE, {', '.join(f'{_HIDDEN}ARGUMENT{k}' for k in range(len(args)))})"
+    return f"'{loop.key}'.begin_over({_HIDDEN}ITER)"
+
+
+def _assignment(name: str) -> ast.stmt:
+    """Return the statement that assigns a result if the compiled code has assigned it."""
+    test = ast.Compare(ast.Name(f".new_{name}", ast.Load()), [ast.IsNot()], [ast.Constant(UNASSIGNED_KEY)])
+    return ast.If(test, [ast.Assign([ast.Name(name, ast.Store())], ast.Name(f".new_{name}", ast.Load()))], [])
+
+
+def _terminal(number: int, statement: ast.stmt) -> ast.stmt:
+    """Return the statement that does a terminal statement if the loop was left by it."""
+    test = ast.Compare(ast.Name(".exit", ast.Load()), [ast.Eq()], [ast.Constant(-1 - number)])
+    return ast.If(test, [statement], [])
+
+
+class _Filling(ast.NodeTransformer):
+    """Puts statements and expressions for the words of a template, and gives hidden names their dot."""
+
+    def __init__(self, parts: Mapping[str, list[ast.stmt]], expressions: dict[str, ast.expr]) -> None:
+        self._parts = parts
+        self._expressions = dict(expressions)
+        source = expressions.get("ITER")
+        if isinstance(source, ast.Call):
+            self._expressions["CALLEE"] = source.func
+            self._expressions |= {f"ARGUMENT{k}": arg for k, arg in enumerate(source.args)}
+
+    def visit_Expr(self, node: ast.Expr) -> Any:
+        """Return the statements that a word stands for; they are not visited."""
+        if isinstance(node.value, ast.Name):
+            return self._parts[node.value.id.removeprefix(_HIDDEN)]
+        return self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        """Return the expression that a word stands for, or a hidden name."""
+        if not node.id.startswith(_HIDDEN):
+            return node
+        word = node.id.removeprefix(_HIDDEN)
+        return self._expressions.get(word) or ast.Name(f".{word}", node.ctx)
+
+
+def _place(node: ast.AST, at: ast.stmt, kept: set[int]) -> None:
+    """Give new nodes the first line of `at`; those of the program keep their places."""
+    if id(node) in kept:
+        return
+    if isinstance(node, (ast.expr, ast.stmt, ast.excepthandler)):
+        node.lineno = node.end_lineno = at.lineno
+        node.col_offset, node.end_col_offset = at.col_offset, at.col_offset + 1
+    for child in ast.iter_child_nodes(node):
+        _place(child, at, kept)
+
+
+CONSTANTS: dict[str, Any] = {UNASSIGNED_KEY: Unassigned}

@@ -1,0 +1,595 @@
+"""Arithmetic of scalars in loops: the operators, conversions and functions of Python's and NumPy's numbers.
+
+Where Python raises an exception, or NumPy warns of integers, the program is left before the statement, so that
+Python does it. Floating-point warnings are found by the processor's flags when a part of the loop is done.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from jitla.hops import lookup
+from jitla.loopir import program as ir
+from jitla.loopjit.builder import (
+    ProgramBuilder,
+    apply,
+    both,
+    cast,
+    choose,
+    compare,
+    either,
+    integer_constant,
+    negated,
+)
+from jitla.loopjit.values import (
+    EXACT_FLOAT64,
+    INT64_HIGH,
+    INT64_LOW,
+    PYTHON_KINDS,
+    STORAGE,
+    TAG_DTYPE,
+    TAGS,
+    UNBOUND,
+    LoweringRefused,
+    Num,
+    fold,
+    kind_range,
+    number,
+    of_kind,
+    result_kind,
+    storage_of,
+)
+
+FLOAT64, COMPLEX128 = np.dtype(np.float64), np.dtype(np.complex128)
+UFUNCS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", "FloorDiv": "floor_divide",
+          "Mod": "remainder", "Pow": "power", "BitAnd": "bitwise_and", "BitOr": "bitwise_or",
+          "BitXor": "bitwise_xor", "LShift": "left_shift", "RShift": "right_shift", "Lt": "less",
+          "LtE": "less_equal", "Gt": "greater", "GtE": "greater_equal", "Eq": "equal", "NotEq": "not_equal",
+          "USub": "negative", "UAdd": "positive", "Invert": "invert"}
+COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
+_CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul", "FloorDiv": "floordiv", "Mod": "mod", "LShift": "shl"}
+_BITWISE = frozenset({"BitAnd", "BitOr", "BitXor"})
+MAX_POWER = 16  # exponents that are written as products
+OVERFLOW = "an integer that needs more than its bits"
+ZERO_DIVISION = "a division by zero"
+
+
+# --------------------------------------------------------------------------- kinds and storage
+
+
+def bound(b: ProgramBuilder, x: Num) -> Num:
+    """Return `x`, whose variable has a value; where it has none Python raises UnboundLocalError."""
+    if UNBOUND not in x.kinds:
+        return x
+    kinds = x.kinds - {UNBOUND}
+    if x.tag is None:
+        raise LoweringRefused("a variable is read that has no value")
+    b.check(compare("equal", x.tag, ir.constant(0, TAG_DTYPE)), "a variable without a value")
+    return Num(kinds, x.value, x.tag if len(kinds) > 1 else None, x.low, x.high, x.known)
+
+
+def tag_of(x: Num) -> ir.Value:
+    """Return the tag of the kind of `x`."""
+    return x.tag if x.tag is not None else ir.constant(TAGS[x.kind], TAG_DTYPE)
+
+
+def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
+    """Return the value of `x` in a variable of dtype `storage`, without loss; else Python goes on."""
+    if x.dtype == storage:
+        return x.value
+    if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
+        exact = ir.Checked("cast", (x.value,), FLOAT64, b.undo("an integer of more than 53 bits"))
+        return cast(exact, storage)
+    return cast(x.value, storage)
+
+
+def is_exact(x: Num) -> bool:
+    """Return whether an integer is certainly exact as float64."""
+    return -EXACT_FLOAT64 <= x.low and x.high <= EXACT_FLOAT64
+
+
+def _operand(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
+    """Return `x` as the operand of a NumPy operation in `dtype`; a Python integer must be in its range."""
+    if x.dtype == dtype:
+        return x.value
+    if x.kinds == {"int"} and dtype.kind in "iu":
+        low, high = kind_range(dtype.str[1:])
+        if x.low < low or x.high > high:
+            return ir.Checked("cast", (x.value,), dtype, b.undo("a Python integer out of the bounds of a dtype"))
+    if x.kinds == {"int"} and dtype.kind in "fc" and not is_exact(x):
+        return cast(stored_as(b, x, FLOAT64), dtype)
+    if x.kinds == {"int"} and dtype == np.float32 and not (-(1 << 24) <= x.low and x.high <= 1 << 24):
+        return cast(cast(x.value, FLOAT64), dtype)
+    return cast(x.value, dtype)
+
+
+def convert(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
+    """Return `x` as an element of an array of `dtype`, as an assignment to an element converts it."""
+    if x.dtype == dtype:
+        return x.value
+    if x.dtype.kind == "c" and dtype.kind != "c":
+        raise LoweringRefused("a complex number is stored in an array of reals")
+    if dtype.kind in "iu":
+        if x.dtype.kind == "f":
+            trunc = apply("trunc", x.value)
+            return ir.Checked("cast", (trunc,), dtype, b.undo("a float that is no integer of the dtype"))
+        if x.is_python:
+            return _operand(b, Num(frozenset({"int"}), cast(x.value, ir.INT64), None, x.low, x.high), dtype)
+    if x.kinds == {"int"}:
+        return _operand(b, x, dtype)
+    return cast(x.value, dtype)
+
+
+# --------------------------------------------------------------------------- operators
+
+
+def binary(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    """Return the result of a binary operator or comparison."""
+    x, y = bound(b, x), bound(b, y)
+    if x.known and y.known:
+        try:
+            return number(fold(name, x.known[0], y.known[0]))
+        except (ArithmeticError, ValueError, TypeError) as error:
+            raise LoweringRefused(f"Python raises {type(error).__name__}") from error
+    if len(x.kinds) == 1 and len(y.kinds) == 1:
+        return _single(b, name, x, y)
+    return _several(b, name, x, y)
+
+
+def _single(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    """Apply an operator to operands of one kind each."""
+    kind = result_kind(name, x.kind, y.kind) if name != "Pow" else _power_kind(x, y)
+    if name == "Pow":
+        return _power(b, x, y, kind)
+    if x.is_python and y.is_python:
+        return _python(b, name, x, y, kind)
+    return _numpy(b, name, x, y, kind)
+
+
+def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    """Apply an operator to operands one of which has several kinds; all its results are held in one storage.
+
+    Integers are computed as float64, exactly, where the other kinds are floats.
+    """
+    pairs = {(i, j): result_kind(name, i, j) for i, j in product(sorted(x.kinds), sorted(y.kinds))}
+    kinds = frozenset(pairs.values())
+    if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS:
+        raise LoweringRefused(f"{name} of values of several kinds")
+    letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
+    if not letters <= set("biuf") or "f" not in letters or any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds):
+        if letters <= {"i", "u", "b"} and name in COMPARISONS:
+            return of_kind(max(kinds), compare(UFUNCS[name], cast(x.value, ir.INT64), cast(y.value, ir.INT64)))
+        if letters == {"i"} and name in ("Add", "Sub", "Mult") and kinds <= {"int", "i8"}:
+            value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), ir.INT64, b.undo(OVERFLOW))
+            return Num(kinds, value, _joint_tag(b, pairs, x, y))
+        raise LoweringRefused(f"{name} of values of several kinds")
+    left, right = stored_as(b, x, FLOAT64), stored_as(b, y, FLOAT64)
+    if name in COMPARISONS:
+        return Num(kinds, compare(UFUNCS[name], left, right), _joint_tag(b, pairs, x, y), 0, 1)
+    if name == "Div":
+        if x.kinds & PYTHON_KINDS and y.kinds & PYTHON_KINDS:
+            b.check(compare("equal", right, ir.constant(0.0, FLOAT64)), ZERO_DIVISION)
+        return Num(kinds, apply("divide", left, right), _joint_tag(b, pairs, x, y))
+    value = b.temporary(apply(UFUNCS[name], left, right))
+    if "int" in kinds or any(STORAGE[kind].kind in "iu" for kind in kinds):
+        magnitude = apply("absolute", value)
+        b.check(compare("greater_equal", magnitude, ir.constant(float(EXACT_FLOAT64), FLOAT64)),
+                "an integer of more than 53 bits")
+        if name == "Mult":  # -0.0 is no integer
+            zero = compare("equal", value, ir.constant(0.0, FLOAT64))
+            if not kinds <= {"int"}:
+                b.check(zero, "a product of zero, an integer or a float")
+    return Num(kinds, value, _joint_tag(b, pairs, x, y))
+
+
+def _joint_tag(b: ProgramBuilder, pairs: dict[tuple[str, str], str], x: Num, y: Num) -> ir.Value | None:
+    """Return the tag of the results of `pairs` of kinds."""
+    kinds = sorted(set(pairs.values()))
+    if len(kinds) == 1:
+        return None
+    tag: ir.Value = ir.constant(TAGS[kinds[-1]], TAG_DTYPE)
+    for (i, j), kind in pairs.items():
+        if kind != kinds[-1]:
+            tests = [compare("equal", side.tag, ir.constant(TAGS[k], TAG_DTYPE))
+                     for side, k in ((x, i), (y, j)) if side.tag is not None]
+            test = tests[0] if len(tests) == 1 else both(*tests)
+            tag = choose(test, ir.constant(TAGS[kind], TAG_DTYPE), tag)
+    return b.temporary(tag)
+
+
+# -- Python's scalars
+
+
+def _python(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
+    storages = {STORAGE[x.kind].kind, STORAGE[y.kind].kind}
+    if name in COMPARISONS:
+        return _python_comparison(b, name, x, y)
+    if "c" in storages:
+        return _python_complex(b, name, x, y)
+    if "f" in storages:
+        return _python_float(b, name, stored_as(b, x, FLOAT64), stored_as(b, y, FLOAT64), y)
+    if kind == "bool":
+        return of_kind("bool", apply(UFUNCS[name], x.value, y.value))
+    left = Num(frozenset({"int"}), cast(x.value, ir.INT64), None, x.low, x.high)
+    right = Num(frozenset({"int"}), cast(y.value, ir.INT64), None, y.low, y.high)
+    if name == "Div":
+        if not 0 < y.low and not y.high < 0:
+            b.check(compare("equal", right.value, ir.constant(0)), ZERO_DIVISION)
+        quotient = apply("divide", stored_as(b, left, FLOAT64), stored_as(b, right, FLOAT64))
+        return of_kind("float", quotient)
+    return integer(b, name, left, right, "int")
+
+
+def _python_comparison(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    storage = storage_of(x.kinds | y.kinds)
+    if storage.kind == "c" and name not in ("Eq", "NotEq"):
+        raise LoweringRefused("complex numbers are compared")
+    if storage.kind == "b":
+        storage = ir.INT64
+    left, right = stored_as(b, x, storage), stored_as(b, y, storage)
+    if name in ("Lt", "GtE") and storage == ir.INT64 and x.high < y.low:
+        return number(name == "Lt")
+    return of_kind("bool", compare(UFUNCS[name], left, right))
+
+
+def _python_float(b: ProgramBuilder, name: str, left: ir.Value, right: ir.Value, divisor: Num) -> Num:
+    if name in ("Div", "FloorDiv", "Mod") and not (divisor.known and divisor.known[0]):
+        b.check(compare("equal", right, ir.constant(0.0, FLOAT64)), ZERO_DIVISION)
+    if name not in UFUNCS or name in _BITWISE or name in ("LShift", "RShift"):
+        raise LoweringRefused(f"{name} of floats")
+    return of_kind("float", apply(UFUNCS[name], left, right))
+
+
+def _python_complex(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    if name not in ("Add", "Sub", "Mult"):
+        raise LoweringRefused(f"{name} of Python's complex numbers")
+    if name == "Mult" and (x.kind != "complex" or y.kind != "complex"):
+        raise LoweringRefused("a product of a complex and a real number of Python")
+    left, right = stored_as(b, x, COMPLEX128), stored_as(b, y, COMPLEX128)
+    return of_kind("complex", apply(UFUNCS[name], left, right))
+
+
+def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
+    """Apply an operator to integers of one dtype, with a check where the result may not fit."""
+    least, most = kind_range(kind)
+    low, high = least, most
+    if name in ("Add", "Sub", "Mult"):
+        ends = [fold(name, i, j) for i in (x.low, x.high) for j in (y.low, y.high)]
+        low, high = min(ends), max(ends)
+        if least <= low and high <= most:
+            return of_kind(kind, apply(UFUNCS[name], x.value, y.value), low, high)
+        value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], b.undo(OVERFLOW))
+        return of_kind(kind, value, max(low, least), min(high, most))
+    if name in ("FloorDiv", "Mod"):
+        return _integer_division(b, name, x, y, kind)
+    if name in _BITWISE:
+        if name == "BitAnd" and (x.low >= 0 or y.low >= 0):
+            low, high = 0, min(side.high for side in (x, y) if side.low >= 0)
+        elif x.low >= 0 and y.low >= 0:
+            low, high = 0, (1 << max(x.high, y.high).bit_length()) - 1
+        return of_kind(kind, apply(UFUNCS[name], x.value, y.value), low, high)
+    if name == "RShift" and kind == "int":
+        b_check_shift(b, y)
+        count = y.value if y.high <= 63 else apply("minimum", y.value, ir.constant(63))
+        shift = min(y.low, 63) if y.low >= 0 else 0
+        return of_kind(kind, apply("right_shift", x.value, count), min(x.low >> shift, x.low, 0) if x.low < 0 else 0,
+                       max(x.high >> shift, 0))
+    if name == "LShift" and kind == "int":
+        b_check_shift(b, y)
+        if x.low >= 0 and 0 <= y.low and y.high < 62 and x.high << y.high <= INT64_HIGH:
+            return of_kind(kind, apply("left_shift", x.value, y.value), x.low << y.low, x.high << y.high)
+        return of_kind(kind, ir.Checked("shl", (x.value, y.value), ir.INT64, b.undo(OVERFLOW)),
+                       0 if x.low >= 0 else None)
+    return of_kind(kind, apply(UFUNCS[name], x.value, y.value))
+
+
+def b_check_shift(b: ProgramBuilder, count: Num) -> None:
+    """Leave to Python shifts by negative counts."""
+    if count.low < 0:
+        b.check(compare("less", count.value, ir.constant(0)), "a negative shift")
+
+
+def _integer_division(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
+    low, high = kind_range(kind)
+    if name == "Mod" and y.low > 0:
+        low, high = 0, y.high - 1
+    elif name == "FloorDiv" and y.low > 0:
+        low, high = min(x.low, x.low // y.low), max(x.high // y.low, x.high if x.high < 0 else 0)
+    constant = y.low == y.high and y.low > 0
+    if constant and x.low >= 0 and y.low & (y.low - 1) == 0:
+        if name == "Mod":
+            return of_kind(kind, apply("bitwise_and", x.value, ir.constant(y.low - 1, STORAGE[kind])), low, high)
+        shift = ir.constant(y.low.bit_length() - 1, STORAGE[kind])
+        return of_kind(kind, apply("right_shift", x.value, shift), low, high)
+    exit_number = b.undo(ZERO_DIVISION)
+    return of_kind(kind, ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], exit_number), low, high)
+
+
+def _power_kind(x: Num, y: Num) -> str:
+    kind = result_kind("Pow", x.kind, y.kind)
+    if x.kind in ("int", "bool") and y.kind in ("int", "bool") and not (y.known and y.known[0] >= 0):
+        if y.low < 0:
+            raise LoweringRefused("an integer to a power that may be negative")
+    return kind
+
+
+def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
+    storage = STORAGE[kind]
+    if storage.kind in "iu" and y.known and 0 <= int(y.known[0]) <= MAX_POWER:
+        base = Num(frozenset({kind}), _operand(b, x, storage), None, x.low, x.high)
+        result = of_kind(kind, ir.constant(1, storage), 1, 1)
+        base = b.held(base)
+        for _ in range(int(y.known[0])):
+            result = integer(b, "Mult", result, base, kind)
+        return result
+    if storage != FLOAT64 or x.dtype.kind == "c" or y.dtype.kind == "c":
+        raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
+    left, right = b.temporary(stored_as(b, x, FLOAT64)), b.temporary(stored_as(b, y, FLOAT64))
+    result = b.temporary(ir.Foreign("pow", (left, right)))
+    if x.is_python and y.is_python:
+        wrong = either(negated(_is_finite(result)), compare("not_equal", result, result))
+        b.check(wrong, "a power that is infinite or complex")
+        if kind != "float":
+            raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
+    return of_kind(kind, result)
+
+
+def _is_finite(value: ir.Value) -> ir.Value:
+    return compare("less", apply("absolute", value), ir.constant(math.inf, ir.dtype_of_value(value)))
+
+
+# -- NumPy's scalars
+
+
+def _numpy(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
+    """Apply an operator one of whose operands is a NumPy scalar."""
+    ufunc = UFUNCS[name]
+    ins = resolve(ufunc, [x, y])
+    if name in COMPARISONS:
+        if ins[0].kind in "iu" and ins[0] != ins[1]:
+            raise LoweringRefused("a signed and an unsigned integer are compared")
+        return of_kind("b1", compare(ufunc, _operand(b, x, ins[0]), _operand(b, y, ins[1])))
+    left, right = _operand(b, x, ins[0]), _operand(b, y, ins[1])
+    storage = STORAGE[kind]
+    if storage.kind in "iu" and name not in ("LShift", "RShift"):
+        return integer(b, name, Num(frozenset({kind}), left, None, *_bounds(x, kind)),
+                       Num(frozenset({kind}), right, None, *_bounds(y, kind)), kind)
+    if storage.kind == "c" and name not in ("Add", "Sub", "Mult", "Div"):
+        raise LoweringRefused(f"{name} of complex numbers")
+    if storage.kind == "f" and name in ("FloorDiv", "Mod"):
+        b.check(compare("equal", right, cast(ir.constant(0.0, FLOAT64), storage)), ZERO_DIVISION)
+    return of_kind(kind, ir.Apply(ufunc, (left, right), storage))
+
+
+def _bounds(x: Num, kind: str) -> tuple[int, int]:
+    low, high = kind_range(kind)
+    return max(low, x.low), min(high, x.high)
+
+
+def resolve(ufunc: str, operands: Sequence[Num]) -> tuple[np.dtype, ...]:
+    """Return the dtypes in which a ufunc computes; Python's scalars are weak."""
+    kinds = [x.kind for x in operands]
+    dtypes = tuple({"int": int, "float": float, "complex": complex, "bool": bool}.get(kind) or STORAGE[kind]
+                   for kind in kinds)
+    if all(isinstance(dtype, type) for dtype in dtypes):
+        dtypes = tuple(STORAGE[kind] for kind in kinds)
+    try:
+        found: tuple[np.dtype, ...] = lookup(ufunc).resolve(dtypes, {})
+    except TypeError as error:
+        raise LoweringRefused(f"Python raises TypeError: {error}") from error
+    return found
+
+
+def call_ufunc(b: ProgramBuilder, ufunc: str, operands: Sequence[Num]) -> Num:
+    """Return what a ufunc of the op table returns for scalars, as NumPy's function is called."""
+    operands = [bound(b, x) for x in operands]
+    ins = resolve(ufunc, operands)
+    args = tuple(_operand(b, x, dtype) for x, dtype in zip(operands, ins, strict=True))
+    return of_kind(*_result_of(ufunc, args, ins))
+
+
+def _result_of(ufunc: str, args: tuple[ir.Value, ...], ins: tuple[np.dtype, ...]) -> tuple[str, ir.Value]:
+    out = result_dtype(ufunc, ins)
+    return out.str[1:], ir.Apply(ufunc, args, out)
+
+
+def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
+    """Return the dtype of the result of an operator of the op table for operands of these dtypes."""
+    from jitla.hops import Meta
+
+    return lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
+
+
+def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
+    """Return the result of ``-x``, ``+x`` or ``~x``."""
+    x = bound(b, x)
+    if x.known:
+        return number(fold(name, x.known[0]))
+    if len(x.kinds) > 1:
+        if name == "USub" and x.dtype == FLOAT64:
+            if any(STORAGE[kind].kind in "iu" for kind in x.kinds):
+                b.check(compare("equal", x.value, ir.constant(0.0, FLOAT64)), "a zero, an integer or a float")
+            return Num(x.kinds, apply("negative", x.value), x.tag)
+        raise LoweringRefused(f"{name} of a value of several kinds")
+    kind = result_kind(name, x.kind)
+    storage = STORAGE[kind]
+    value = cast(x.value, storage)
+    if name == "UAdd":
+        return of_kind(kind, value, x.low, x.high)
+    if storage.kind in "iu" and name == "USub":
+        if x.low > kind_range(kind)[0] and storage.kind == "i":
+            return of_kind(kind, apply("negative", value), -x.high, -x.low)
+        return of_kind(kind, ir.Checked("neg", (value,), storage, b.undo(OVERFLOW)))
+    if name == "Invert" and storage.kind in "iu":
+        return of_kind(kind, apply("invert", value))
+    if name == "Invert" and storage.kind == "b":
+        return of_kind(kind, negated(value))
+    return of_kind(kind, apply(UFUNCS[name], value))
+
+
+def truth(b: ProgramBuilder, x: Num) -> ir.Value:
+    """Return the truth value of a number as a bool."""
+    x = bound(b, x)
+    if x.known:
+        return ir.constant(bool(x.known[0]), ir.BOOL)
+    if x.dtype.kind == "b":
+        return x.value
+    return compare("not_equal", x.value, cast(ir.constant(0), x.dtype))
+
+
+def known_truth(value: ir.Value) -> bool | None:
+    """Return the truth of a constant bool, else None."""
+    return bool(value.bits[0]) if isinstance(value, ir.Number) and value.dtype.kind == "b" else None
+
+
+# --------------------------------------------------------------------------- Python's functions
+
+
+def to_int(b: ProgramBuilder, x: Num) -> Num:
+    """Return ``int(x)``."""
+    x = bound(b, x)
+    if x.dtype.kind in "biu":
+        if x.dtype == np.uint64:
+            return of_kind("int", ir.Checked("cast", (x.value,), ir.INT64, b.undo(OVERFLOW)), 0)
+        return of_kind("int", cast(x.value, ir.INT64), x.low, x.high)
+    if x.dtype.kind == "f":
+        return _whole(b, apply("trunc", x.value))
+    raise LoweringRefused("int of a complex number")
+
+
+def _whole(b: ProgramBuilder, value: ir.Value) -> Num:
+    return of_kind("int", ir.Checked("cast", (value,), ir.INT64, b.undo("a float that no int64 is equal to")))
+
+
+def to_float(b: ProgramBuilder, x: Num) -> Num:
+    """Return ``float(x)``."""
+    x = bound(b, x)
+    if x.dtype.kind == "c":
+        raise LoweringRefused("float of a complex number")
+    return of_kind("float", stored_as(b, x, FLOAT64))
+
+
+def absolute(b: ProgramBuilder, x: Num) -> Num:
+    """Return ``abs(x)``."""
+    x = bound(b, x)
+    if x.known:
+        return number(abs(x.known[0]))
+    if len(x.kinds) > 1 and x.dtype == FLOAT64:
+        return Num(x.kinds, apply("absolute", x.value), x.tag)
+    kind = {"bool": "int"}.get(x.kind, x.kind)
+    if x.dtype.kind == "c":
+        if x.kind != "c16":
+            raise LoweringRefused("abs of a complex number of Python")
+        return of_kind("f8", ir.Apply("absolute", (x.value,), FLOAT64))
+    if x.dtype.kind in "iub":
+        value = cast(x.value, STORAGE[kind])
+        if x.low >= 0:
+            return of_kind(kind, value, x.low, x.high)
+        value = b.temporary(value)
+        opposite = unary(b, "USub", Num(frozenset({kind}), value, None, x.low, x.high))
+        test = compare("less", value, ir.constant(0, STORAGE[kind]))
+        return of_kind(kind, choose(test, opposite.value, value), 0, max(-x.low, x.high))
+    return of_kind(kind, apply("absolute", x.value))
+
+
+def extremum(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
+    """Return ``min(x, y)`` or ``max(x, y)``: the first unless the second is beyond it."""
+    x, y = b.held(bound(b, x)), b.held(bound(b, y))
+    beyond = truth(b, binary(b, "Lt" if name == "min" else "Gt", y, x))
+    result = select(b, beyond, y, x)
+    ends = min if name == "min" else max
+    return Num(result.kinds, result.value, result.tag, ends(x.low, y.low), ends(x.high, y.high))
+
+
+def select(b: ProgramBuilder, test: ir.Value, x: Num, y: Num) -> Num:
+    """Return `x` where `test` holds, else `y`; both are computed."""
+    kinds = x.kinds | y.kinds
+    storage = storage_of(kinds)
+    test = b.temporary(test)
+    value = choose(test, stored_as(b, x, storage), stored_as(b, y, storage))
+    tag = None if len(kinds) == 1 else choose(test, tag_of(x), tag_of(y))
+    return Num(kinds, b.temporary(value), tag if tag is None else b.temporary(tag), min(x.low, y.low),
+               max(x.high, y.high))
+
+
+def rounded(b: ProgramBuilder, x: Num) -> Num:
+    """Return ``round(x)``."""
+    x = bound(b, x)
+    if x.dtype.kind == "f" and x.kind in ("float", "f8"):
+        return _whole(b, apply("rint", x.value))
+    if x.kinds == {"int"}:
+        return x
+    raise LoweringRefused(f"round of a {x.kind}")
+
+
+#: Functions of `math` that are functions of the C library, with their number of arguments.
+MATH_FUNCTIONS: dict[Any, tuple[str, int]] = {
+    getattr(math, name): (c_name, count) for name, c_name, count in (
+        ("sin", "sin", 1), ("cos", "cos", 1), ("tan", "tan", 1), ("asin", "asin", 1), ("acos", "acos", 1),
+        ("atan", "atan", 1), ("sinh", "sinh", 1), ("cosh", "cosh", 1), ("tanh", "tanh", 1), ("exp", "exp", 1),
+        ("expm1", "expm1", 1), ("log1p", "log1p", 1), ("log", "log", 1), ("log2", "log2", 1),
+        ("log10", "log10", 1), ("asinh", "asinh", 1), ("acosh", "acosh", 1), ("atanh", "atanh", 1),
+        ("erf", "erf", 1), ("erfc", "erfc", 1), ("atan2", "atan2", 2), ("pow", "pow", 2), ("fmod", "fmod", 2))}
+
+
+def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | None:
+    """Return the result of a function of `math`; None if it is not known. Errors are left to Python."""
+    args = [bound(b, x) for x in args]
+    if function in (math.floor, math.ceil) and len(args) == 1:
+        if args[0].dtype.kind in "iub":
+            return to_int(b, args[0])
+        return _whole(b, apply("floor" if function is math.floor else "ceil", stored_as(b, args[0], FLOAT64)))
+    if function is math.trunc and len(args) == 1:
+        return to_int(b, args[0])
+    if function is math.fabs and len(args) == 1:
+        return of_kind("float", apply("absolute", stored_as(b, args[0], FLOAT64)))
+    if function in (math.isnan, math.isinf, math.isfinite) and len(args) == 1:
+        x = b.temporary(stored_as(b, args[0], FLOAT64))
+        nan = compare("not_equal", x, x)
+        finite = _is_finite(x)
+        test = nan if function is math.isnan else finite if function is math.isfinite else \
+            negated(either(nan, finite))
+        return of_kind("bool", test)
+    if function is math.copysign and len(args) == 2:
+        return of_kind("float", apply("copysign", *(stored_as(b, x, FLOAT64) for x in args)))
+    values = [b.temporary(stored_as(b, x, FLOAT64)) for x in args] if function is math.sqrt \
+        or function in MATH_FUNCTIONS else []
+    if function is math.sqrt and len(args) == 1:
+        b.check(compare("less", values[0], ir.constant(0.0, FLOAT64)), "the square root of a negative number")
+        return of_kind("float", apply("sqrt", values[0]))
+    found = MATH_FUNCTIONS.get(function)
+    if found is None or len(args) != found[1]:
+        return None
+    if function is math.log and args[0].kinds & {"int"} and not is_exact(args[0]):
+        raise LoweringRefused("the logarithm of a large integer")
+    result = b.temporary(ir.Foreign(found[0], tuple(values)))
+    finite = [_is_finite(value) for value in values]
+    wrong = both(negated(_is_finite(result)), finite[0] if len(finite) == 1 else both(*finite))
+    b.check(wrong, "an error of a function of math")
+    return of_kind("float", result)
+
+
+def constant_integer(x: Num) -> int | None:
+    """Return the Python integer that a number is known to be, or None."""
+    if x.known and isinstance(x.known[0], (int, np.integer)):
+        return int(x.known[0])
+    return integer_constant(x.value)
+
+
+def index_value(b: ProgramBuilder, x: Num) -> Num:
+    """Return an integer as an index: int64, with its bounds."""
+    x = bound(b, x)
+    if x.dtype.kind not in "iu" and not x.kinds <= {"bool"}:
+        raise LoweringRefused(f"an index that is {' or '.join(sorted(x.kinds))}")
+    if x.dtype == np.uint64:
+        return of_kind("int", ir.Checked("cast", (x.value,), ir.INT64, b.undo(OVERFLOW)), 0)
+    return Num(frozenset({"int"}), cast(x.value, ir.INT64), None, max(x.low, INT64_LOW), min(x.high, INT64_HIGH),
+               x.known)
+
+
+Function = Callable[..., Num]

@@ -1,0 +1,116 @@
+"""What loops go through: ranges, arrays, and these enumerated or zipped, as parts between two positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitla.loopjit.operands import SMALL_BITS, key_of
+
+MAX_ITERATIONS = 1 << 62
+
+
+class Endless:
+    """The iterations of a ``while`` loop."""
+
+    arrays: tuple[np.ndarray, ...] = ()
+    starts: tuple[int, ...] = ()
+    key: Any = "while"
+    length = MAX_ITERATIONS
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return as many items as there are iterations from one position to another."""
+        return range(end - begin)
+
+
+class Range:
+    """A range."""
+
+    arrays: tuple[np.ndarray, ...] = ()
+
+    def __init__(self, values: range) -> None:
+        self.values = values
+        self.starts = (values.start,)
+        self.length = len(values)
+        start, stop, step = values.start, values.stop, values.step
+        least = (start if start < stop else stop) + (step < 0)
+        bits = (start | stop if start >= 0 <= stop else abs(start) | abs(stop)).bit_length()
+        # of the begin it matters whether one, or two, may be subtracted
+        self.key = "range", step, -1 if least < 0 else least if least < 2 else 2, bits <= SMALL_BITS, \
+            bits <= 2 * SMALL_BITS
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return the numbers from one position to another."""
+        return self.values[begin:end]
+
+
+class Items:
+    """An array, along its first axis."""
+
+    starts: tuple[int, ...] = ()
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.arrays = (array,)
+        self.length = len(array)
+        self.key = "items", key_of(array)
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return the items from one position to another."""
+        return self.array[begin:end]
+
+
+class Enumerated:
+    """An ``enumerate`` object."""
+
+    def __init__(self, inner: Source, start: int) -> None:
+        self.inner, self.start = inner, start
+        self.arrays, self.length, self.starts = inner.arrays, inner.length, inner.starts
+        self.key = "enumerate", start, inner.key
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return the pairs from one position to another."""
+        return zip(range(self.start + begin, self.start + end), self.inner.part(begin, end), strict=False)
+
+
+class Zipped:
+    """A ``zip`` object."""
+
+    def __init__(self, parts: Sequence[Source]) -> None:
+        self.parts = parts
+        self.arrays = tuple(array for part in parts for array in part.arrays)
+        self.starts = tuple(start for part in parts for start in part.starts)
+        self.length = min(part.length for part in parts)
+        self.key = ("zip", *(part.key for part in parts))
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return the tuples from one position to another."""
+        return zip(*(part.part(begin, end) for part in self.parts), strict=False)
+
+
+Source = Endless | Range | Items | Enumerated | Zipped
+
+
+def source_of(iterable: Any) -> Source | None:
+    """Return what a loop over `iterable` goes through; None if it is nothing that code can go through."""
+    if type(iterable) is range:
+        return Range(iterable)
+    if type(iterable) is np.ndarray and iterable.ndim:
+        return Items(iterable)
+    return None
+
+
+def source_of_call(function: Any, args: tuple[Any, ...]) -> Source | None:
+    """Return what a loop over ``function(*args)`` goes through, or None."""
+    if function is range and all(type(arg) is int or isinstance(arg, np.integer) for arg in args) \
+            and 1 <= len(args) <= 3 and not (len(args) == 3 and args[2] == 0):
+        return Range(range(*args))
+    if function is enumerate and (len(args) == 1 or len(args) == 2 and type(args[1]) is int):
+        inner = source_of(args[0])
+        return None if inner is None else Enumerated(inner, args[1] if len(args) == 2 else 0)
+    if function is zip and args:
+        parts = [part for part in map(source_of, args) if part is not None]
+        return Zipped(parts) if len(parts) == len(args) else None
+    return None

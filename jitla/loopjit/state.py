@@ -1,0 +1,249 @@
+"""State of loop programs: abstract values of Python values, and how they are written and read back."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jitla.loopir import program as ir
+from jitla.loopir.program_state import read_memory
+from jitla.loopjit.builder import ProgramBuilder
+from jitla.loopjit.flow import Environment, representation
+from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, address_of
+from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
+from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
+from jitla.loopjit.values import (
+    KIND_OF_TYPE,
+    KIND_TYPES,
+    STORAGE,
+    TAGS,
+    UNBOUND,
+    Abstract,
+    Arr,
+    Iterated,
+    Known,
+    LoweringRefused,
+    Num,
+    Ranged,
+    Tup,
+    number,
+)
+
+_KIND_BY_TAG = {code: kind for kind, code in TAGS.items()}
+
+
+def entry_environment(
+    b: ProgramBuilder, names: Sequence[str], values: Sequence[Any], groups: Sequence[int],
+) -> Environment:
+    """Return the variables of a loop that is entered with `values`."""
+    remaining = list(groups)
+    return {name: representation(b, name, abstract(value, remaining))
+            for name, value in zip(names, values, strict=True)}
+
+
+def abstract(value: Any, groups: list[int]) -> Abstract:
+    """Return the abstract value of a Python value; `groups` are those of the arrays that are still to come."""
+    kind = type(value)
+    if kind is np.ndarray:
+        group = groups.pop(0)
+        if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
+                or not value.flags.aligned:
+            return Known(value)
+        return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
+    if kind is int:
+        bits = value.bit_length()
+        if bits > LARGE_BITS:
+            raise LoweringRefused("an integer of more than 62 bits")
+        limit = (1 << (SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS)) - 1
+        return Num(frozenset({"int"}), ir.constant(0), None, 0 if value >= 0 else -limit, limit)
+    if kind in KIND_OF_TYPE:
+        name = KIND_OF_TYPE[kind]
+        bounds = (0, 1) if STORAGE[name].kind == "b" else ()
+        return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
+    if kind is tuple and len(value) <= MAX_TUPLE:
+        return Tup(tuple(abstract(item, groups) for item in value))
+    return Known(value)
+
+
+class SourceLowering:
+    """Declares the parameters of a program for what its loop goes through."""
+
+    def __init__(self, b: ProgramBuilder, groups: Sequence[int]) -> None:
+        self.b = b
+        self._groups = list(groups)
+        self._starts = self._arrays = 0
+
+    def lower(self, source: Source) -> Abstract:
+        """Return the abstract value of `source`."""
+        match source:
+            case Range():
+                _, step, least, small, fits = source.key
+                if not fits:
+                    raise LoweringRefused("a range of integers of more than 62 bits")
+                limit = (1 << (SMALL_BITS if small else 2 * SMALL_BITS)) - 1
+                start = self.b.scalar(f"{START}{self._starts}", ir.INT64)
+                self._starts += 1
+                low = least if least >= 0 else -limit
+                first = Num(frozenset({"int"}), start, None, low, limit)
+                stop = Num(frozenset({"int"}), ir.constant(0), None, low - (step < 0), limit)
+                return Ranged(first, stop, number(step))
+            case Items(array=array):
+                value = abstract(array, self._groups)
+                if not isinstance(value, Arr):
+                    raise LoweringRefused(f"a loop over an array of {array.dtype}")
+                view = self.b.view(f"{SEQUENCE}{self._arrays}", value.dtype, value.ndim)
+                self._arrays += 1
+                return Arr(view, value.dtype, value.ndim, value.origins, value.writeable)
+            case Enumerated(inner=inner, start=begin):
+                return Iterated("enumerate", (self.lower(inner),), number(begin))
+            case Zipped(parts=parts):
+                return Iterated("zip", tuple(self.lower(part) for part in parts))
+        raise AssertionError(source)
+
+
+# --------------------------------------------------------------------------- state words
+
+
+_FORMATS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
+            "f4": "f", "f8": "d"}
+
+
+def state_writer(
+    values: Mapping[str, Abstract], names: Sequence[str], places: Mapping[str, int],
+) -> Callable[[bytearray, Sequence[Any]], None]:
+    """Return a function that writes the values of `names`; other variables are unbound."""
+    writers = [(names.index(name), _writer(value, places)) for name, value in values.items()
+               if name in names and not isinstance(value, Known)]
+    unbound = [_writer(value, places) for name, value in values.items()
+               if name not in names and not isinstance(value, Known)]
+
+    def write(state: bytearray, given: Sequence[Any]) -> None:
+        for place, writer in writers:
+            writer(state, given[place])
+        for writer in unbound:
+            writer(state, Unassigned)
+
+    return write
+
+
+def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, Any], None]:
+    match value:
+        case Num(value=ir.Read(name, dtype), tag=tag):
+            return _number_writer(dtype, 8 * places[name], tag, places)
+        case Arr(view, tag=tag):
+            offset = 8 * places[view]
+            packer = struct.Struct(f"={1 + 2 * value.ndim}q")
+            tag_offset = 8 * places[tag.name] if isinstance(tag, ir.Read) else -1
+
+            def write(state: bytearray, array: Any) -> None:
+                if tag_offset >= 0:
+                    state[tag_offset] = array is not Unassigned
+                if array is not Unassigned:
+                    packer.pack_into(state, offset, address_of(array), *array.shape, *array.strides)
+
+            return write
+        case Tup(items):
+            writers = [_writer(item, places) for item in items if not isinstance(item, Known)]
+            numbers = [k for k, item in enumerate(items) if not isinstance(item, Known)]
+
+            def write_items(state: bytearray, value: Any) -> None:
+                for k, writer in zip(numbers, writers, strict=True):
+                    writer(state, value[k])
+
+            return write_items
+    return lambda state, value: None
+
+
+def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, int],
+                   ) -> Callable[[bytearray, Any], None]:
+    tag_offset = 8 * places[tag.name] if isinstance(tag, ir.Read) else -1
+    letters = _FORMATS.get(dtype.str[1:])
+    if letters is None:
+        def write_complex(state: bytearray, value: Any) -> None:
+            if value is not Unassigned:
+                data = dtype.type(value).tobytes()
+                state[offset:offset + len(data)] = data
+
+        return write_complex
+    packer = struct.Struct(f"={letters}")
+
+    def write(state: bytearray, value: Any) -> None:
+        if tag_offset >= 0:
+            state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+        if value is not Unassigned:
+            packer.pack_into(state, offset, value)
+
+    return write
+
+
+def read_results(
+    results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray],
+) -> dict[str, Any]:
+    """Return the variables that a program gives back; `Unassigned` for those that have no value."""
+    memory = _Memory(arrays)
+    return {name: _read(value, state, places, memory) for name, value in results.items()}
+
+
+def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: _Memory) -> Any:
+    match value:
+        case Num(kinds, ir.Read(name, dtype), tag):
+            kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag, ir.Read) else next(iter(kinds))
+            if kind == UNBOUND:
+                return Unassigned
+            offset = 8 * places[name]
+            return KIND_TYPES[kind](np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item())
+        case Arr(view, tag=tag):
+            if isinstance(tag, ir.Read) and not state[8 * places[tag.name]]:
+                return Unassigned
+            words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
+            shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
+            return memory.array(words[0], value.dtype, shape, strides)
+        case Tup(items):
+            parts = [_read(item, state, places, memory) for item in items]
+            return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
+        case Known(thing):
+            return thing
+    raise AssertionError(value)
+
+
+class _Memory:
+    """Finds the arrays that views of a program stand for; those in the arena are copied, once each."""
+
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self._arrays = arrays
+        self._copies: dict[Any, np.ndarray] = {}
+
+    def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
+              ) -> np.ndarray:
+        """Return the operand of the program that is there, a view of one, or a copy."""
+        for array in self._arrays:
+            if array.ctypes.data == address and array.shape == shape and array.strides == strides \
+                    and array.dtype == dtype:
+                return array
+        for array in self._arrays:
+            low, high = np.lib.array_utils.byte_bounds(array)
+            if low <= address < high:
+                return _view(array, address, dtype, shape, strides)
+        key = address, dtype, shape, strides
+        if key not in self._copies:
+            self._copies[key] = read_memory(address, dtype, shape, strides).copy()
+        return self._copies[key]
+
+
+class _Interface:
+    """Memory of an array from another address on; NumPy makes a view of it that keeps the array alive."""
+
+    def __init__(self, array: np.ndarray, interface: dict[str, Any]) -> None:
+        self.array = array
+        self.__array_interface__ = interface
+
+
+def _view(array: np.ndarray, address: int, dtype: np.dtype, shape: tuple[int, ...],
+          strides: tuple[int, ...]) -> np.ndarray:
+    """Return a view of the memory of an array."""
+    interface = {"data": (address, not array.flags.writeable), "shape": shape, "strides": strides,
+                 "typestr": dtype.str, "version": 3}
+    return np.asarray(_Interface(array, interface))

@@ -1,0 +1,342 @@
+"""Abstract values of the loop compiler: numbers, arrays, element-wise expressions, tuples and constants.
+
+A number has one or several possible kinds: a kind is a type of Python or NumPy scalars. Where the kind depends
+on the path taken, a tag variable holds its code at run time.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from jitla.classes import dataclass
+from jitla.loopir import program as ir
+
+#: The type of each kind. Python's scalars are weak operands in NumPy's promotion.
+KIND_TYPES: dict[str, type] = {
+    "int": int, "float": float, "bool": bool, "complex": complex, "b1": np.bool_, "i1": np.int8, "i2": np.int16,
+    "i4": np.int32, "i8": np.int64, "u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "u8": np.uint64,
+    "f4": np.float32, "f8": np.float64, "c8": np.complex64, "c16": np.complex128,
+}
+KIND_OF_TYPE = {kind_type: kind for kind, kind_type in KIND_TYPES.items()}
+PYTHON_KINDS = frozenset({"int", "float", "bool", "complex"})
+#: The kind of a variable that has no value on some path.
+UNBOUND = "unbound"
+#: Tags of kinds at run time; 0 is an unbound variable.
+TAGS = {UNBOUND: 0} | {kind: code for code, kind in enumerate(KIND_TYPES, 1)}
+TAG_DTYPE = np.dtype(np.int8)
+#: The dtype of the variable that holds a number of each kind.
+STORAGE = {kind: np.dtype({"int": "i8", "float": "f8", "bool": "b1", "complex": "c16"}.get(kind, kind))
+           for kind in KIND_TYPES}
+INT64_LOW, INT64_HIGH = -(1 << 63), (1 << 63) - 1
+MAX_EXTENT = 1 << 47  # elements along an axis: addresses have 48 bits
+EXACT_FLOAT64 = 1 << 53  # integers up to this magnitude are exact as float64
+
+_EXAMPLES: dict[str, Any] = {kind: kind_type(1) for kind, kind_type in KIND_TYPES.items()}
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "Add": operator.add, "Sub": operator.sub, "Mult": operator.mul, "Div": operator.truediv,
+    "FloorDiv": operator.floordiv, "Mod": operator.mod, "Pow": operator.pow, "BitAnd": operator.and_,
+    "BitOr": operator.or_, "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
+    "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
+    "NotEq": operator.ne, "USub": operator.neg, "UAdd": operator.pos, "Invert": operator.invert,
+}
+
+
+class LoweringRefused(Exception):
+    """A loop, or a statement of it, that cannot be compiled: why, and at which line (0: of the statement)."""
+
+    def __init__(self, reason: str, line: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.line = line
+
+
+@cache
+def result_kind(name: str, *kinds: str) -> str:
+    """Return the kind of the result of an operator, such as ``Add``, applied to scalars of `kinds`."""
+    try:
+        with np.errstate(all="ignore"):
+            result = _OPERATORS[name](*(_EXAMPLES[kind] for kind in kinds))
+    except TypeError as error:
+        raise LoweringRefused(f"Python raises TypeError: {error}") from error
+    kind = KIND_OF_TYPE.get(type(result))
+    if kind is None:
+        raise LoweringRefused(f"{name} of {' and '.join(kinds)} gives a {type(result).__name__}")
+    return kind
+
+
+def fold(name: str, *values: Any) -> Any:
+    """Return the result of an operator applied to Python constants."""
+    return _OPERATORS[name](*values)
+
+
+# --------------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class Num:
+    """A scalar: its possible kinds, its value, the tag of its kind if there are several, and bounds.
+
+    `low` and `high` bound an integer or bool. `known` is a tuple with the Python constant that it is, or empty.
+    """
+
+    kinds: frozenset[str]
+    value: ir.Value
+    tag: ir.Value | None = None
+    low: int = INT64_LOW
+    high: int = INT64_HIGH
+    known: tuple[Any, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        """The only kind."""
+        if len(self.kinds) != 1:
+            raise LoweringRefused(f"a value is {' or '.join(sorted(self.kinds))}")
+        return next(iter(self.kinds))
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of the variable that holds it."""
+        return ir.dtype_of_value(self.value)
+
+    @property
+    def is_python(self) -> bool:
+        """Whether it is certainly a scalar of Python."""
+        return self.kinds <= PYTHON_KINDS
+
+
+@dataclass(frozen=True, slots=True)
+class Subscript:
+    """How a view was made from another: the base view, and per axis of it a `Point` or the values of a slice."""
+
+    base: str
+    parts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """An index as it is written, and whether it is certainly not negative."""
+
+    value: ir.Value
+    counts_from_begin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Arr:
+    """An array: its view variable, dtype, number of axes, and which memory it may refer to.
+
+    `origins` are groups of operands, and statements that allocate. `subscript` says how the view was made, if in the same
+    statement. `maybe_unbound` holds where the variable has no value on some path: `tag` is then 0.
+    """
+
+    view: str
+    dtype: np.dtype
+    ndim: int
+    origins: frozenset[str]
+    writeable: bool = True
+    subscript: Subscript | None = None
+    tag: ir.Value | None = None
+    fresh: bool = False  # allocated, C-contiguous, and referred to by no other variable
+    sizes: tuple[ir.Value, ...] | None = None  # extents, if the view was made in the same statement
+
+    @property
+    def shape(self) -> tuple[ir.Value, ...]:
+        """The extents."""
+        if self.sizes is not None:
+            return self.sizes
+        return tuple(ir.Extent(self.view, axis) for axis in range(self.ndim))
+
+
+@dataclass(frozen=True, slots=True)
+class Elementwise:
+    """An expression over arrays that is not stored: `element(index)` returns the value of one element."""
+
+    dtype: np.dtype
+    shape: tuple[ir.Value, ...]
+    element: Callable[[tuple[ir.Value, ...]], ir.Value]
+    operands: tuple[Arr, ...]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Tup:
+    """A tuple of values whose number is known."""
+
+    items: tuple[Abstract, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A Python object that is the same whenever the program runs: a function, module, dtype, None, text."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """A slice object."""
+
+    parts: tuple[Abstract | None, Abstract | None, Abstract | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranged:
+    """A range object."""
+
+    start: Num
+    stop: Num
+    step: Num
+
+
+@dataclass(frozen=True, slots=True)
+class Iterated:
+    """An ``enumerate``, ``zip`` or ``reversed`` object over `parts`."""
+
+    function: str
+    parts: tuple[Abstract, ...]
+    start: Num | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The value of a variable that is of incompatible types on different paths; it cannot be read."""
+
+    reason: str
+
+
+Abstract = Num | Arr | Elementwise | Tup | Known | Sliced | Ranged | Iterated | Conflict
+Arrayish = (Arr, Elementwise)
+
+
+def number(value: Any) -> Num:
+    """Return a constant of Python or NumPy as a number."""
+    kind = KIND_OF_TYPE.get(type(value))
+    if kind is None:
+        raise LoweringRefused(f"a {type(value).__name__}")
+    storage = STORAGE[kind]
+    if storage.kind in "iu" and not INT64_LOW <= int(value) <= INT64_HIGH:
+        raise LoweringRefused(f"the integer {value} has more than 64 bits")
+    bounds = (int(value), int(value)) if storage.kind in "biu" else (INT64_LOW, INT64_HIGH)
+    return Num(frozenset({kind}), ir.constant(value, storage), None, *bounds, (value,))
+
+
+def of_kind(kind: str, value: ir.Value, low: int | None = None, high: int | None = None) -> Num:
+    """Return `value` as a number of one kind, with the bounds of its kind or narrower ones."""
+    least, most = kind_range(kind)
+    return Num(frozenset({kind}), value, None, least if low is None else max(low, least),
+               most if high is None else min(high, most))
+
+
+@cache
+def kind_range(kind: str) -> tuple[int, int]:
+    """Return the bounds of the integers of a kind; those of int64 for floats."""
+    storage = STORAGE[kind]
+    if storage.kind == "b":
+        return 0, 1
+    if storage.kind in "iu":
+        info = np.iinfo(storage)
+        return int(info.min), min(int(info.max), INT64_HIGH)
+    return INT64_LOW, INT64_HIGH
+
+
+def storage_of(kinds: frozenset[str]) -> np.dtype:
+    """Return the dtype of a variable that holds numbers of any of `kinds` without loss."""
+    dtypes = {STORAGE[kind] for kind in kinds if kind != UNBOUND}
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    if any(d == np.uint64 for d in dtypes):
+        raise LoweringRefused("a value is a uint64 at times, and another number")
+    letters = {d.kind for d in dtypes}
+    if letters <= set("biu"):
+        return ir.INT64
+    if letters <= set("biuf"):
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128)
+
+
+# --------------------------------------------------------------------------- joins
+
+
+def join(values: Sequence[Abstract | None]) -> Abstract:
+    """Return the value of a variable where paths meet; None stands for an unbound variable.
+
+    The result's variables (`value`, `tag`, `view`) are those of the first value; the builder renames them.
+    """
+    bound = [value for value in values if value is not None]
+    unbound = len(bound) < len(values)
+    conflict = next((value for value in bound if isinstance(value, Conflict)), None)
+    if conflict is not None:
+        return conflict
+    first = bound[0]
+    if isinstance(first, Num) and all(isinstance(value, Num) for value in bound):
+        return _join_numbers([value for value in bound if isinstance(value, Num)], unbound)
+    if isinstance(first, Arr):
+        arrays = [value for value in bound if isinstance(value, Arr)]
+        if len(arrays) == len(bound) and len({(a.dtype, a.ndim) for a in arrays}) == 1:
+            tagged = unbound or any(a.tag is not None for a in arrays)
+            origins = frozenset[str]().union(*(a.origins for a in arrays))
+            return Arr(first.view, first.dtype, first.ndim, origins, all(a.writeable for a in arrays), None,
+                       ir.constant(0, TAG_DTYPE) if tagged else None)
+    if unbound:
+        return Conflict("a variable has no value on some path")
+    if isinstance(first, Tup):
+        tuples = [value for value in bound if isinstance(value, Tup)]
+        if len(tuples) == len(bound) and len({len(t.items) for t in tuples}) == 1:
+            return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)))
+    if isinstance(first, Known) and all(isinstance(v, Known) and v.value is first.value for v in bound):
+        return first
+    return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
+
+
+def _join_numbers(values: list[Num], unbound: bool) -> Abstract:
+    kinds = frozenset[str]().union(*(value.kinds for value in values), {UNBOUND} if unbound else ())
+    try:
+        storage = storage_of(kinds)
+    except LoweringRefused as refused:
+        return Conflict(refused.reason)
+    first = values[0]
+    known = first.known if all(_same_constant(v.known, first.known) for v in values) else ()
+    tag = ir.constant(0, TAG_DTYPE) if len(kinds) > 1 else None
+    return Num(kinds, ir.constant(0, storage), tag, min(v.low for v in values), max(v.high for v in values),
+               known)
+
+
+def _same_constant(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    return bool(a) and bool(b) and type(a[0]) is type(b[0]) and repr(a[0]) == repr(b[0])
+
+
+def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
+    """Return whether two stored values have the same variables, kinds, bounds and origins."""
+    if isinstance(a, Num) and isinstance(b, Num):
+        return (a.kinds, a.dtype, a.low, a.high, len(a.known)) == (b.kinds, b.dtype, b.low, b.high, len(b.known))
+    if isinstance(a, Arr) and isinstance(b, Arr):
+        return (a.dtype, a.ndim, a.origins, a.writeable, a.tag is None) == \
+            (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None)
+    if isinstance(a, Tup) and isinstance(b, Tup):
+        return len(a.items) == len(b.items) and all(map(same_representation, a.items, b.items))
+    if isinstance(a, Known) and isinstance(b, Known):
+        return a.value is b.value
+    return type(a) is type(b)
+
+
+def describe(value: Abstract) -> str:
+    """Return a few words for a value, for messages."""
+    match value:
+        case Num(kinds):
+            return f"a number ({', '.join(sorted(kinds))})"
+        case Arr() | Elementwise():
+            return f"an array of {value.dtype} with {value.ndim} axes"
+        case Tup(items):
+            return f"a tuple of {len(items)}"
+        case Known(thing):
+            return f"{getattr(thing, '__name__', thing)!s:.40}"
+        case _:
+            return f"a {type(value).__name__.lower()}"

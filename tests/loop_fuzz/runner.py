@@ -1,0 +1,270 @@
+"""Runs of random functions by Python and with rewritten loops, and their comparison."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import linecache
+import random
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from jitla.codegen.jit import Jit
+from jitla.codegen.loop_programs import compile_program
+from jitla.loopir.program import LoopProgram, state_layout
+from jitla.loopir.program_interpreter import run_program
+from jitla.loopir.program_verifier import verify_program
+from jitla.loopjit import loop_sites
+from jitla.loopjit.loop_compiler import compile_specialisation, rewrite_function
+from jitla.loopjit.loop_sites import LoopRun, State
+from tests.loop_fuzz.arguments import arguments
+from tests.loop_fuzz.forced import plant_exits
+
+VARIANTS = (0, 0, 1, 0)  # arguments of the calls of one program
+SECONDS = 10  # of one program
+MODES = ("first", "checked", "midway", "parts")
+_numbers = itertools.count()
+_jit: list[Jit] = []
+
+
+class Interpreted:
+    """A loop program that the interpreter runs; it has the interface of a compiled program."""
+
+    def __init__(self, program: LoopProgram) -> None:
+        self.program, self.layout = program, state_layout(program)
+
+    def call(self, address: int) -> int:
+        """Run the program on the state at an address; return exit and flags as machine code does."""
+        state = np.ctypeslib.as_array((ctypes.c_int64 * self.layout.size).from_address(address))
+        found = run_program(self.program, state)
+        return found.exit | (found.divide + 2 * found.overflow + 4 * found.invalid) << 32
+
+
+@dataclass
+class Plan:
+    """How the loops of one program are run."""
+
+    seed: int
+    mode: str
+    machine: bool
+    forced: bool
+    errors: str = "warn"
+    chooser: random.Random = field(default_factory=random.Random)
+
+
+@dataclass
+class Report:
+    """Results of one program: the differences, and numbers for statistics."""
+
+    differences: list[str] = field(default_factory=list)
+    crashes: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    runs: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+def plan_of(seed: int, machine: float, forced: bool) -> Plan:
+    """Return the plan of a seed."""
+    chooser = random.Random(f"plan {seed}")
+    return Plan(seed, chooser.choice(MODES), chooser.random() < machine, forced,
+                chooser.choice(("warn",) * 6 + ("ignore", "raise")), chooser)
+
+
+def load(text: str) -> Callable[..., Any]:
+    """Return the function ``f`` of a module text, whose lines are found by `linecache`."""
+    name = f"<loops {next(_numbers)}>"
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    space: dict[str, Any] = {"__name__": "fuzzed"}
+    exec(compile(text, name, "exec"), space)
+    function: Callable[..., Any] = space["f"]
+    return function
+
+
+# --------------------------------------------------------------------------- runs
+
+
+def observe(function: Callable[..., Any], args: Sequence[Any], errors: str) -> dict[str, Any]:
+    """Return all that a call does: result, exception, warnings, and the arguments as they are then."""
+    seen: dict[str, Any] = {}
+    with warnings.catch_warnings(record=True) as caught, np.errstate(divide=errors, over=errors, invalid=errors):
+        warnings.simplefilter("always")
+        try:
+            seen["result"] = function(*args)
+        except _TooLong:
+            raise
+        except Exception as error:
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                     if frame.filename.startswith("<loops")]
+            frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+            if not frames[-1].startswith("<loops") and "jitla" in frames[-1]:
+                seen["internal"] = "".join(traceback.format_exception(error))
+            seen["error"] = type(error).__name__, str(error), lines
+    seen["warnings"] = [(w.category.__name__, str(w.message), w.lineno) for w in caught]
+    seen["args"] = list(args)
+    return seen
+
+
+class _TooLong(BaseException):
+    """A program takes too long."""
+
+
+def _stop(*_: Any) -> None:
+    raise _TooLong
+
+
+def difference(plain: dict[str, Any], other: dict[str, Any]) -> str:
+    """Return what differs between two runs, or nothing."""
+    if "internal" in other and plain.get("error") != other["error"]:
+        return "INTERNAL " + other["internal"]
+    for name in ("error", "warnings"):
+        if plain.get(name) != other.get(name):
+            return f"{name}: {plain.get(name)} {other.get(name)}"
+    for k, (one, two) in enumerate(zip(plain["args"], other["args"], strict=True)):
+        if not same(one, two):
+            return f"argument {k}: {one!r} {two!r}"
+    one, two = plain.get("result"), other.get("result")
+    if not same(one, two):
+        return f"result: {one!r} {two!r}"
+    for k, (x, y) in enumerate(zip(_flat(one), _flat(two), strict=True)):
+        if isinstance(x, np.ndarray):
+            for x_arg, y_arg in zip(plain["args"], other["args"], strict=True):
+                if isinstance(x_arg, np.ndarray) and np.may_share_memory(x, x_arg) != np.may_share_memory(y, y_arg):
+                    return f"result {k}: shares memory or not"
+                if (x is x_arg) != (y is y_arg):
+                    return f"result {k}: is an argument or not"
+            if x.size and x.strides != y.strides:
+                return f"result {k}: strides {x.strides} {y.strides}"
+            if x.flags.writeable != y.flags.writeable:
+                return f"result {k}: writeable {x.flags.writeable} {y.flags.writeable}"
+    return ""
+
+
+def _flat(value: Any) -> list[Any]:
+    return [part for item in value for part in _flat(item)] if type(value) is tuple else [value]
+
+
+def same(a: Any, b: Any) -> bool:
+    """Return whether two values have the same types and bits; bits of NaN are not looked at."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, (tuple, list)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, np.ndarray):
+        return a.shape == b.shape and a.dtype == b.dtype and loop_sites._same_memory(a, b)
+    if isinstance(a, (np.complexfloating, complex)):
+        return same(float(a.real), float(b.real)) and same(float(a.imag), float(b.imag))
+    return bool(a == b or a != a and b != b) and str(a) == str(b)
+
+
+def run(text: str, plan: Plan) -> Report:
+    """Run a program by both ways, and compare them."""
+    report = Report()
+    plan.chooser.seed(f"run {plan.seed}")
+    original, function = load(text), load(text)
+
+    def request(site: Any, specialisation: Any, values: Any, source: Any, groups: Any) -> None:
+        def compiled(program: LoopProgram) -> Any:
+            verify_program(program)
+            if plan.forced:
+                program = plant_exits(program, plan.chooser)
+                verify_program(program)
+            if not plan.machine:
+                return Interpreted(program)
+            if not _jit:
+                _jit.append(Jit())
+            return compile_program(program, _jit[0], plan.chooser.choice((0, 1)))
+
+        try:
+            compile_specialisation(site, specialisation, values, source, groups, compiled)
+        except _TooLong:
+            raise
+        except Exception:
+            report.crashes.append(traceback.format_exc())
+            specialisation.refuse("CRASH")
+        if plan.forced:
+            specialisation.undo = True
+        if specialisation.state is State.COMPILED and plan.mode != "checked":
+            specialisation.state = State.READY
+
+    rewritten = rewrite_function(function, request)  # type: ignore[arg-type]
+    if rewritten is None:
+        report.refused.append("no loops")
+        return report
+    report.refused += [reason for _, reason in rewritten.refused]
+    for site in rewritten.sites:
+        site.hot_seconds = 0.0
+    signal.signal(signal.SIGALRM, _stop)
+    signal.alarm(SECONDS)
+    original_run, original_size = LoopRun.run, LoopRun._compiled_size
+    try:
+        if plan.mode == "midway":
+            LoopRun.run = _later(original_run, plan.chooser)  # type: ignore[method-assign]
+        if plan.mode in ("parts", "midway"):
+            LoopRun._compiled_size = lambda *_: plan.chooser.randint(1, 4)  # type: ignore[method-assign]
+        else:
+            LoopRun._compiled_size = lambda *_: 1000  # type: ignore[method-assign]
+        for call, variant in enumerate(VARIANTS):
+            plain = observe(original, arguments(plan.seed, variant), plan.errors)
+            other = observe(rewritten.function, arguments(plan.seed, variant), plan.errors)
+            found = difference(plain, other)
+            if found:
+                report.differences.append(f"call {call}: {found}")
+                break
+    except _TooLong:
+        report.refused.append("too long")
+    finally:
+        signal.alarm(0)
+        LoopRun.run, LoopRun._compiled_size = original_run, original_size  # type: ignore[method-assign]
+    for site in rewritten.sites:
+        for specialisation in site.specialisations.values():
+            report.runs += specialisation.runs
+            if specialisation.reason.startswith("compiled code made"):
+                report.differences.append(f"check, line {site.node.lineno}: {specialisation.reason}")
+            elif specialisation.reason:
+                report.refused.append(specialisation.reason)
+            if specialisation.failure:
+                report.failures.append(specialisation.failure)
+    linecache.cache.pop(original.__code__.co_filename, None)
+    linecache.cache.pop(function.__code__.co_filename, None)
+    return report
+
+
+def _later(run_loop: Any, chooser: random.Random) -> Any:
+    """Return `LoopRun.run` that lets Python do some iterations first."""
+    def begin(self: LoopRun, values: tuple[Any, ...]) -> Any:
+        if self.source is not None and not self._position and not self._handed and self.source.length > 0 \
+                and (count := chooser.randint(0, 3)):
+            self._hand_out(count)
+            return None
+        return run_loop(self, values)
+
+    return begin
+
+
+def main_of_chunk(begin: int, end: int, machine: float, forced: bool, mode: str | None = None) -> None:
+    """Run seeds, with a line for each on the standard output."""
+    from tests.loop_fuzz.generate import generate
+
+    for seed in range(begin, end):
+        print(f"seed {seed}", flush=True)
+        plan = plan_of(seed, machine, forced)
+        if mode:
+            plan.mode = mode
+        try:
+            report = run(generate(seed), plan)
+        except Exception:
+            print("CRASH harness", traceback.format_exc().replace("\n", "\\n"), flush=True)
+            continue
+        for kind, texts in (("DIFFERENT", report.differences), ("CRASH", report.crashes), ("refused", report.refused),
+                            ("failure", report.failures)):
+            for one in texts:
+                print(kind, seed, one.replace("\n", "\\n")[-1500:], flush=True)
+        print("runs", report.runs, flush=True)
+    sys.stdout.flush()
