@@ -113,6 +113,8 @@ def program_text(program: LoopProgram, target: Target | None = None) -> str:
 _PARTS = (("s",), ("s", "i"))
 #: Which of two zeros NumPy's loops return depends on the position: they are called even for one element.
 _BY_POSITION = frozenset({"fmax", "fmin"})
+#: Ufuncs whose inner loops do not clear floating-point flags, as those of comparisons and `maximum` do.
+_FLAG_KEEPING = frozenset({"add", "subtract", "multiply", "divide", "matmul"})
 _PLAIN = re.compile(r"[A-Za-z0-9_.$]+")
 
 
@@ -725,8 +727,13 @@ class _Writer:
         code = self.b.line(f"load ptr, ptr {pair}, align 8")
         second = self.b.line(f"getelementptr i8, ptr {pair}, i64 8")
         data = self.b.line(f"load ptr, ptr {second}, align 8")
-        self.lines.append(
-            f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind")
+        call = f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind"
+        if self.program.raises and routine.partition(".")[0] not in _FLAG_KEEPING:
+            before, now, both = (f"%{_quoted(self._fresh(f'flags.{word}'))}" for word in ("kept", "new", "both"))
+            self.lines += [*self._get_flags(before), call, *self._get_flags(now),
+                           f"  {both} = or i32 {before}, {now}", *self._set_flags(both)]
+        else:
+            self.lines.append(call)
 
     def _foreign(self, function: str, args: list[Value]) -> Value:
         symbol = f'@"{c_symbol(function)}"'

@@ -7,6 +7,7 @@ over the elements of its target. Views are view variables, made where the user's
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from jitla.loopjit.builder import (
     cast,
     choose,
     compare,
+    either,
     integer_constant,
     minus,
     negated,
@@ -72,9 +74,11 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
 def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
     """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
     array = require_bound(b, array)
-    items = _expanded(array, items)
     if any(isinstance(item, (Arr, Elementwise)) for item in items):
-        return _taken(b, array, items)
+        from jitla.loopjit.selections import take
+
+        return take(b, array, items)
+    items = expanded(array, items)
     points, axes, parts = _parts(b, array, items)
     if not axes:
         kind = array.dtype.str[1:]
@@ -82,11 +86,11 @@ def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstr
     return bind(b, array, points, axes, parts)
 
 
-def _expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
+def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
     """Return one item for each axis of the array, and None for each new axis."""
     full = Sliced((None, None, None))
-    counted = sum(not (isinstance(item, Known) and item.value in (None, Ellipsis)) for item in items
-                  if not (isinstance(item, Known) and item.value is Ellipsis))
+    counted = sum(item.ndim if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b" else 1
+                  for item in items if not (isinstance(item, Known) and item.value in (None, Ellipsis)))
     if any(isinstance(item, Tup) for item in items):
         raise LoweringRefused("an index that is a tuple in a tuple")
     missing = array.ndim - counted
@@ -117,6 +121,8 @@ def _parts(
         size = ir.Extent(array.view, axis)
         match item:
             case Num():
+                if item.dtype.kind == "b":
+                    raise LoweringRefused("a bool as an index")
                 index = index_value(b, item)
                 points.append((axis, position(b, index, size)))
                 parts.append(Point(index.value, index.low >= 0))
@@ -127,6 +133,11 @@ def _parts(
                 raise LoweringRefused(f"an index that is {describe(item)}")
         axis += 1
     return points, axes, tuple(parts)
+
+
+def slices_of(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> list[ir.AxisMap]:
+    """Return the axes of a subscript of slices."""
+    return _parts(b, array, items)[1]
 
 
 def position(b: ProgramBuilder, index: Num, size: ir.Value) -> ir.Value:
@@ -215,33 +226,6 @@ def transposed(b: ProgramBuilder, array: Arr, order: Sequence[int]) -> Arr:
     return bind(b, array, (), [identity_axes(array)[axis] for axis in order], None)
 
 
-def _taken(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwise:
-    """Return the elements that one array of integers selects along an axis, all of the other axes being slices."""
-    places = [k for k, item in enumerate(items) if isinstance(item, (Arr, Elementwise))]
-    if len(places) != 1 or not all(isinstance(item, Sliced) for k, item in enumerate(items) if k != places[0]):
-        raise LoweringRefused("several arrays, or arrays and numbers, as indices")
-    axis = places[0]
-    selector = items[axis]
-    assert isinstance(selector, (Arr, Elementwise))
-    if selector.dtype.kind not in "iu":
-        raise LoweringRefused("a mask as an index")
-    rest = [item if k != axis else Sliced((None, None, None)) for k, item in enumerate(items)]
-    _, axes, _ = _parts(b, array, rest)
-    source = bind(b, array, (), axes, None)
-    index = elementwise(b, selector)
-    count = index.ndim
-    shape = (*source.shape[:axis], *index.shape, *source.shape[axis + 1:])
-    size = ir.Extent(source.view, axis)
-    kind = index.dtype.str[1:]
-
-    def element(at: tuple[ir.Value, ...]) -> ir.Value:
-        chosen = of_kind(kind, index.element(at[axis:axis + count]))
-        where = position(b, index_value(b, chosen), size)
-        return ir.Element(source.view, (*at[:axis], where, *at[axis + count:]), source.dtype)
-
-    return Elementwise(array.dtype, shape, element, (source, *index.operands))
-
-
 # --------------------------------------------------------------------------- element-wise expressions
 
 
@@ -262,20 +246,32 @@ def _weak(value: Abstract) -> Any:
     return value.dtype
 
 
+def _operand_dtypes(op: str, values: Sequence[Abstract]) -> tuple[np.dtype, ...]:
+    """Return the dtypes in which an operator computes; those of numbers of several kinds have to agree."""
+    choices = [[_weak(of_kind(kind, x.value)) for kind in sorted(x.kinds)] if isinstance(x, Num) else [_weak(x)]
+               for x in values]
+    try:
+        found = {lookup(op).resolve(operands, {}) for operands in product(*choices)}
+    except TypeError as error:
+        raise LoweringRefused(f"NumPy raises TypeError: {error}") from error
+    if len(found) > 1:
+        raise LoweringRefused("a result whose dtype is not certain")
+    dtypes: tuple[np.dtype, ...] = found.pop()
+    return dtypes
+
+
 def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
                  dtype: np.dtype | None = None) -> Elementwise:
     """Return an operator of the op table applied to arrays and numbers, element by element."""
     values = [bound(b, x) if isinstance(x, Num) else x for x in operands]
-    try:
-        ins = lookup(op).resolve(tuple(_weak(x) for x in values), {})
-    except TypeError as error:
-        raise LoweringRefused(f"NumPy raises TypeError: {error}") from error
+    ins = _operand_dtypes(op, values)
     out = result_dtype(op, ins)
     if op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal") and ins[0] != ins[1]:
         raise LoweringRefused("a signed and an unsigned integer are compared")
     shape, aligned = broadcast(b, values)
     functions: list[Callable[[tuple[ir.Value, ...]], ir.Value]] = []
     arrays: list[Arr] = []
+    ordered = all(value.is_ordered for value in aligned if isinstance(value, Elementwise))
     for value, wanted in zip(aligned, ins, strict=True):
         if isinstance(value, Num):
             functions.append(_constantly(b.temporary(_scalar_operand(b, value, wanted))))
@@ -286,7 +282,7 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
     def element(at: tuple[ir.Value, ...]) -> ir.Value:
         return ir.Apply(op, tuple(function(at) for function in functions), out)
 
-    result = Elementwise(out, shape, element, tuple(arrays))
+    result = Elementwise(out, shape, element, tuple(arrays), ordered)
     return result if dtype is None or dtype == out else as_dtype(result, dtype)
 
 
@@ -310,7 +306,7 @@ def as_dtype(value: Elementwise, dtype: np.dtype) -> Elementwise:
         raise LoweringRefused("complex numbers are converted to reals")
     if value.dtype.kind == "f" and dtype in (np.dtype(np.uint32), np.dtype(np.uint64)):
         raise LoweringRefused("floats are converted to unsigned integers")
-    return Elementwise(dtype, value.shape, _converted(value, dtype), value.operands)
+    return Elementwise(dtype, value.shape, _converted(value, dtype), value.operands, value.is_ordered)
 
 
 def broadcast(
@@ -388,7 +384,7 @@ def _stretched(b: ProgramBuilder, value: Arr | Elementwise, shape: tuple[ir.Valu
             index if factor == ONE else apply("multiply", index, factor)
             for index, factor in zip(at[lead:], factors, strict=True)))
 
-    return Elementwise(value.dtype, shape, element, inner.operands)
+    return Elementwise(value.dtype, shape, element, inner.operands, inner.is_ordered)
 
 
 # --------------------------------------------------------------------------- stores
@@ -434,11 +430,8 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         raise LoweringRefused("a tuple is stored in an array")
     if not isinstance(value, (Arr, Elementwise)):
         raise LoweringRefused(f"{describe(value)} is stored in an array")
-    value = _squeezed(b, value, target.ndim)
-    if value.dtype.kind == "c" and target.dtype.kind != "c":
-        raise LoweringRefused("complex numbers are stored in an array of reals")
-    if value.dtype.kind == "f" and target.dtype.kind in "iu":
-        raise LoweringRefused("floats are stored in an array of integers")
+    value = squeezed(b, value, target.ndim)
+    require_storable(value, target.dtype)
     _, (aligned,) = broadcast(b, [value], target.shape)
     assert isinstance(aligned, Elementwise)
     if any(may_overlap(target, operand) for operand in aligned.operands):
@@ -448,7 +441,15 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         ir.StoreElement(target.view, at, cast(aligned.element(at), target.dtype))))
 
 
-def _squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | Elementwise:
+def require_storable(value: Arr | Elementwise, dtype: np.dtype) -> None:
+    """Refuse stores that warn, or whose values are those of the processor."""
+    if value.dtype.kind == "c" and dtype.kind != "c":
+        raise LoweringRefused("complex numbers are stored in an array of reals")
+    if value.dtype.kind == "f" and dtype.kind in "iu":
+        raise LoweringRefused("floats are stored in an array of integers")
+
+
+def squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | Elementwise:
     """Return a value without leading axes that the target of a store lacks; they must have one element."""
     lead = value.ndim - ndim
     if lead <= 0:
@@ -518,8 +519,56 @@ def array_of(b: ProgramBuilder, value: Abstract) -> Arr:
     if isinstance(value, Arr):
         return require_bound(b, value)
     if isinstance(value, Elementwise):
+        require_c_order(b, value)
         return materialise(b, value)
     raise LoweringRefused(f"{describe(value)} where an array is needed")
+
+
+def require_c_order(b: ProgramBuilder, value: Elementwise) -> None:
+    """Leave to Python an expression whose result NumPy does not store in C order: that of its operands decides."""
+    if value.ndim < 2:
+        return
+    if not value.is_ordered:
+        raise LoweringRefused("a result whose axes may be in another order in memory")
+    operands = {x.view: x for x in value.operands if x.ndim == value.ndim}
+    if any(x.fresh for x in operands.values()):
+        return
+    for axis in range(value.ndim - 1):
+        keeps: ir.Value = ir.constant(not operands, ir.BOOL)
+        swaps: ir.Value = ir.constant(False, ir.BOOL)
+        for view in operands:
+            one, two = (apply("absolute", ir.Stride(view, k)) for k in (axis, axis + 1))
+            decides = both(*(both(compare("greater", ir.Extent(view, k), ONE), compare(
+                "not_equal", ir.Stride(view, k), ZERO)) for k in (axis, axis + 1)))
+            keeps = either(keeps, both(decides, compare("greater_equal", one, two)))
+            swaps = either(swaps, both(decides, compare("less", one, two)))
+        if operands:
+            b.check(both(swaps, negated(keeps)), "a result whose axes are in another order in memory")
+
+
+def in_c_order(b: ProgramBuilder, value: Arr | Elementwise, limit: int) -> Arr:
+    """Return a C-contiguous array with the elements of `value`: a copy, of up to `limit` elements, if need be.
+
+    Python goes on if the axes are in another order in memory.
+    """
+    array = array_of(b, value)
+    if array.fresh or isinstance(value, Elementwise):
+        return array
+    view = b.view(b.fresh("v"), array.dtype, array.ndim)
+    b.emit(ir.BindView(view, array.view, (), identity_axes(array)))
+    with b.into([]) as copying:
+        size: ir.Value = ONE
+        for k in range(array.ndim):
+            size = apply("multiply", size, ir.Extent(array.view, k))
+            outer = ir.Stride(array.view, k - 1) if k else ir.Stride(array.view, 0)
+            own = ir.Stride(array.view, k)
+            b.check(either(compare("less", outer, own), compare("less_equal", own, ZERO)),
+                    "an array whose axes are in another order in memory")
+        b.check(compare("greater", size, ir.constant(limit)), "a large array that is not contiguous")
+        copy = materialise(b, array)
+        b.emit(ir.BindView(view, copy.view, (), identity_axes(copy)))
+    b.emit(ir.If(negated(is_contiguous(array)), copying))  # type: ignore[arg-type]
+    return Arr(view, array.dtype, array.ndim, array.origins, False)
 
 
 def is_contiguous(array: Arr) -> ir.Value:

@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.hops import Kind, all_ops
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, reductions, scalars
+from jitla.loopjit import arrays, reductions, scalars, selections
 from jitla.loopjit.builder import ProgramBuilder, compare
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
@@ -41,9 +41,13 @@ Handler = Callable[["Lowering", Arguments, Keywords], Abstract]
 _CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL for function in op.numpy}
 _REDUCERS: dict[Any, str] = {
     np.sum: "sum", np.prod: "prod", np.max: "max", np.min: "min", np.amax: "max", np.amin: "min",
-    np.any: "any", np.all: "all", np.mean: "mean", np.add.reduce: "sum", np.multiply.reduce: "prod",
+    np.any: "any", np.all: "all", np.mean: "mean", np.var: "var", np.std: "std", np.add.reduce: "sum", np.multiply.reduce: "prod",
     np.maximum.reduce: "max", np.minimum.reduce: "min"}
-_METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean"})
+_METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean", "var", "std"})
+
+
+#: The kind of ``np.count_nonzero``, which some releases return as a Python integer.
+COUNT_KIND = KIND_OF_TYPE[type(np.count_nonzero(np.zeros(1)))]
 
 
 def require_keywords(keywords: Keywords, *names: str) -> None:
@@ -75,15 +79,23 @@ def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
     raise LoweringRefused("a dtype that is no constant")
 
 
-def axis_argument(value: Abstract | None) -> int | None:
-    """Return the axis that an argument names; None for all."""
+def axis_argument(value: Abstract | None) -> tuple[int, ...] | None:
+    """Return the axes that an argument names; None for all."""
     if value is None or isinstance(value, Known) and value.value is None:
         return None
+    items = value.items if isinstance(value, Tup) else (value,)
+    return tuple(constant_argument(item, "an axis") for item in items)
+
+
+def constant_argument(value: Abstract | None, what: str, default: int | None = None) -> int:
+    """Return an argument that has to be a constant integer or bool."""
+    if value is None and default is not None:
+        return default
     if isinstance(value, Num):
-        axis = scalars.constant_integer(value)
-        if axis is not None:
-            return axis
-    raise LoweringRefused("an axis that is no constant integer")
+        constant = scalars.constant_integer(value)
+        if constant is not None:
+            return constant
+    raise LoweringRefused(f"{what} that is no constant integer")
 
 
 def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
@@ -155,13 +167,15 @@ def require_same_shape(b: ProgramBuilder, value: Elementwise, target: Arr) -> No
 
 
 def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -> Abstract:
-    require_keywords(keywords, "axis")
+    require_keywords(keywords, "axis", "keepdims", *(("ddof",) if name in ("var", "std") else ()))
     if not 1 <= len(args) <= 2:
         raise LoweringRefused(f"{len(args)} arguments of {name}")
-    axis = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    axes = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
     if not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused(f"{name} of {describe(args[0])}")
-    return reductions.reduced(b, name, args[0], axis)
+    keepdims = bool(constant_argument(keywords.get("keepdims"), "keepdims", 0))
+    ddof = constant_argument(keywords.get("ddof"), "ddof", 0)
+    return reductions.reduced(b, name, args[0], axes, keepdims, ddof)
 
 
 def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstract:
@@ -283,7 +297,7 @@ def _allocation_like(zero: bool, fill: Any = None) -> Handler:
         if not isinstance(args[0], Arr):
             raise LoweringRefused(f"an array like {describe(args[0])}")
         source = arrays.require_bound(b, args[0])
-        arrays.require_contiguous(b, source)
+        arrays.require_c_order(b, arrays.elementwise(b, source))
         dtype = dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), source.dtype)
         made = arrays.allocate(b, dtype, source.shape, zero)
         if fill is not None:
@@ -308,9 +322,7 @@ def _full(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 def _copy(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     if len(args) != 1 or keywords or not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused("a copy with options")
-    if isinstance(args[0], Arr):
-        arrays.require_contiguous(lowering.b, args[0])
-    return arrays.materialise(lowering.b, args[0])
+    return arrays.array_of(lowering.b, arrays.elementwise(lowering.b, args[0]))
 
 
 def _arange(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
@@ -328,8 +340,10 @@ def _arange(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract
 
 def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
+    if len(args) == 1 and isinstance(args[0], (Arr, Elementwise)):
+        return Tup(selections.nonzero(lowering.b, args[0]))
     if len(args) != 3:
-        raise LoweringRefused("where with one argument")
+        raise LoweringRefused(f"{len(args)} arguments of where")
     if all(isinstance(x, Num) for x in args):
         raise LoweringRefused("where of numbers")
     test, *others = args
@@ -340,6 +354,28 @@ def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     else:
         test_value = test
     return arrays.map_elements(lowering.b, "where", [test_value, *others])
+
+
+def _nonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
+        raise LoweringRefused("nonzero of a number")
+    return Tup(selections.nonzero(lowering.b, args[0]))
+
+
+def _flatnonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    found = _nonzero(lowering, args, keywords)
+    if not isinstance(found, Tup) or len(found.items) != 1:
+        raise LoweringRefused("flatnonzero of an array with several axes")
+    return found.items[0]
+
+
+def _count_nonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
+        raise LoweringRefused("count_nonzero with options")
+    count = selections.count_true(lowering.b, arrays.elementwise(lowering.b, args[0]))
+    return of_kind(COUNT_KIND, lowering.b.temporary(count), 0, arrays.MAX_EXTENT)
 
 
 def _product(how: str) -> Handler:
@@ -401,7 +437,8 @@ _HANDLERS: dict[Any, Handler] = {
     np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),
     np.zeros_like: _allocation_like(True), np.empty_like: _allocation_like(False),
     np.ones_like: _allocation_like(False, 1), np.full: _full, np.copy: _copy, np.arange: _arange,
-    np.where: _where, np.dot: _product("dot"), np.matmul: _product("matmul"), np.outer: _outer,
+    np.where: _where, np.nonzero: _nonzero, np.flatnonzero: _flatnonzero, np.count_nonzero: _count_nonzero,
+    np.dot: _product("dot"), np.matmul: _product("matmul"), np.outer: _outer,
     np.argmax: _arg_extremum("argmax"), np.argmin: _arg_extremum("argmin"), np.cumsum: _cumulated("add"),
     np.cumprod: _cumulated("multiply"), np.flip: _flip,
 }
@@ -441,17 +478,17 @@ def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments,
             return _reduce(b, name, [value, *args], keywords)
         match name:
             case "copy" if not args and not keywords:
-                return _copy(lowering, [value], {})
+                return arrays.materialise(b, value)
             case "astype" if len(args) == 1 and not keywords:
-                if isinstance(value, Arr):
-                    arrays.require_contiguous(b, value)
-                return arrays.materialise(b, arrays.as_dtype(
+                return arrays.array_of(b, arrays.as_dtype(
                     arrays.elementwise(b, value), dtype_argument(args[0], None)))
             case "dot" if len(args) == 1 and not keywords:
                 return reductions.product(b, value, args[0], "dot")
             case "fill" if len(args) == 1 and isinstance(value, Arr):
                 arrays.store(b, value, args[0])
                 return Known(None)
+            case "nonzero" if not args and not keywords:
+                return _nonzero(lowering, [value], {})
             case "argmax" | "argmin" if not args and not keywords:
                 return reductions.arg_extremum(b, name, value)
             case "cumsum" | "cumprod" if not args and not keywords:

@@ -148,10 +148,12 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
                 one, other = _assigned(then, names, loops), _assigned(otherwise, names, loops)
                 names = other if _leaves(then) else one if _leaves(otherwise) else one & other
             case ast.For(target=target):
+                names -= _deleted(node)
                 loops[node] = names
                 _assigned(node.body, names | frozenset(names_bound(target)), loops)
                 _assigned(node.orelse, names, loops)
             case ast.While():
+                names -= _deleted(node)
                 loops[node] = names
                 _assigned(node.body, names, loops)
                 _assigned(node.orelse, names, loops)
@@ -160,6 +162,7 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
                                   for name in names_bound(item.optional_vars))
                 _assigned(inner, names | bound, loops)
             case ast.Try():
+                names -= _deleted(node)
                 for part in (node.body, node.orelse, node.finalbody, *(h.body for h in node.handlers)):
                     _assigned(part, names, loops)
             case ast.Delete(targets=targets):
@@ -169,6 +172,13 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names |= {(alias.asname or alias.name).partition(".")[0] for alias in aliases}
     return names
+
+
+def _deleted(node: ast.AST) -> Names:
+    """Return all names that are deleted in a tree, by handlers of exceptions too."""
+    handlers = {part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name}
+    return handlers | frozenset(part.id for part in ast.walk(node)
+                                if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del))
 
 
 def _leaves(body: Sequence[ast.stmt]) -> bool:

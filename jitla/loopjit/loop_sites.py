@@ -553,7 +553,7 @@ def _saved(
     """Return the arrays that a program may change, each with a copy."""
     if not (always or specialisation.undo):
         return []
-    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written]
+    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written if arrays[k].flags.writeable]
 
 
 def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -> None:

@@ -18,7 +18,8 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, calls, reductions, scalars
+from jitla.loopjit import arrays, calls, reductions, scalars, selections
+from jitla.loopjit.bounds import hoist_checks
 from jitla.loopjit.builder import (
     ProgramBuilder,
     apply,
@@ -314,7 +315,7 @@ class Lowering:
             case Num():
                 return self.b.held(value)
             case Elementwise():
-                return arrays.materialise(self.b, value)
+                return arrays.array_of(self.b, value)
             case Tup(items):
                 return Tup(tuple(self.settled(item) for item in items))
             case Arr(view) if not view.startswith(("v.", "m.")):
@@ -345,24 +346,27 @@ class Lowering:
             raise LoweringRefused("an array is stored in an element")
         if not isinstance(value, Num):
             raise LoweringRefused(f"{describe(value)} is stored in an element")
-        element = scalars.convert(self.b, scalars.bound(self.b, value), base.dtype)
+        element = scalars.as_element(self.b, scalars.bound(self.b, value), base.dtype)
         self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
 
     def scatter(self, base: Arr, indices: Sequence[Abstract], value: Abstract) -> None:
-        """Store in the elements that a mask selects; other arrays as indices are left to Python."""
-        if len(indices) != 1 or not isinstance(value, Num):
-            raise LoweringRefused("a store to elements that an array selects")
-        (mask,) = indices
-        if not isinstance(mask, (Arr, Elementwise)) or mask.dtype.kind != "b" or mask.ndim != base.ndim:
-            raise LoweringRefused("a store to elements that an array selects")
+        """Store in the elements that arrays select."""
+        mask = indices[0]
+        if not (len(indices) == 1 and isinstance(value, Num) and isinstance(mask, (Arr, Elementwise))
+                and mask.dtype.kind == "b" and mask.ndim == base.ndim):
+            selections.put(self.b, base, indices, value)
+            return
         target = arrays.require_bound(self.b, base)
-        mask = arrays.array_of(self.b, mask)
-        for one, two in zip(mask.shape, target.shape, strict=True):
+        mask = arrays.elementwise(self.b, mask)
+        if any(arrays.may_overlap(target, operand) for operand in mask.operands):
+            mask = arrays.elementwise(self.b, arrays.materialise(self.b, mask))
+        chosen = mask
+        for one, two in zip(chosen.shape, target.shape, strict=True):
             if one != two:
                 self.b.check(compare("not_equal", one, two), arrays.MISMATCH)
         element = self.b.temporary(scalars.convert(self.b, scalars.bound(self.b, value), base.dtype))
         arrays.each_element(self.b, target.shape, lambda at: self.b.emit(ir.If(
-            ir.Element(mask.view, at, mask.dtype), (ir.StoreElement(target.view, at, element),))))
+            chosen.element(at), (ir.StoreElement(target.view, at, element),))))
 
     def augmented(self, target: ast.expr, op: str, value: ast.expr) -> None:
         """Lower ``target op= value``; arrays are changed in place."""
@@ -378,7 +382,8 @@ class Lowering:
                 if not isinstance(array, Arr):
                     raise LoweringRefused(f"an item of {describe(array)} is assigned")
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
-                    raise LoweringRefused("an in-place operation on elements that an array selects")
+                    self.selected_in_place(array, indices, op, value)
+                    return
                 place = arrays.subscript(self.b, array, indices)
                 if isinstance(place, Arr):
                     self.in_place(place, op, self.expression(value))
@@ -390,10 +395,19 @@ class Lowering:
                     raise LoweringRefused("an in-place operation on an element")
                 self.written |= array.origins
                 self.stores += 1
-                element = scalars.convert(self.b, scalars.bound(self.b, result), array.dtype)
+                element = scalars.as_element(self.b, scalars.bound(self.b, result), array.dtype)
                 self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
+
+    def selected_in_place(self, array: Arr, indices: Sequence[Abstract], op: str, value: ast.expr) -> None:
+        """Lower an in-place operation on elements that arrays select: read, changed and stored, as NumPy does."""
+        indices = [vector for item in indices for vector in (
+            selections.nonzero(self.b, item) if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b"
+            else [self.settled(item)])] if len(indices) == 1 else [self.settled(item) for item in indices]
+        taken = arrays.materialise(self.b, selections.take(self.b, array, indices))
+        self.in_place(taken, op, self.expression(value))
+        self.store(array, indices, taken)
 
     def in_place(self, target: Arr, op: str, value: Abstract) -> None:
         """Lower an in-place operation on an array."""
@@ -1089,7 +1103,7 @@ def lower_loop(
                 retain(b, [value for value in results.values() if isinstance(value, Arr)])
     main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
                   statements)  # type: ignore[arg-type]
-    body = freeze([*prelude, main, ir.Leave(PART_DONE)])
+    body = hoist_checks(freeze([*prelude, main, ir.Leave(PART_DONE)]))
     return _finished(low, node, name, body, given, header, results)
 
 
@@ -1098,6 +1112,9 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     """Return the variables at the header of the outermost loop, those of its final exits included."""
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
+    for key, value in merged.items():
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{key}: {value.reason}")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
 
 

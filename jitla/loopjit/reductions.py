@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cache, reduce
 
 import numpy as np
@@ -17,8 +18,10 @@ from jitla.loopjit.arrays import (
     bind,
     each_element,
     elementwise,
-    is_contiguous,
+    identity_axes,
+    in_c_order,
     map_elements,
+    materialise,
 )
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -56,47 +59,59 @@ def kind_of(dtype: np.dtype) -> str:
     return dtype.str[1:]
 
 
-def reduced(b: ProgramBuilder, name: str, value: Arr | Elementwise, axis: int | None) -> Num | Arr:
-    """Return the sum, prod, max, min, any, all or mean of an array; with `axis`, along that axis."""
-    if axis is not None and axis < 0:
-        axis += value.ndim
-    if axis is not None and not 0 <= axis < value.ndim:
-        raise LoweringRefused("an axis out of bounds")
+def reduced(
+    b: ProgramBuilder, name: str, value: Arr | Elementwise, axes: Sequence[int] | None, keepdims: bool = False,
+    ddof: int = 0,
+) -> Num | Arr:
+    """Return a sum, prod, max, min, any, all, mean, var or std of an array along `axes`, or along all."""
+    chosen = tuple(range(value.ndim)) if axes is None else tuple(sorted(
+        axis + value.ndim if axis < 0 else axis for axis in axes))
+    if len(set(chosen)) < len(chosen) or not chosen or chosen[0] < 0 or chosen[-1] >= value.ndim:
+        raise LoweringRefused("an axis out of bounds, or twice")
     if name == "mean":
-        return _mean(b, value, axis)
+        return _mean(b, value, chosen, keepdims)
+    if name in ("var", "std"):
+        return _variance(b, name, value, chosen, keepdims, ddof)
     if name in ("any", "all"):
-        return _quantified(b, name, value, axis)
+        return _along(b, elementwise(b, value), chosen, keepdims, ir.BOOL, lambda line: _quantified(b, name, line))
     if name in ("sum", "prod") and value.dtype.kind in "biu":
-        if value.dtype.kind == "u":
-            value = as_dtype(elementwise(b, value), np.dtype(np.uint64))
-        else:
-            value = as_dtype(elementwise(b, value), ir.INT64)
-        return _exact(b, _BINARY[name], value, axis)
+        value = as_dtype(elementwise(b, value), np.dtype(np.uint64) if value.dtype.kind == "u" else ir.INT64)
     if value.dtype.kind in "biu":
-        return _exact(b, _BINARY[name], elementwise(b, value), axis)
+        return _along(b, elementwise(b, value), chosen, keepdims, value.dtype,
+                      lambda line: _exact(b, _BINARY[name], line))
     if value.dtype.kind != "f":
         raise LoweringRefused(f"a reduction of {value.dtype}")
-    if axis is None or value.ndim == 1:
-        return _floats(b, _BINARY[name], value)
-    return _floats_along(b, _BINARY[name], array_of(b, value), axis)
+    return _floats(b, _BINARY[name], value, chosen, keepdims)
 
 
-def _exact(b: ProgramBuilder, op: str, value: Elementwise, axis: int | None) -> Num | Arr:
+def _result_shape(value: Arr | Elementwise, axes: Sequence[int], keepdims: bool) -> tuple[ir.Value, ...]:
+    return tuple(ONE if k in axes else size for k, size in enumerate(value.shape) if keepdims or k not in axes)
+
+
+def _along(
+    b: ProgramBuilder, value: Elementwise, axes: Sequence[int], keepdims: bool, dtype: np.dtype,
+    reduce_line: Callable[[Elementwise], Num],
+) -> Num | Arr:
+    """Reduce each part of an array that has the same indices on the axes that are kept."""
+    if len(axes) == value.ndim and not keepdims:
+        return reduce_line(value)
+    result = allocate(b, dtype, _result_shape(value, axes, keepdims))
+
+    def body(at: tuple[ir.Value, ...]) -> None:
+        def element(inner: tuple[ir.Value, ...]) -> ir.Value:
+            inside = iter(inner)
+            outside = iter([index for k, index in enumerate(at) if not keepdims or k not in axes])
+            return value.element(tuple(next(inside if k in axes else outside) for k in range(value.ndim)))
+
+        line = Elementwise(value.dtype, tuple(value.shape[k] for k in axes), element, value.operands)
+        b.emit(ir.StoreElement(result.view, at, reduce_line(line).value))
+
+    each_element(b, result.shape, body)
+    return result
+
+
+def _exact(b: ProgramBuilder, op: str, value: Elementwise) -> Num:
     """Reduce integers or bools, whose order does not matter."""
-    if axis is not None and value.ndim > 1:
-        rest = (*value.shape[:axis], *value.shape[axis + 1:])
-        result = allocate(b, value.dtype, rest)
-        along = value
-
-        def body(at: tuple[ir.Value, ...]) -> None:
-            line = Elementwise(along.dtype, (along.shape[axis],),
-                               lambda k: along.element((*at[:axis], *k, *at[axis:])), along.operands)
-            number = _exact(b, op, line, None)
-            assert isinstance(number, Num)
-            b.emit(ir.StoreElement(result.view, at, number.value))
-
-        each_element(b, rest, body)
-        return result
     name = b.fresh("r")
     if op in _IDENTITIES:
         b.assign(name, ir.constant(_IDENTITIES[op], value.dtype))
@@ -110,10 +125,7 @@ def _exact(b: ProgramBuilder, op: str, value: Elementwise, axis: int | None) -> 
     return of_kind(kind_of(value.dtype), read)
 
 
-def _quantified(b: ProgramBuilder, name: str, value: Arr | Elementwise, axis: int | None) -> Num | Arr:
-    if axis is not None and value.ndim > 1:
-        raise LoweringRefused(f"{name} along an axis")
-    value = elementwise(b, value)
+def _quantified(b: ProgramBuilder, name: str, value: Elementwise) -> Num:
     label, result = b.fresh("search"), b.fresh("r")
     b.assign(result, ir.constant(name == "all", ir.BOOL))
     with b.into([]) as body:
@@ -129,11 +141,112 @@ def _quantified(b: ProgramBuilder, name: str, value: Arr | Elementwise, axis: in
     return of_kind("b1", b.scalar(result, ir.BOOL))
 
 
-def _floats(b: ProgramBuilder, op: str, value: Arr | Elementwise) -> Num:
-    """Reduce floats to a scalar, in the order of NumPy."""
-    array = array_of(b, value)
+def _floats(
+    b: ProgramBuilder, op: str, value: Arr | Elementwise, axes: Sequence[int], keepdims: bool = False,
+) -> Num | Arr:
+    """Reduce floats in the order of NumPy: runs in memory pairwise, all else in turn."""
+    array = array_of(b, value) if value.ndim == 1 else in_c_order(b, value, BUFFER_ELEMENTS)
+    if len(axes) == array.ndim:
+        total = _line(b, op, array)
+        if not keepdims:
+            return total
+        single = allocate(b, array.dtype, (ONE,) * array.ndim)
+        b.emit(ir.StoreElement(single.view, (ZERO,) * array.ndim, total.value))
+        return single
+    result = allocate(b, array.dtype, _result_shape(array, axes, keepdims))
+    groups: list[list[int]] = []
+    for axis in range(array.ndim):
+        if groups and (groups[-1][-1] in axes) == (axis in axes):
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    sizes = [b.temporary(reduce(times, [array.shape[axis] for axis in group])) for group in groups]
+    if op not in _IDENTITIES:
+        for group, size in zip(groups, sizes, strict=True):
+            if group[0] in axes:
+                b.check(compare("equal", size, ZERO), EMPTY)
+    for group, size in list(zip(groups, sizes, strict=True))[1:-1]:
+        if group[0] not in axes:
+            b.check(compare("equal", size, ONE), "an axis of one element between those of a reduction")
+    _reduce_groups(b, op, array, result, groups, sizes, axes, keepdims)
+    return result
+
+
+def _reduce_groups(
+    b: ProgramBuilder, op: str, array: Arr, result: Arr, groups: list[list[int]], sizes: list[ir.Value],
+    axes: Sequence[int], keepdims: bool,
+) -> None:
+    """Reduce groups of neighbouring axes, each of which is one run in memory: the last is done by the inner loop."""
+    source = _grouped(b, array, groups, sizes)
+    kept = [k for k, group in enumerate(groups) if group[0] not in axes]
+    places = {axis: axis if keepdims else k for k, axis in enumerate(
+        axis for axis in range(array.ndim) if keepdims or axis not in axes)}
+    target = _grouped(b, result, [[places[axis] for axis in groups[k]] for k in kept], [sizes[k] for k in kept])
+    first: ir.Value = ir.constant(_sum_identity() if op == "add" else 1, array.dtype)
+
+    def begin(at: tuple[ir.Value, ...]) -> None:
+        if op not in _IDENTITIES:
+            index = [ZERO] * len(groups)
+            for k, value in zip(kept, at, strict=True):
+                index[k] = value
+            b.emit(ir.StoreElement(target.view, at, ir.Element(source.view, tuple(index), array.dtype)))
+        else:
+            b.emit(ir.StoreElement(target.view, at, first))
+
+    each_element(b, target.shape, begin)
+    inner_is_kept = kept[-1] == len(groups) - 1
+    item = ir.constant(array.dtype.itemsize)
+
+    def body(at: tuple[ir.Value, ...]) -> None:
+        start: ir.Value = ZERO
+        at_first: ir.Value | None = None
+        if op not in _IDENTITIES:  # the first element is there
+            tests = [compare("equal", at[k], ZERO) for k in range(len(at)) if k not in kept]
+            at_first = reduce(both, tests) if tests else ir.constant(True, ir.BOOL)
+            if not inner_is_kept:
+                start = b.temporary(cast(at_first, ir.INT64))
+        outside = tuple(at[k] for k in kept if k < len(at))
+        place = ir.Address(target.view, (*outside, ZERO) if inner_is_kept else outside)
+        count = sizes[-1] if start == ZERO else apply("subtract", sizes[-1], start)
+        steps = (item, item, item) if inner_is_kept else (ZERO, item, ZERO)
+        call = ir.InnerLoop(_routine(op, array.dtype), (
+            place, ir.Address(source.view, (*at, start)), place), (count,), steps)
+        test = compare("greater", count, ZERO)
+        if at_first is not None and inner_is_kept:
+            test = both(test, negated(at_first))
+        b.emit(ir.If(test, (call,)))
+
+    def reduce_all() -> None:
+        each_element(b, sizes[:-1], body)
+
+    if inner_is_kept and len(groups) > 1:
+        # an axis of one element is no axis to NumPy: the run is that of the axes before it
+        with b.into([]) as otherwise:
+            reduce_all()
+        with b.into([]) as then:
+            if len(groups) == 2:
+                total = _line(b, op, _grouped(b, array, [list(range(array.ndim))], sizes[:1]))
+                b.emit(ir.StoreElement(target.view, (ZERO,), total.value))
+            else:
+                b.leave("an axis of one element behind those of a reduction")
+        b.emit(ir.If(compare("equal", sizes[-1], ONE), then, otherwise))  # type: ignore[arg-type]
+    else:
+        reduce_all()
+
+
+def _grouped(b: ProgramBuilder, array: Arr, groups: list[list[int]], sizes: Sequence[ir.Value]) -> Arr:
+    """Return the view of a C-contiguous array with one axis for each group of neighbouring axes."""
+    last = {group[-1] for group in groups}
+    view = bind(b, array, [(axis, ZERO) for axis in range(array.ndim) if axis not in last],
+                [ir.AxisMap(group[-1], ZERO, size, ONE) for group, size in zip(groups, sizes, strict=True)], None)
+    return Arr(view.view, array.dtype, len(groups), array.origins, array.writeable, sizes=tuple(sizes))
+
+
+def _line(b: ProgramBuilder, op: str, array: Arr) -> Num:
+    """Reduce floats to a scalar: all elements of a C-contiguous array, or of a vector, as one run."""
     if array.ndim > 1:
-        array = _flattened(b, array)
+        size = b.temporary(reduce(times, array.shape))
+        array = _grouped(b, array, [list(range(array.ndim))], [size])
     length = b.temporary(array.shape[0])
     step = ir.Stride(array.view, 0)
     name = b.fresh("r")
@@ -157,71 +270,60 @@ def _routine(op: str, dtype: np.dtype) -> str:
     return f"{op}.{dtype.char}{dtype.char}->{dtype.char}"
 
 
-def _flattened(b: ProgramBuilder, array: Arr) -> Arr:
-    """Return a contiguous array with one axis; Python goes on if the array is not contiguous."""
-    if not array.fresh:
-        b.check(negated(is_contiguous(array)), "a reduction of an array that is not contiguous")
-    size = b.temporary(reduce(times, array.shape))
-    line = bind(b, array, [(axis, ZERO) for axis in range(array.ndim - 1)],
-                [ir.AxisMap(array.ndim - 1, ZERO, size, ONE)], None)
-    return Arr(line.view, array.dtype, 1, array.origins, array.writeable, sizes=(size,))
-
-
-def _floats_along(b: ProgramBuilder, op: str, array: Arr, axis: int) -> Arr:
-    """Reduce floats along one axis of two: by lines along the last axis, or by adding rows to the result."""
-    if array.ndim != 2:
-        raise LoweringRefused("a reduction along one of more than two axes")
-    if not array.fresh:
-        b.check(negated(is_contiguous(array)), "a reduction of an array that is not contiguous")
-    rows, columns = (b.temporary(size) for size in array.shape)
-    kept, length = (rows, columns) if axis == 1 else (columns, rows)
-    result = allocate(b, array.dtype, (kept,))
-    first: ir.Value = ir.constant(_sum_identity() if op == "add" else 1, array.dtype)
-    begin = ZERO
-    if op not in _IDENTITIES:
-        b.check(compare("equal", length, ZERO), EMPTY)
-        begin = ONE
-    each_element(b, (kept,), lambda at: b.emit(ir.StoreElement(
-        result.view, at, first if op in _IDENTITIES else ir.Element(
-            array.view, (*at, ZERO) if axis == 1 else (ZERO, *at), array.dtype))))
-    routine, item = _routine(op, array.dtype), ir.constant(array.dtype.itemsize)
-    name = b.fresh("e")
-    index = b.scalar(name, ir.INT64)
-    count = length if begin == ZERO else apply("subtract", length, ONE)
-    if axis == 1:
-        place = ir.Address(result.view, (index,))
-        call = ir.InnerLoop(routine, (place, ir.Address(array.view, (index, begin)), place), (count,),
-                            (ZERO, ir.Stride(array.view, 1), ZERO))
-        body: ir.Statement = ir.If(compare("greater", count, ZERO), (call,))
-        b.emit(ir.For(name, name, ZERO, rows, 1, (body,)))
-    else:
-        place = ir.Address(result.view, (ZERO,))
-        call = ir.InnerLoop(routine, (place, ir.Address(array.view, (index, ZERO)), place), (columns,),
-                            (item, ir.Stride(array.view, 1), item))
-        loop = ir.For(name, name, begin, rows, 1, (call,))
-        b.emit(ir.If(compare("greater", columns, ZERO), (loop,)))
-    return result
-
-
-def _mean(b: ProgramBuilder, value: Arr | Elementwise, axis: int | None) -> Num | Arr:
-    if value.dtype == np.float32 or value.dtype.kind not in "biuf":
-        if value.dtype.kind == "c":
-            raise LoweringRefused("a mean of complex numbers")
+def _as_floats(b: ProgramBuilder, value: Arr | Elementwise, what: str) -> Arr | Elementwise:
+    """Return what `mean` and `var` add: integers as float64."""
+    if value.dtype.kind not in "biuf":
+        raise LoweringRefused(f"a {what} of {value.dtype}")
     if value.dtype.kind in "biu":
         value = as_dtype(elementwise(b, value), np.dtype(np.float64))
         size = reduce(times, value.shape)
-        b.check(compare("greater", size, ir.constant(BUFFER_ELEMENTS)), "a mean of many integers")
-    if axis is None or value.ndim == 1:
-        count = b.temporary(reduce(times, value.shape))
-        b.check(compare("equal", count, ZERO), EMPTY)
-        total = _floats(b, "add", value)
-        return of_kind(kind_of(value.dtype), apply("divide", total.value, cast(count, value.dtype)))
-    count = b.temporary(value.shape[axis])
+        b.check(compare("greater", size, ir.constant(BUFFER_ELEMENTS)), f"a {what} of many integers")
+    return value
+
+
+def _count(b: ProgramBuilder, value: Arr | Elementwise, axes: Sequence[int]) -> ir.Value:
+    count = b.temporary(reduce(times, [value.shape[axis] for axis in axes]))
     b.check(compare("equal", count, ZERO), EMPTY)
-    sums = _floats_along(b, "add", array_of(b, value), axis)
-    each_element(b, sums.shape, lambda at: b.emit(ir.StoreElement(sums.view, at, apply(
-        "divide", ir.Element(sums.view, at, sums.dtype), cast(count, sums.dtype)))))
-    return sums
+    return count
+
+
+def _mean(
+    b: ProgramBuilder, value: Arr | Elementwise, axes: Sequence[int], keepdims: bool = False,
+) -> Num | Arr:
+    value = _as_floats(b, value, "mean")
+    return _divided(b, _floats(b, "add", value, axes, keepdims), _count(b, value, axes))
+
+
+def _divided(b: ProgramBuilder, total: Num | Arr, count: ir.Value) -> Num | Arr:
+    """Return sums divided by a count, in place."""
+    if isinstance(total, Num):
+        return of_kind(total.kind, apply("divide", total.value, cast(count, total.dtype)))
+    each_element(b, total.shape, lambda at: b.emit(ir.StoreElement(total.view, at, apply(
+        "divide", ir.Element(total.view, at, total.dtype), cast(count, total.dtype)))))
+    return total
+
+
+def _variance(
+    b: ProgramBuilder, name: str, value: Arr | Elementwise, axes: Sequence[int], keepdims: bool, ddof: int,
+) -> Num | Arr:
+    """Return the mean of the squares of the differences from the mean, as NumPy's `_var` does, or its root."""
+    value = _as_floats(b, value, name)
+    if isinstance(value, Elementwise):
+        value = array_of(b, value)
+    count = _count(b, value, axes)
+    b.check(compare("less_equal", count, ir.constant(ddof)), EMPTY)
+    mean = _mean(b, value, axes, True)
+    difference = array_of(b, map_elements(b, "subtract", [value, mean]))
+    squares = map_elements(b, "multiply", [difference, difference])
+    total = _floats(b, "add", squares, axes, keepdims)
+    result = _divided(b, total, b.temporary(apply("subtract", count, ir.constant(ddof))) if ddof else count)
+    if name == "var":
+        return result
+    if isinstance(result, Num):
+        return of_kind(result.kind, apply("sqrt", result.value))
+    each_element(b, result.shape, lambda at: b.emit(ir.StoreElement(result.view, at, apply(
+        "sqrt", ir.Element(result.view, at, result.dtype)))))
+    return result
 
 
 def arg_extremum(b: ProgramBuilder, name: str, value: Arr | Elementwise) -> Num:
@@ -263,14 +365,28 @@ def product(b: ProgramBuilder, left: Abstract, right: Abstract, how: str) -> Abs
     if dtype.kind not in "fc" or left.dtype != right.dtype:
         if dtype.kind in "iu" and left.ndim == right.ndim == 1:
             terms = map_elements(b, "multiply", [left, right])
-            return _exact(b, "add", terms, None)
+            return _exact(b, "add", terms)
         raise LoweringRefused(f"a product of {left.dtype} and {right.dtype}")
     a, c = array_of(b, left), array_of(b, right)
     if a.ndim == c.ndim == 1:
-        return _dot(b, a, c)
+        return _dot(b, *((_regular(b, a), _regular(b, c)) if how == "dot" else (a, c)))
     if a.ndim > 2 or c.ndim > 2 or not a.ndim or not c.ndim:
         raise LoweringRefused("a product of arrays with more than two axes")
     return _matmul(b, a, c)
+
+
+def _regular(b: ProgramBuilder, vector: Arr) -> Arr:
+    """Return a vector as ``np.dot`` reads it: a copy if it is reversed or repeats an element."""
+    if vector.fresh:
+        return vector
+    view = b.view(b.fresh("v"), vector.dtype, 1)
+    b.emit(ir.BindView(view, vector.view, (), identity_axes(vector)))
+    with b.into([]) as copying:
+        copy = materialise(b, vector)
+        b.emit(ir.BindView(view, copy.view, (), identity_axes(copy)))
+    irregular = compare("less_equal", ir.Stride(vector.view, 0), ZERO)
+    b.emit(ir.If(irregular, copying))  # type: ignore[arg-type]
+    return Arr(view, vector.dtype, 1, vector.origins, False)
 
 
 def _dot(b: ProgramBuilder, a: Arr, c: Arr) -> Num:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any
 
@@ -54,6 +55,7 @@ UFUNCS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", 
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 _CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul", "FloorDiv": "floordiv", "Mod": "mod", "LShift": "shl"}
 _BITWISE = frozenset({"BitAnd", "BitOr", "BitXor"})
+MAX_BRANCHES = 9  # for combinations of kinds of the operands of an operator
 MAX_POWER = 16  # exponents that are written as products
 OVERFLOW = "an integer that needs more than its bits"
 ZERO_DIVISION = "a division by zero"
@@ -125,6 +127,18 @@ def convert(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
     return cast(x.value, dtype)
 
 
+def as_element(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
+    """Return `x` as a single element of an array of `dtype` that it is assigned to.
+
+    NumPy raises `OverflowError` if an integer does not fit into signed integers, and wraps others.
+    """
+    if dtype.kind in "iu" and x.dtype.kind in "iu" and not x.is_python and (dtype.kind == "i" or "int" in x.kinds):
+        low, high = kind_range(dtype.str[1:])
+        if x.low < low or x.high > high:
+            return ir.Checked("cast", (x.value,), dtype, b.undo("an integer out of the bounds of a dtype"))
+    return convert(b, x, dtype)
+
+
 # --------------------------------------------------------------------------- operators
 
 
@@ -154,20 +168,25 @@ def _single(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
 def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     """Apply an operator to operands one of which has several kinds; all its results are held in one storage.
 
-    Integers are computed as float64, exactly, where the other kinds are floats.
+    Integers are computed as float64, exactly, where the other kinds are floats. For other kinds there is a branch
+    for each combination.
     """
+    letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
+    narrow = any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds)
+    if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS or not letters <= set("biuf") or narrow \
+            or name == "Mult" and "f" in letters and letters & set("biu") \
+            or "f" not in letters and not (letters == {"i"} and name in ("Add", "Sub", "Mult")
+                                           and x.kinds | y.kinds <= {"int", "i8"}) \
+            and not (letters <= {"i", "b"} and name in COMPARISONS):
+        return by_kinds(b, [x, y], lambda operands: _single(b, name, *operands))
     pairs = {(i, j): result_kind(name, i, j) for i, j in product(sorted(x.kinds), sorted(y.kinds))}
     kinds = frozenset(pairs.values())
-    if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS:
-        raise LoweringRefused(f"{name} of values of several kinds")
-    letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
-    if not letters <= set("biuf") or "f" not in letters or any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds):
-        if letters <= {"i", "u", "b"} and name in COMPARISONS:
-            return of_kind(max(kinds), compare(UFUNCS[name], cast(x.value, ir.INT64), cast(y.value, ir.INT64)))
-        if letters == {"i"} and name in ("Add", "Sub", "Mult") and kinds <= {"int", "i8"}:
-            value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), ir.INT64, b.undo(OVERFLOW))
-            return Num(kinds, value, _joint_tag(b, pairs, x, y))
-        raise LoweringRefused(f"{name} of values of several kinds")
+    if "f" not in letters:
+        if name in COMPARISONS:
+            return Num(kinds, compare(UFUNCS[name], cast(x.value, ir.INT64), cast(y.value, ir.INT64)),
+                       _joint_tag(b, pairs, x, y), 0, 1)
+        value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), ir.INT64, b.undo(OVERFLOW))
+        return Num(kinds, value, _joint_tag(b, pairs, x, y))
     left, right = stored_as(b, x, FLOAT64), stored_as(b, y, FLOAT64)
     if name in COMPARISONS:
         return Num(kinds, compare(UFUNCS[name], left, right), _joint_tag(b, pairs, x, y), 0, 1)
@@ -180,11 +199,66 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
         magnitude = apply("absolute", value)
         b.check(compare("greater_equal", magnitude, ir.constant(float(EXACT_FLOAT64), FLOAT64)),
                 "an integer of more than 53 bits")
-        if name == "Mult":  # -0.0 is no integer
-            zero = compare("equal", value, ir.constant(0.0, FLOAT64))
-            if not kinds <= {"int"}:
-                b.check(zero, "a product of zero, an integer or a float")
     return Num(kinds, value, _joint_tag(b, pairs, x, y))
+
+
+def by_kinds(b: ProgramBuilder, operands: Sequence[Num], compute: Callable[[list[Num]], Num]) -> Num:
+    """Return the result of `compute` for operands of one kind each, by a branch for each combination of kinds."""
+    held = [b.held(x) for x in operands]
+    combinations = list(product(*(sorted(x.kinds) for x in held)))
+    if len(combinations) == 1:
+        return compute(held)
+    if len(combinations) > MAX_BRANCHES:
+        raise LoweringRefused("operands of many kinds")
+    branches: list[tuple[ir.Value | None, list[Any], Num | None]] = []
+    reason = ""
+    for kinds in combinations:
+        tests = [compare("equal", x.tag, ir.constant(TAGS[kind], TAG_DTYPE))
+                 for x, kind in zip(held, kinds, strict=True) if x.tag is not None]
+        result: Num | None = None
+        with b.into([]) as statements:
+            try:
+                result = compute([_of_one_kind(x, kind) for x, kind in zip(held, kinds, strict=True)])
+            except LoweringRefused as refused:
+                reason = refused.reason
+                b.leave(reason)
+        branches.append((reduce(both, tests) if tests else None, statements, result))
+    results = [result for _, _, result in branches if result is not None]
+    if not results:
+        raise LoweringRefused(reason)
+    kinds_of_results = frozenset[str]().union(*(result.kinds for result in results))
+    storage = storage_of(kinds_of_results)
+    value = b.scalar(b.fresh("s"), storage)
+    tag = b.scalar(b.fresh("s.tag"), TAG_DTYPE) if len(kinds_of_results) > 1 else None
+    otherwise: list[Any] = []
+    for test, statements, result in reversed(branches):
+        with b.into(statements):
+            if result is not None:
+                b.assign(value.name, stored_as(b, result, storage))
+                if tag is not None:
+                    b.assign(tag.name, tag_of(result))
+        otherwise = statements if not otherwise or test is None else [
+            ir.If(test, statements, otherwise)]  # type: ignore[arg-type]
+    for statement in otherwise:
+        b.emit(statement)
+    return Num(kinds_of_results, value, tag, min(r.low for r in results), max(r.high for r in results))
+
+
+def _of_one_kind(x: Num, kind: str) -> Num:
+    """Return a number of several kinds as one of them, which its tag says that it is."""
+    if len(x.kinds) == 1:
+        return x
+    storage = STORAGE[kind]
+    if storage.kind in "iu" and x.dtype.kind in "fc":
+        limit = EXACT_FLOAT64
+        exact = x.value if x.dtype.kind == "f" else ir.Apply("real", (x.value,), FLOAT64)
+        return of_kind(kind, cast(exact, storage), max(x.low, -limit), min(x.high, limit))
+    if x.dtype.kind == "c" and storage.kind != "c":
+        return of_kind(kind, cast(ir.Apply("real", (x.value,), FLOAT64), storage))
+    if storage.kind == "b" and x.dtype.kind != "b":
+        return of_kind(kind, compare("not_equal", x.value, cast(ir.constant(0), x.dtype)))
+    bounds = (x.low, x.high) if storage.kind in "iu" else (None, None)
+    return of_kind(kind, cast(x.value, storage), *bounds)
 
 
 def _joint_tag(b: ProgramBuilder, pairs: dict[tuple[str, str], str], x: Num, y: Num) -> ir.Value | None:
@@ -313,8 +387,8 @@ def _integer_division(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -
 def _power_kind(x: Num, y: Num) -> str:
     kind = result_kind("Pow", x.kind, y.kind)
     if x.kind in ("int", "bool") and y.kind in ("int", "bool") and not (y.known and y.known[0] >= 0):
-        if y.low < 0:
-            raise LoweringRefused("an integer to a power that may be negative")
+        if y.high < 0 and y.kind == "int":
+            return "float"
     return kind
 
 
@@ -327,6 +401,8 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
         for _ in range(int(y.known[0])):
             result = integer(b, "Mult", result, base, kind)
         return result
+    if storage.kind in "iu" and x.dtype.kind in "biu" and y.dtype.kind in "biu" and storage != np.uint64:
+        return _integer_power(b, _operand(b, x, storage), _operand(b, y, storage), y.low >= 0, kind)
     if storage != FLOAT64 or x.dtype.kind == "c" or y.dtype.kind == "c":
         raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
     left, right = b.temporary(stored_as(b, x, FLOAT64)), b.temporary(stored_as(b, y, FLOAT64))
@@ -336,6 +412,25 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
         b.check(wrong, "a power that is infinite or complex")
         if kind != "float":
             raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
+    return of_kind(kind, result)
+
+
+def _integer_power(b: ProgramBuilder, base: ir.Value, exponent: ir.Value, is_positive: bool, kind: str) -> Num:
+    """Return an integer to the power of an integer, by squares; what does not fit is left to Python."""
+    storage = STORAGE[kind]
+    zero, one = ir.constant(0, storage), ir.constant(1, storage)
+    square, left = b.assign(b.fresh("base"), base), b.assign(b.fresh("exponent"), exponent)
+    result = b.assign(b.fresh("power"), one)
+    if not is_positive:
+        b.check(compare("less", left, zero), "a negative power of an integer")
+    label, block = b.fresh("loop"), b.fresh("block")
+    overflow = b.undo(OVERFLOW)
+    b.emit(ir.Block(block, (ir.Repeat(label, (
+        ir.If(compare("not_equal", apply("bitwise_and", left, one), zero), (
+            ir.Assign(result.name, ir.Checked("mul", (result, square), storage, overflow)),)),
+        ir.Assign(left.name, apply("right_shift", left, one)),
+        ir.If(compare("equal", left, zero), (ir.Break(block),)),
+        ir.Assign(square.name, ir.Checked("mul", (square, square), storage, overflow)))),)))
     return of_kind(kind, result)
 
 
@@ -388,6 +483,8 @@ def resolve(ufunc: str, operands: Sequence[Num]) -> tuple[np.dtype, ...]:
 def call_ufunc(b: ProgramBuilder, ufunc: str, operands: Sequence[Num]) -> Num:
     """Return what a ufunc of the op table returns for scalars, as NumPy's function is called."""
     operands = [bound(b, x) for x in operands]
+    if any(len(x.kinds) > 1 for x in operands):
+        return by_kinds(b, operands, lambda single: call_ufunc(b, ufunc, single))
     ins = resolve(ufunc, operands)
     args = tuple(_operand(b, x, dtype) for x, dtype in zip(operands, ins, strict=True))
     return of_kind(*_result_of(ufunc, args, ins))
@@ -402,7 +499,11 @@ def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
     """Return the dtype of the result of an operator of the op table for operands of these dtypes."""
     from jitla.hops import Meta
 
-    return lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
+    result = lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
+    for dtype in (*dtypes, result):
+        if dtype.str[1:] not in STORAGE:
+            raise LoweringRefused(f"{ufunc} of {dtype}")
+    return result
 
 
 def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
@@ -415,7 +516,7 @@ def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
             if any(STORAGE[kind].kind in "iu" for kind in x.kinds):
                 b.check(compare("equal", x.value, ir.constant(0.0, FLOAT64)), "a zero, an integer or a float")
             return Num(x.kinds, apply("negative", x.value), x.tag)
-        raise LoweringRefused(f"{name} of a value of several kinds")
+        return by_kinds(b, [x], lambda operands: unary(b, name, *operands))
     kind = result_kind(name, x.kind)
     storage = STORAGE[kind]
     value = cast(x.value, storage)
@@ -481,6 +582,8 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
         return number(abs(x.known[0]))
     if len(x.kinds) > 1 and x.dtype == FLOAT64:
         return Num(x.kinds, apply("absolute", x.value), x.tag)
+    if len(x.kinds) > 1:
+        return by_kinds(b, [x], lambda operands: absolute(b, *operands))
     kind = {"bool": "int"}.get(x.kind, x.kind)
     if x.dtype.kind == "c":
         if x.kind != "c16":

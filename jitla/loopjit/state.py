@@ -163,6 +163,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     letters = _FORMATS.get(dtype.str[1:])
     if letters is None:
         def write_complex(state: bytearray, value: Any) -> None:
+            if tag_offset >= 0:
+                state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
             if value is not Unassigned:
                 data = dtype.type(value).tobytes()
                 state[offset:offset + len(data)] = data
@@ -194,7 +196,10 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
             if kind == UNBOUND:
                 return Unassigned
             offset = 8 * places[name]
-            return KIND_TYPES[kind](np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item())
+            stored = np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item()
+            if type(stored) is complex and STORAGE[kind].kind != "c":
+                stored = stored.real
+            return KIND_TYPES[kind](stored)
         case Arr(view, tag=tag):
             if isinstance(tag, ir.Read) and not state[8 * places[tag.name]]:
                 return Unassigned

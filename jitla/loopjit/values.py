@@ -153,12 +153,16 @@ class Arr:
 
 @dataclass(frozen=True, slots=True)
 class Elementwise:
-    """An expression over arrays that is not stored: `element(index)` returns the value of one element."""
+    """An expression over arrays that is not stored: `element(index)` returns the value of one element.
+
+    Without `is_ordered` NumPy's result may have its axes in another order in memory than C's.
+    """
 
     dtype: np.dtype
     shape: tuple[ir.Value, ...]
     element: Callable[[tuple[ir.Value, ...]], ir.Value]
     operands: tuple[Arr, ...]
+    is_ordered: bool = True
 
     @property
     def ndim(self) -> int:

@@ -22,7 +22,8 @@ from jitla.loopir.program import LoopProgram, state_layout
 from jitla.loopir.program_interpreter import run_program
 from jitla.loopir.program_verifier import verify_program
 from jitla.loopjit import loop_sites
-from jitla.loopjit.loop_compiler import compile_specialisation, rewrite_function
+from jitla.loopjit.loop_compiler import compile_specialisation
+from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopRun, State
 from tests.loop_fuzz.arguments import arguments
 from tests.loop_fuzz.forced import plant_exits

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 def shrink(text: str, fails: Callable[[str], bool]) -> str:
     """Return a smaller text that still fails."""
     tree = ast.parse(text)
-    progress = True
-    while progress:
-        progress = False
+    place = last = 0
+    while True:
         length = len(ast.unparse(tree))
-        for candidate in _candidates(tree):
+        number = -1
+        for number, candidate in enumerate(_candidates(tree)):
+            if number < place:
+                continue
             try:
                 new = ast.unparse(ast.fix_missing_locations(candidate))
                 compile(new, "<shrunk>", "exec")
@@ -22,9 +24,12 @@ def shrink(text: str, fails: Callable[[str], bool]) -> str:
                 continue
             if len(new) < length and fails(new):
                 tree = ast.parse(new)
-                progress = True
+                place = last = number
                 break
-    return ast.unparse(tree)
+        else:
+            if not last:
+                return ast.unparse(tree)
+            place = last = 0
 
 
 def _candidates(tree: ast.Module) -> Iterator[ast.Module]:

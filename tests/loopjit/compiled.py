@@ -1,39 +1,28 @@
-"""Kernels of loops through the compiler, in this process: for random programs, not for tests."""
+"""Loop functions whose loops are compiled at once, in the thread that calls them."""
 
 from __future__ import annotations
 
-from functools import cache
+from types import FunctionType
 from typing import Any
 
-from jitla.engine import ENGINE
-from jitla.loopjit import (
-    Loops,
-    worker,
-)
-from tests.loopjit import emulated
+from jitla.codegen import Jit, compile_program
+from jitla.loopjit import LoopFunction, Loops, loop_compiler
+
+_JIT = Jit()
 
 
-@cache
-def _names() -> dict[str, Any]:
-    return worker._names()
+def compile_at_once(site: Any, specialisation: Any, values: Any, source: Any, groups: Any) -> None:
+    """Compile a loop now."""
+    loop_compiler.compile_specialisation(
+        site, specialisation, values, source, groups, lambda program: compile_program(program, _JIT))
 
 
-class Foreman:
-    """Does tasks at once, and compiles here."""
+def loop_function(function: FunctionType, hot_seconds: float = 0.0) -> LoopFunction | None:
+    """Return `function` with loops that are compiled before their first iteration, and checked once.
 
-    program = __file__
-    ready = False
-
-    def submit(self, task) -> None:
-        task()
-
-    def ask(self, text: str, pointers: tuple[str, ...]) -> tuple[str, bytes]:
-        return worker.compiled(text, list(pointers), _names())
-
-
-def version(function: Any) -> Any:
-    """Return the version of a function whose nests are compiled after their first run."""
-    loops = Loops(
-        ENGINE._adopt_loop_object, ENGINE._load_loop_text, emulated.at_once, lambda: emulated.unwatched)
-    loops._foreman = Foreman()  # type: ignore[assignment]
-    return loops.version(function)
+    None if it has no loops. Python has spent `hot_seconds` in a loop before it is compiled.
+    """
+    made = Loops(compile_at_once).version(function)
+    for site in made.entries if made else ():
+        site.hot_seconds = hot_seconds
+    return made

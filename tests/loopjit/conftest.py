@@ -1,16 +1,13 @@
-"""Loops over elements are compiled as soon as they were run once, by what stands for the compiler."""
+"""Functions whose loops are compiled as soon as they begin."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.loopjit import emulated
+from tests.loopjit import compiled
 
 
 @pytest.fixture
-def eager(monkeypatch):
-    """Let every loop pay, and return what makes the version of a function."""
-    emulated.eager(monkeypatch.setattr)
-    emulated.FAULTS.clear()
-    yield emulated.version
-    assert not emulated.FAULTS
+def eager():
+    """Return what makes the loop function of a function, whose loops are compiled at once."""
+    return compiled.loop_function

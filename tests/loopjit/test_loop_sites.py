@@ -1,4 +1,4 @@
-"""Whatever runs a loop over elements, everything that can be seen is what Python makes of it."""
+"""Loops run by compiled code: values, types, warnings, errors and memory are those of plain Python."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from jitla.loopjit import policy as entry_module
-from jitla.loopjit import policy as variants
-from tests.loopjit import emulated, programs
-from tests.loopjit.fuzz import check, outcome
+from jitla.loopjit import loop_sites
+from tests.loopjit import programs
+from tests.loopjit.random_functions import check, outcome
 
 
 def f8(n=10):
@@ -33,7 +32,7 @@ def distances(odd=2.0):
     return d
 
 
-# Function; arguments of the calls by which it is compiled; those of calls that compiled code begins.
+# Function; arguments of the calls by which it is compiled; arguments of later calls.
 CASES = [
     ("running_sum", lambda: (f8(),), [(f8(0),), (np.array([1e308, 1e308, np.nan]),), (f8()[::-1],)]),
     ("running_sum", lambda: (u1(),), [(np.full(10, 100, np.uint8),), (u1(3),)]),
@@ -137,7 +136,7 @@ def named(function, args):
 
 
 @pytest.mark.parametrize(("name", "usual", "others"), CASES, ids=[f"{c[0]}{k}" for k, c in enumerate(CASES)])
-def test_all_that_can_be_seen_is_the_same(eager, name, usual, others):
+def test_calls_are_those_of_python(eager, name, usual, others):
     plain = getattr(programs, name)
     fast = eager(plain)
     calls = [usual() for _ in range(4)] + [copy.deepcopy(args) for args in others] + [usual()]
@@ -148,19 +147,11 @@ def test_all_that_can_be_seen_is_the_same(eager, name, usual, others):
             assert outcome(fast.version, given) == wanted
 
 
-@pytest.mark.parametrize(("name", "args"), [
-    ("shortest", (distances(), distances())), ("gathered", (f8(), i8(), f8())), ("scattered", (f8(), 1, 9))])
-def test_nests_that_do_much_with_few_elements_are_begun_again_if_anything_is_wrong(eager, name, args):
-    fast = compiled(eager, name, args)
-    assert "def quick(" in next(iter(fast.entries[0].variants.values())).code.kernel.text
-    assert states(fast) == {"trusted"}
-
-
 def states(fast):
     return {record.state for record in fast.records()}
 
 
-def compiled(make, name, args, calls=5):
+def loop_function_of(name, args, make, calls=5):
     fast = make(getattr(programs, name))
     for _ in range(calls):
         fast.version(*copy.deepcopy(args))
@@ -168,35 +159,28 @@ def compiled(make, name, args, calls=5):
 
 
 @pytest.mark.parametrize("name", ["running_sum", "reversed_down", "swapped", "largest_first"])
-def test_compiled_code_runs_what_it_may(eager, name):
-    fast = compiled(eager, name, (f8(),))
+def test_loops_run_compiled(eager, name):
+    fast = loop_function_of(name, (f8(),), eager)
     assert states(fast) == {"trusted"}
-    assert all(record.runs == 2 and not record.left for record in fast.records())
-
-
-@pytest.mark.parametrize(("name", "args"), [("products", (f8(), f8())), ("running_sum", (f8(),))])
-def test_elements_are_kept_where_loops_may_be_done_again(eager, name, args):
-    fast = compiled(eager, name, args)
-    made = next(iter(fast.entries[0].variants.values())).code.kernel
-    assert "spare(" in made.text
-    assert states(fast) == {"trusted"}
+    assert max(record.runs for record in fast.records()) >= 4
+    assert not any(record.left for record in fast.records())
 
 
 @pytest.mark.parametrize(("name", "args"), [
     ("eliminated", (distances(),)), ("reduced", (distances(),)),
     ("along", (distances(), f8(5), 2.0)), ("over_one_place", (f8(), f8())),
     ("reduced_rows", (distances(), f8(5), f8(5)))])
-def test_rows_run_compiled(eager, name, args):
-    fast = compiled(eager, name, args)
+def test_loops_over_rows_run_compiled(eager, name, args):
+    fast = loop_function_of(name, args, eager)
     assert states(fast) == {"trusted"}
-    assert all(record.runs == 2 and not record.left for record in fast.records())
+    assert all(record.runs >= 4 and not record.left for record in fast.records())
 
 
-@pytest.mark.parametrize(("one", "other", "left"), [
-    (slice(9), slice(1, 10), 1), (slice(0, 8, 2), slice(1, 9, 2), 0), (slice(0, 8, 2), slice(2, 10, 2), 1),
-    (slice(4), slice(5, 9), 0), (slice(9), slice(None, 0, -1), 1), (slice(2, 7), slice(2, 7), 0),
-    (slice(0, 9, 2), slice(1, 6), 1)])
-def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other, left):
+@pytest.mark.parametrize(("one", "other"), [
+    (slice(9), slice(1, 10)), (slice(0, 8, 2), slice(1, 9, 2)), (slice(0, 8, 2), slice(2, 10, 2)),
+    (slice(4), slice(5, 9)), (slice(9), slice(None, 0, -1)), (slice(2, 7), slice(2, 7)),
+    (slice(0, 9, 2), slice(1, 6))])
+def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other):
     fast, results = eager(programs.over_one_place), []
     for _ in range(3):
         fast.version(f8()[one], f8()[other])
@@ -204,104 +188,77 @@ def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other, left
         x = f8()
         results.append((outcome(function, {"x": x[one], "y": x[other]}), x.tolist()))
     assert results[0] == results[1]
-    assert sum(record.left for record in fast.records()) == left
+    assert not sum(record.left for record in fast.records())
 
 
 @pytest.mark.parametrize(("name", "args", "reason"), [
-    ("twice_sliced", (f8(),), "a slice of a slice"), ("eliminated", (np.eye(4, dtype=int),), "a row of i8"),
-    ("along", (distances(), f8(5), True), "a value that is no number among rows"),
-    ("exponentials", (f8(),), "a call of np.exp"), ("sums_of_each", (f8(), f8(4)), "a[i] is no row"),
-    ("added", (np.ones((3, 3)),), "rows, and no elements"),
-    ("added", (np.ones(3, complex),), "x is an array of complex128"),
-    ("while_less", (f8(), "text"), "limit is a str"),
-    ("running_sum", (np.ones(3, np.uint64),), "x is an array of uint64"),
-])
-def test_what_is_refused_says_why(eager, name, args, reason):
+    ("eliminated", (np.eye(4, dtype=int),), "NumPy raises TypeError: float64 is not cast to int64"),
+    ("sums_of_each", (f8(), f8(4)), "sum of a number (f8)"),
+    ("while_less", (f8(), "text"), "Lt of a number (float) and text"),
+    ("running_sum", (np.ones(3, np.uint64),), "a value is a uint64 at times, and another number")])
+def test_refused_loops_have_reasons(eager, name, args, reason):
     fast = eager(getattr(programs, name))
-    assert fast.alone(args, {}) == (name == "exponentials")
     with suppress(TypeError):
         for _ in range(3):
             fast.version(*args)
-    assert [record.reason for record in fast.records()] == [reason]
+    assert [record.reason.endswith(reason) for record in fast.records()] == [True], fast.records()
 
 
-@pytest.mark.parametrize("name", ["listed", "attempted", "each_of", "waiting"])
-def test_functions_without_loops_over_elements_have_no_version(eager, name):
-    found = eager(getattr(programs, name))
-    assert found is None or found.refused and not found.entries
+def test_loops_with_statements_that_no_program_has_are_refused(eager):
+    fast = eager(programs.attempted)
+    assert fast.version(f8()).tolist() == programs.attempted(f8()).tolist()
+    assert [reason for _, reason in fast.refused] == ["a try statement"]
 
 
-def test_overflow_is_finished_by_python(eager):
-    fast = compiled(eager, "growing", (i8(5),))
-    assert fast.version(i8(60)) == programs.growing(i8(60))
-    assert fast.records()[0].left == 1
+def test_integers_of_more_than_62_bits_are_left_to_python(eager):
+    fast = loop_function_of("growing", (i8(5),), eager)
+    for _ in range(3):
+        assert fast.version(i8(60)) == programs.growing(i8(60))
+    assert [(record.state, record.reason) for record in fast.records()] == [
+        ("trusted", ""), ("refused", "an integer of more than 62 bits")]
 
 
-def test_what_python_has_to_finish_often_it_runs(eager):
-    fast = compiled(eager, "growing", (i8(5),), 4)
-    for _ in range(10):
-        fast.version(i8(60))
-    assert states(fast) == {"refused"}
+def test_loops_that_python_has_to_run_often_are_given_up(eager):
+    fast = loop_function_of("listed", (f8(),), eager, 20)
+    (record,) = fast.records()
+    assert record.state == "refused" and record.reason.startswith("a call of found.append")
 
 
 def test_a_return_is_no_failure(eager):
-    fast = compiled(eager, "found_at", (i8(), 3), 8)
+    fast = loop_function_of("found_at", (i8(), 3), eager, 8)
     assert states(fast) == {"trusted"}
     assert not fast.records()[0].left
 
 
 def test_names_of_the_module_may_change(eager, monkeypatch):
-    fast = compiled(eager, "of_module", (f8(20),))
+    fast = loop_function_of("of_module", (f8(20),), eager)
     monkeypatch.setattr(programs, "LIMIT", 4)
     monkeypatch.setattr(programs, "TABLE", np.arange(10.0) * 2)
     for _ in range(5):
         assert (fast.version(f8(20)) == programs.of_module(f8(20))).all()
 
 
-def test_arrays_that_overlap_are_not_compared_but_run(eager):
+def test_arrays_that_overlap_have_code_of_their_own(eager):
     plain = programs.shifted
-    fast, shared = eager(plain), f8(12)
-    for _ in range(5):
-        fast.version(shared, shared[2:])
-    assert fast.records()[0].runs == 0
-    fast = compiled(eager, "shifted", (f8(12), f8(10)))
-    for k in (0, 1, 2):
+    fast = loop_function_of("shifted", (f8(12), f8(10)), eager)
+    for k in (0, 1, 2, 0, 1, 2):
         one, other = f8(12), f8(12)
         wanted = outcome(plain, {"x": one, "y": one[k:]})
         assert outcome(fast.version, {"x": other, "y": other[k:]}) == wanted
-    assert fast.records()[0].runs == 5
+    assert len(fast.records()) == 2 and states(fast) == {"trusted"}
 
 
-@pytest.mark.parametrize(("one", "other", "apart"), [
-    (slice(0, 4), slice(4, 8), True), (slice(0, 4), slice(3, 7), False), (slice(4), slice(4, 2, -1), False),
-    (slice(0, 8, 2), slice(1, 9, 2), True), (slice(0, 8, 2), slice(2, 10, 2), False),
-    (slice(3, None, -1), slice(4, 8), True), (slice(0, 9, 3), slice(1, 6, 2), False)])
-def test_compilers_are_told_that_arrays_share_no_memory_only_where_they_do_not(
-        eager, monkeypatch, one, other, apart):
-    told, at, space = [], np.array([1, 0, 2, 1]), eager.__globals__["SPACE"]
-    monkeypatch.setitem(space, "raised", lambda seen, asked=space["raised"]: told.append(1) or asked(seen))
-    fast = eager(programs.gathered)
-    for _ in range(3):
-        fast.version(f8()[one], at, f8()[other])
-    told.clear()
-    found, wanted = f8(), f8()
-    fast.version(found[one], at, found[other])
-    programs.gathered(wanted[one], at, wanted[other])
-    assert found.tolist() == wanted.tolist()
-    assert bool(told) == apart
-
-
-def test_what_differs_is_never_used(eager, monkeypatch):
-    monkeypatch.setitem(eager.__globals__["SPACE"], "int64", lambda value: int(value) * 1)
-    monkeypatch.setitem(eager.__globals__["SPACE"], "float64", lambda value: float(value) + 1.0)
-    fast = compiled(eager, "reversed_down", (f8(),))
+def test_code_that_differs_from_python_is_never_used(eager, monkeypatch):
+    """The first parts of a loop are done by both, and compared."""
+    monkeypatch.setattr(loop_sites, "_same_memory", lambda one, other: False)
+    fast = loop_function_of("reversed_down", (f8(),), eager)
     assert states(fast) == {"refused"}
-    assert "made another" in fast.records()[0].reason
+    assert "another array" in fast.records()[0].reason and not fast.records()[0].runs
 
 
 def test_a_tracer_sees_every_line(eager):
     """Coverage and debuggers are told of the lines of loops, so Python runs them."""
-    fast = compiled(eager, "reversed_down", (f8(),))
+    fast = loop_function_of("reversed_down", (f8(),), eager)
     runs = fast.records()[0].runs
     lines = set()
 
@@ -320,7 +277,7 @@ def test_a_tracer_sees_every_line(eager):
 
 
 def test_errors_of_floating_point_are_raised_at_their_line(eager):
-    fast = compiled(eager, "divided", (f8(), 2.0))
+    fast = loop_function_of("divided", (f8(), 2.0), eager)
     with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
         fast.version(f8(), np.float64(0.0))
 
@@ -329,26 +286,3 @@ def test_errors_of_floating_point_are_raised_at_their_line(eager):
 def test_random_programs(eager, seed):
     what, text = check(seed, eager)
     assert what != "WRONG", text
-
-
-def test_runs_that_are_short_beside_others_do_not_say_what_is_faster(eager, monkeypatch):
-    """The clock is asked where a run of Python begins and ends, and thrice more where both run."""
-    short, long = (5, 5, 6, 6, 6.1), (5, 5, 6, 6, 16)
-    clock = iter((0, 10, *short, *short, *long))
-    fast = eager(programs.running_sum)
-    monkeypatch.setattr(entry_module, "SHORTER", 0.5)
-    monkeypatch.setattr(entry_module, "SLOWER", 0.9)
-    monkeypatch.setattr(entry_module, "LONG", 100.0)
-    for module in (entry_module, variants):
-        monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
-    for state in ("tried", "tried", "tried", "trusted"):
-        fast.version(f8())
-        assert states(fast) == {state}
-
-
-def test_some_runs_are_timed_while_a_nest_is_compiled(eager, monkeypatch):
-    monkeypatch.setattr(emulated.Foreman, "submit", lambda self, task: None)
-    fast = eager(programs.running_sum)
-    for _ in range(17):
-        fast.version(f8())
-    assert fast.records()[0].plain == 1 + 2 * entry_module.SAMPLED

@@ -1,7 +1,4 @@
-"""Random loops over slices, run as they are and place by place: everything has to be the same.
-
-python -m tests.loopjit.fuzz --slices --seeds 0:1000 [--compiled]
-"""
+"""Random functions with loops over slices."""
 
 from __future__ import annotations
 
