@@ -729,7 +729,7 @@ class _Writer:
         data = self.b.line(f"load ptr, ptr {second}, align 8")
         call = f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind"
         if self.program.raises and routine.partition(".")[0] not in _FLAG_KEEPING:
-            before, now, both = (f"%{_quoted(self._fresh(f'flags.{word}'))}" for word in ("kept", "new", "both"))
+            before, now, both = (f"%{self._fresh(f'flags.{word}')}" for word in ("kept", "new", "both"))
             self.lines += [*self._get_flags(before), call, *self._get_flags(now),
                            f"  {both} = or i32 {before}, {now}", *self._set_flags(both)]
         else:
