@@ -72,12 +72,8 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
 
 
 def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
-    """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
+    """Return ``array[items]`` of numbers, slices and new axes: an element or a view."""
     array = require_bound(b, array)
-    if any(isinstance(item, (Arr, Elementwise)) for item in items):
-        from jitla.loopjit.selections import take
-
-        return take(b, array, items)
     items = expanded(array, items)
     points, axes, parts = _parts(b, array, items)
     if not axes:
@@ -343,12 +339,12 @@ def broadcast(
                 sizes.append(x.shape[k - (ndim - x.ndim)])
         shape.append(into[k] if into is not None else _common_size(b, sizes))
     aligned: list[Num | Elementwise] = []
-    for x in values:
-        if isinstance(x, Num):
-            aligned.append(x)
+    for value in values:
+        if isinstance(value, Num):
+            aligned.append(value)
         else:
-            assert isinstance(x, (Arr, Elementwise))
-            aligned.append(_stretched(b, x, tuple(shape)))
+            assert isinstance(value, (Arr, Elementwise))
+            aligned.append(_stretched(b, value, tuple(shape)))
     return tuple(shape), aligned
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -108,6 +108,15 @@ class ProgramBuilder:
     def leave(self, reason: str) -> None:
         """Leave the iteration to Python."""
         self.emit(ir.Leave(self.undo(reason)))
+
+
+class LoweringContext(Protocol):
+    """The lowering as functions and methods see it: the builder of its program."""
+
+    @property
+    def b(self) -> ProgramBuilder:
+        """The builder."""
+        ...
 
 
 def freeze(statements: list[Any]) -> tuple[ir.Statement, ...]:

@@ -338,7 +338,8 @@ class LoopRun:
         specialisation = site.specialisation((source.key, groups, *map(key_of, values)))
         self._specialisation = specialisation
         if specialisation is None:
-            return self._hand_out(source.length)
+            self._hand_out(source.length)
+            return None
         state = specialisation.state
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
@@ -360,7 +361,8 @@ class LoopRun:
             found = self._execute(specialisation, values, arrays)
             if found is not None:
                 return found
-        return self._hand_out(self._part_end(specialisation))
+        self._hand_out(self._part_end(specialisation))
+        return None
 
     # -- parts done by Python -----------------------------------------------------------------
 
@@ -581,7 +583,7 @@ def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -
 
 def _is_reported(flags: int) -> bool:
     """Return whether NumPy reports floating-point flags, as the program has set it."""
-    modes = np.geterr()
+    modes: dict[str, object] = dict(np.geterr())
     return any(flags & bit and modes[name] != "ignore" for bit, name in ((1, "divide"), (2, "over"), (4, "invalid")))
 
 

@@ -28,6 +28,7 @@ from jitla.loopjit.builder import (
     compare,
     either,
     freeze,
+    minus,
     negated,
     plus,
     times,
@@ -46,6 +47,7 @@ from jitla.loopjit.rewriting import (
 )
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
+    MAX_EXTENT,
     TAG_DTYPE,
     UNBOUND,
     Abstract,
@@ -192,11 +194,11 @@ class Lowering:
             case ast.While():
                 self.while_loop(node)
             case ast.Break():
-                target = self.targets[-1]
-                if target.final >= 0:
-                    self.leave_for_good(target.final)
+                loop = self.targets[-1]
+                if loop.final >= 0:
+                    self.leave_for_good(loop.final)
                 else:
-                    self.jump(target.end, target.break_)
+                    self.jump(loop.end, loop.break_)
             case ast.Continue():
                 self.jump(self.targets[-1].next_iteration, self.targets[-1].continue_)
             case ast.Return(value=value):
@@ -300,7 +302,7 @@ class Lowering:
         if isinstance(value, Arr) and value.ndim:
             bound = arrays.require_bound(self.b, value)
             self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)), "an array of another length")
-            return tuple(arrays.subscript(self.b, bound, [number(k)]) for k in range(count))
+            return tuple(selections.subscript(self.b, bound, [number(k)]) for k in range(count))
         raise LoweringRefused(f"{describe(value)} is unpacked")
 
     def stored(self, name: str, value: Abstract) -> Abstract:
@@ -341,7 +343,7 @@ class Lowering:
         if any(isinstance(index, (Arr, Elementwise)) for index in indices):
             self.scatter(base, indices, value)
             return
-        place = arrays.subscript(self.b, base, indices)
+        place = selections.subscript(self.b, base, indices)
         if isinstance(place, Arr):
             arrays.store(self.b, place, value)
             return
@@ -391,7 +393,7 @@ class Lowering:
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
                     self.selected_in_place(array, indices, op, value)
                     return
-                place = arrays.subscript(self.b, array, indices)
+                place = selections.subscript(self.b, array, indices)
                 if isinstance(place, Arr):
                     self.in_place(place, op, self.expression(value))
                     return
@@ -529,7 +531,7 @@ class Lowering:
         name = self.b.fresh("i")
 
         def body(target: LoopTarget) -> None:
-            index = of_kind("int", self.b.scalar(name, ir.INT64), 0, arrays.MAX_EXTENT)
+            index = of_kind("int", self.b.scalar(name, ir.INT64), 0, MAX_EXTENT)
             self.assign(node.target, item(index))
             self.block(node.body)
 
@@ -613,7 +615,7 @@ class Lowering:
             case Arr():
                 if not source.ndim:
                     raise LoweringRefused("a loop over an array without axes")
-                return source.shape[0], lambda index: arrays.subscript(self.b, source, [index])
+                return source.shape[0], lambda index: selections.subscript(self.b, source, [index])
             case Ranged(start, stop, step):
                 constant = scalars.constant_integer(step)
                 if not constant:
@@ -633,20 +635,20 @@ class Lowering:
                     self.b.check(compare("not_equal", counts[0], other), "sequences of different lengths")
                 return counts[0], lambda index: Tup(tuple(item(index) for item in items))
             case Iterated("enumerate", (inner,), first):
-                count, item = self.iteration(inner)
+                length, item = self.iteration(inner)
                 begin = first or number(0)
-                return count, lambda index: Tup((scalars.binary(self.b, "Add", index, begin), item(index)))
+                return length, lambda index: Tup((scalars.binary(self.b, "Add", index, begin), item(index)))
             case Iterated("zip", parts, _):
                 counts, items = zip(*map(self.iteration, parts), strict=True)
-                count = counts[0]
+                least: ir.Value = counts[0]
                 for other in counts[1:]:
-                    count = apply("minimum", count, other)
-                return count, lambda index: Tup(tuple(item(index) for item in items))
+                    least = apply("minimum", least, other)
+                return least, lambda index: Tup(tuple(item(index) for item in items))
             case Iterated("reversed", (inner,), _):
-                count, item = self.iteration(inner)
-                last = self.b.temporary(arrays.minus(count, arrays.ONE))
-                return count, lambda index: item(of_kind(
-                    "int", apply("subtract", last, index.value), 0, arrays.MAX_EXTENT))
+                length, item = self.iteration(inner)
+                last = self.b.temporary(minus(length, arrays.ONE))
+                return length, lambda index: item(of_kind(
+                    "int", apply("subtract", last, index.value), 0, MAX_EXTENT))
         raise LoweringRefused(f"a loop over {describe(source)}")
 
     def stepped(self, source: Ranged) -> tuple[ir.Value, Callable[[Num], Abstract]]:
@@ -736,9 +738,9 @@ class Lowering:
     def item(self, base: Abstract, indices: Sequence[Abstract]) -> Abstract:
         """Return an item of an array or a tuple."""
         if isinstance(base, Arr):
-            return arrays.subscript(self.b, base, indices)
+            return selections.subscript(self.b, base, indices)
         if isinstance(base, Elementwise):
-            return arrays.subscript(self.b, arrays.materialise(self.b, base), indices)
+            return selections.subscript(self.b, arrays.materialise(self.b, base), indices)
         if isinstance(base, Tup) and len(indices) == 1:
             (index,) = indices
             if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
@@ -1108,7 +1110,7 @@ def lower_loop(
     low.local_names = local_names
     b = low.b
     given = entry(b)
-    position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, arrays.MAX_EXTENT)
+    position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, MAX_EXTENT)
     header = {**given}
     for _ in range(MAX_ROUNDS):
         low.env, low.reachable, low.final_edges = dict(header), True, []

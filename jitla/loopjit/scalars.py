@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import lookup
+from jitla.hops import Meta, lookup
 from jitla.loopir import program as ir
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -447,13 +447,13 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     if storage != FLOAT64 or x.dtype.kind == "c" or y.dtype.kind == "c":
         raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
     left, right = b.temporary(stored_as(b, x, FLOAT64)), b.temporary(stored_as(b, y, FLOAT64))
-    result = b.temporary(ir.Foreign("pow", (left, right)))
+    power = b.temporary(ir.Foreign("pow", (left, right)))
     if x.is_python and y.is_python:
-        wrong = either(negated(_is_finite(result)), compare("not_equal", result, result))
+        wrong = either(negated(_is_finite(power)), compare("not_equal", power, power))
         b.check(wrong, "a power that is infinite or complex")
         if kind != "float":
             raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
-    return of_kind(kind, result)
+    return of_kind(kind, power)
 
 
 def _integer_power(b: ProgramBuilder, base: ir.Value, exponent: ir.Value, is_positive: bool, kind: str) -> Num:
@@ -541,8 +541,6 @@ def _result_of(ufunc: str, args: tuple[ir.Value, ...], ins: tuple[np.dtype, ...]
 
 def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
     """Return the dtype of the result of an operator of the op table for operands of these dtypes."""
-    from jitla.hops import Meta
-
     result = lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
     for dtype in (*dtypes, result):
         if dtype.str[1:] not in STORAGE:
@@ -719,8 +717,7 @@ def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | No
     if function is math.log and args[0].kinds & {"int"} and not is_exact(args[0]):
         raise LoweringRefused("the logarithm of a large integer")
     result = b.temporary(ir.Foreign(found[0], tuple(values)))
-    finite = [_is_finite(value) for value in values]
-    wrong = both(negated(_is_finite(result)), finite[0] if len(finite) == 1 else both(*finite))
+    wrong = both(negated(_is_finite(result)), reduce(both, map(_is_finite, values)))
     b.check(wrong, "an error of a function of math")
     return of_kind("float", result)
 

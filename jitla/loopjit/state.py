@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jitla.loopir import program as ir
-from jitla.loopir.program_state import read_memory
+from jitla.loopir import read_memory
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, representation
 from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, address_of
