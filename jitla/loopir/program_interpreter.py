@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import platform
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -73,8 +74,8 @@ class _Exit(Exception):
 
 def run_program(program: LoopProgram, state: np.ndarray) -> Outcome:
     """Run `program` on `state`, of the words that `state_layout` describes, and return how it was left."""
-    interpreter = _Interpreter(program, state)
     flags: set[str] = set()
+    interpreter = _Interpreter(program, state, flags)
     with np.errstate(divide="call", over="call", invalid="call", under="ignore",
                      call=lambda kind, _: flags.add(kind)):
         number = interpreter.run()
@@ -86,8 +87,8 @@ def run_program(program: LoopProgram, state: np.ndarray) -> Outcome:
 class _Interpreter:
     """Variables of one run: scalars as NumPy scalars, views as pointer, sizes and strides."""
 
-    def __init__(self, program: LoopProgram, state: np.ndarray) -> None:
-        self.program, self.state = program, state
+    def __init__(self, program: LoopProgram, state: np.ndarray, flags: set[str]) -> None:
+        self.program, self.state, self.flags = program, state, flags
         self.layout = state_layout(program)
         self.dtypes = {s.name: s.dtype for s in program.scalars}
         self.views = {v.name: v for v in program.views}
@@ -294,6 +295,15 @@ class _Interpreter:
 
     # -- values ---------------------------------------------------------------------------------
 
+    def call_c(self, name: str, args: Sequence[float]) -> float:
+        """Return the result of a function of the C library, and note the floating-point flags that it raises."""
+        function, library = _c_function(name, len(args)), ctypes.CDLL(ctypes.util.find_library("m"))
+        library.feclearexcept(_ALL_FLAGS)
+        result = function(*args)
+        raised = library.fetestexcept(_ALL_FLAGS)
+        self.flags |= {kind for bit, kind in _FLAGS.items() if raised & bit}
+        return result
+
     def word(self, value: Value) -> int:
         """Return an int64 value as a Python integer."""
         return int(self.value(value))
@@ -327,7 +337,7 @@ class _Interpreter:
                     raise _Exit(number)
                 return result
             case Foreign(function, args):
-                return np.float64(_c_function(function, len(args))(*[float(self.value(a)) for a in args]))
+                return np.float64(self.call_c(function, [float(self.value(a)) for a in args]))
             case Apply(op, args, dtype, attrs):
                 operands = [self.value(a) for a in cast(tuple[Value, ...], args)]
                 spec, keywords = lookup(op), dict(attrs)
@@ -390,6 +400,9 @@ def _checked_cast(x: Any, dtype: np.dtype) -> Any:
     return result if exact else None
 
 
+_FLAGS = {1: "invalid value", 4: "divide by zero", 8: "overflow"} if platform.machine() in ("x86_64", "AMD64") else \
+    {1: "invalid value", 2: "divide by zero", 4: "overflow"}
+_ALL_FLAGS = sum(_FLAGS)
 _c_functions: dict[str, Any] = {}
 
 

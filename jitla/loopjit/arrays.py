@@ -242,7 +242,8 @@ def _weak(value: Abstract) -> Any:
     if isinstance(value, Num):
         kind = value.kind
         return {"int": int, "float": float, "complex": complex}.get(kind) or STORAGE[kind]
-    assert isinstance(value, (Arr, Elementwise))
+    if not isinstance(value, (Arr, Elementwise)):
+        raise LoweringRefused(f"an operand that is {describe(value)}")
     return value.dtype
 
 
@@ -268,6 +269,8 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
     out = result_dtype(op, ins)
     if op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal") and ins[0] != ins[1]:
         raise LoweringRefused("a signed and an unsigned integer are compared")
+    if op == "power" and out.kind in "iu":
+        require_natural_power(values[1])
     shape, aligned = broadcast(b, values)
     functions: list[Callable[[tuple[ir.Value, ...]], ir.Value]] = []
     arrays: list[Arr] = []
@@ -284,6 +287,14 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
 
     result = Elementwise(out, shape, element, tuple(arrays), ordered)
     return result if dtype is None or dtype == out else as_dtype(result, dtype)
+
+
+def require_natural_power(exponent: Abstract) -> None:
+    """Refuse powers of integers with exponents that may be negative: NumPy's inner loop raises an exception."""
+    if isinstance(exponent, Num) and exponent.low >= 0:
+        return
+    if not isinstance(exponent, (Arr, Elementwise)) or exponent.dtype.kind not in "ub":
+        raise LoweringRefused("a power of integers that may be negative")
 
 
 def _scalar_operand(b: ProgramBuilder, value: Num, dtype: np.dtype) -> ir.Value:

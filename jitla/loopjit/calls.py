@@ -135,7 +135,7 @@ def call_cell(lowering: Lowering, op: str, args: Arguments, keywords: Keywords) 
     target = keywords.get("out")
     ufunc = next((f for f, name in _CELLS.items() if name == op and isinstance(f, np.ufunc)), None)
     count = ufunc.nin if ufunc is not None else len(args)
-    if len(args) == count + 1 and ufunc is not None and target is None:
+    if len(args) == count + 1 and ufunc is not None and target is None and op not in ("maximum", "minimum"):
         *args, target = args
     if len(args) != count:
         raise LoweringRefused(f"{len(args)} arguments of {op}")

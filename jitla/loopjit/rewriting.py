@@ -56,7 +56,7 @@ while hidden_run.more:
     break
 else:
     hidden_ORELSE
-hidden_run = None
+del hidden_run
 """
 
 _WHILE = """
@@ -81,7 +81,7 @@ while hidden_run.more:
         break
 else:
     hidden_ORELSE
-hidden_run = None
+del hidden_run
 """
 
 

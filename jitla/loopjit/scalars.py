@@ -85,6 +85,8 @@ def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
     """Return the value of `x` in a variable of dtype `storage`, without loss; else Python goes on."""
     if x.dtype == storage:
         return x.value
+    if x.dtype.kind == "c" and storage.kind != "c":
+        raise LoweringRefused("a complex number where a real number is needed")
     if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
         exact = ir.Checked("cast", (x.value,), FLOAT64, b.undo("an integer of more than 53 bits"))
         return cast(exact, storage)
@@ -174,7 +176,9 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     """
     letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
     narrow = any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds)
+    limited = {kind for kind in x.kinds | y.kinds if STORAGE[kind].kind in "biu"} - {"int", "bool", "i8"}
     if name not in {"Add", "Sub", "Mult", "Div"} | COMPARISONS or not letters <= set("biuf") or narrow \
+            or limited and name not in COMPARISONS \
             or name == "Mult" and "f" in letters and letters & set("biu") \
             or "f" not in letters and not (letters == {"i"} and name in ("Add", "Sub", "Mult")
                                            and x.kinds | y.kinds <= {"int", "i8"}) \
@@ -524,6 +528,8 @@ def call_ufunc(b: ProgramBuilder, ufunc: str, operands: Sequence[Num]) -> Num:
     if any(len(x.kinds) > 1 for x in operands):
         return by_kinds(b, operands, lambda single: call_ufunc(b, ufunc, single))
     ins = resolve(ufunc, operands)
+    if ufunc == "power" and ins[0].kind in "iu" and operands[1].low < 0:
+        raise LoweringRefused("a power of integers that may be negative")
     args = tuple(_operand(b, x, dtype) for x, dtype in zip(operands, ins, strict=True))
     return of_kind(*_result_of(ufunc, args, ins))
 

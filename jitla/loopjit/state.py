@@ -171,14 +171,18 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
 
         return write_complex
     packer = struct.Struct(f"={letters}")
+    kind = float if dtype.kind == "f" else int
+
+    def write_tagged(state: bytearray, value: Any) -> None:
+        state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+        if value is not Unassigned:
+            packer.pack_into(state, offset, kind(value))
 
     def write(state: bytearray, value: Any) -> None:
-        if tag_offset >= 0:
-            state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
         if value is not Unassigned:
             packer.pack_into(state, offset, value)
 
-    return write
+    return write_tagged if tag_offset >= 0 else write
 
 
 def read_results(
@@ -205,7 +209,7 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
                 return Unassigned
             words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
             shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
-            return memory.array(words[0], value.dtype, shape, strides)
+            return memory.array(words[0], value.dtype, shape, strides, value.writeable)
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
@@ -222,15 +226,15 @@ class _Memory:
         self._copies: dict[Any, np.ndarray] = {}
 
     def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              ) -> np.ndarray:
+              writeable: bool) -> np.ndarray:
         """Return the operand of the program that is there, a view of one, or a copy."""
         for array in self._arrays:
             if array.ctypes.data == address and array.shape == shape and array.strides == strides \
-                    and array.dtype == dtype:
+                    and array.dtype == dtype and array.flags.writeable == writeable:
                 return array
         for array in self._arrays:
             low, high = np.lib.array_utils.byte_bounds(array)
-            if low <= address < high:
+            if low <= address < high and array.flags.writeable == writeable:
                 return _view(array, address, dtype, shape, strides)
         key = address, dtype, shape, strides
         if key not in self._copies:

@@ -285,7 +285,7 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
         return _join_numbers([value for value in bound if isinstance(value, Num)], unbound)
     if isinstance(first, Arr):
         arrays = [value for value in bound if isinstance(value, Arr)]
-        if len(arrays) == len(bound) and len({(a.dtype, a.ndim) for a in arrays}) == 1:
+        if len(arrays) == len(bound) and len({(a.dtype, a.ndim, a.writeable) for a in arrays}) == 1:
             tagged = unbound or any(a.tag is not None for a in arrays)
             origins = frozenset[str]().union(*(a.origins for a in arrays))
             return Arr(first.view, first.dtype, first.ndim, origins, all(a.writeable for a in arrays), None,

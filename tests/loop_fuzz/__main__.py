@@ -70,11 +70,13 @@ def _one(options: argparse.Namespace) -> int:
         if not report.differences:
             return ""
         first = report.differences[0]
-        return first.splitlines()[-1][:30] if "INTERNAL" in first else " ".join(first.split()[2:3])
+        return first.splitlines()[-1][:30] if "INTERNAL" in first else " ".join(first.split()[2:5 if "error:" in first else 3])
 
     if options.shrink is not None:
         wanted = kind(text)
         print("kind:", wanted)
+        if not wanted:
+            return 1
         text = shrink(text, lambda new: kind(new) == wanted)
     print(text[text.index("def f("):] if options.shrink is not None else text)
     plan = plan_of(seed, options.machine, options.force_exits)
