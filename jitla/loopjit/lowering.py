@@ -55,6 +55,7 @@ from jitla.loopjit.values import (
     Iterated,
     Known,
     LoweringRefused,
+    NeverCompiled,
     Num,
     Ranged,
     Sliced,
@@ -68,6 +69,7 @@ from jitla.loopjit.values import (
 MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer change
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
+MAX_CHOICES = 16  # items of a tuple of which one is chosen by a variable
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
 
 
@@ -83,6 +85,8 @@ class Helper:
 
 class Resolver(Protocol):
     """Finds what names outside of a function stand for, and notes them, as compiled code depends on them."""
+
+    function: FunctionType  # the one with the loop
 
     def global_name(self, name: str, function: FunctionType | None) -> Any:
         """Return the value of a global or builtin name of `function`; None: of the function with the loop."""
@@ -161,8 +165,8 @@ class Lowering:
         try:
             self._statement(node)
         except LoweringRefused as refused:
-            if not self.conditional:
-                raise LoweringRefused(refused.reason, refused.line or node.lineno) from refused
+            if not self.conditional or isinstance(refused, NeverCompiled):
+                raise type(refused)(refused.reason, refused.line or node.lineno) from refused
             self.b.leave(refused.reason)
             self.reachable = False
 
@@ -744,7 +748,18 @@ class Lowering:
             if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
                     and -len(base.items) <= place < len(base.items):
                 return base.items[place]
+            if isinstance(index, Num) and 0 < len(base.items) <= MAX_CHOICES \
+                    and all(isinstance(item, Num) for item in base.items):
+                return self.chosen_item([item for item in base.items if isinstance(item, Num)], index)
         raise LoweringRefused(f"an item of {describe(base)}")
+
+    def chosen_item(self, items: Sequence[Num], index: Num) -> Num:
+        """Return the item of a tuple of numbers at an index that is computed."""
+        place = arrays.position(self.b, scalars.index_value(self.b, index), ir.constant(len(items)))
+        chosen = scalars.bound(self.b, items[0])
+        for k, item in enumerate(items[1:], 1):
+            chosen = scalars.select(self.b, compare("equal", place, ir.constant(k)), scalars.bound(self.b, item), chosen)
+        return chosen
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
         """Return an attribute of a module, an array or a number."""
@@ -929,6 +944,8 @@ class Lowering:
                 try:
                     self.env[name] = self.stored(name, evaluate())
                 except LoweringRefused as refused:
+                    if isinstance(refused, NeverCompiled):
+                        raise
                     self.b.leave(refused.reason)
                     self.reachable = False
             return lower
@@ -985,8 +1002,9 @@ class Lowering:
         """Return the result of a function of the user's, whose body is lowered here."""
         if len(self.inlined) >= MAX_INLINE_DEPTH:
             raise LoweringRefused(f"calls of more than {MAX_INLINE_DEPTH} functions in each other")
-        if any(each.function is helper.function for each in self.inlined):
-            raise LoweringRefused("a recursive function")
+        if any(each.function is helper.function for each in self.inlined) \
+                or helper.function is self.resolver.function:
+            raise NeverCompiled("a recursive function")
         values = dict(zip(helper.parameters, args, strict=False))
         if len(args) > len(helper.parameters) or keywords.keys() & values.keys() \
                 or keywords.keys() - set(helper.parameters):
