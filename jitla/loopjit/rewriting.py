@@ -38,6 +38,7 @@ class RewrittenLoop:
     terminals: tuple[ast.stmt, ...]
 
 
+# A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at its line.
 _FOR = """
 hidden_run = {begin}
 while hidden_run.more:
@@ -56,7 +57,7 @@ while hidden_run.more:
     break
 else:
     hidden_ORELSE
-hidden_run = None
+del hidden_run
 """
 
 _WHILE = """
@@ -81,7 +82,7 @@ while hidden_run.more:
         break
 else:
     hidden_ORELSE
-hidden_run = None
+del hidden_run
 """
 
 

@@ -329,7 +329,7 @@ def _python_complex(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     if name == "Mult" and (x.kind != "complex" or y.kind != "complex"):
         raise LoweringRefused("a product of a complex and a real number of Python")
     left, right = stored_as(b, x, COMPLEX128), stored_as(b, y, COMPLEX128)
-    return of_kind("complex", apply(UFUNCS[name], left, right))
+    return of_kind("complex", ir.Apply(UFUNCS[name], (left, right), COMPLEX128, _rounding(name)))
 
 
 def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
@@ -462,7 +462,12 @@ def _numpy(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
         raise LoweringRefused(f"{name} of complex numbers")
     if storage.kind == "f" and name in ("FloorDiv", "Mod"):
         b.check(compare("equal", right, cast(ir.constant(0.0, FLOAT64), storage)), ZERO_DIVISION)
-    return of_kind(kind, ir.Apply(ufunc, (left, right), storage))
+    return of_kind(kind, ir.Apply(ufunc, (left, right), storage, _rounding(name) if storage.kind == "c" else ()))
+
+
+def _rounding(name: str) -> tuple[tuple[str, Any], ...]:
+    """Return the attributes of an operator of complex scalars: terms of products are rounded, unlike in arrays."""
+    return (("rounded", True),) if name == "Mult" else ()
 
 
 def _bounds(x: Num, kind: str) -> tuple[int, int]:
