@@ -317,11 +317,16 @@ class Engine:
         self, site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
         groups: tuple[int, ...],
     ) -> None:
-        """Have a loop compiled in the background."""
+        """Have a loop compiled in the background; if that fails, Python runs it."""
         def job() -> None:
-            with short_switch_interval(), unthrottled():
-                packages.loopjit.loop_compiler.compile_specialisation(
-                    site, specialisation, values, source, groups, self._compile_loop)
+            try:
+                with short_switch_interval(), unthrottled():
+                    packages.loopjit.loop_compiler.compile_specialisation(
+                        site, specialisation, values, source, groups, self._compile_loop)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"
+                specialisation.refuse(f"the compiler failed: {text}")
+                self.report_failure(site.function.__qualname__, text)
 
         self.background.submit(job, soon=True)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -55,6 +56,7 @@ from jitla.loopir import (
     Number,
     Operand,
     Outcome,
+    Place,
     Pointer,
     Read,
     Repeat,
@@ -107,6 +109,8 @@ def program_text(program: LoopProgram, target: Target | None = None) -> str:
     return _Writer(program, target or host_target()).module()
 
 
+#: Prefixes of the names of a scalar's registers, by whether it is complex.
+_PARTS = (("s",), ("s", "i"))
 #: Which of two zeros NumPy's loops return depends on the position: they are called even for one element.
 _BY_POSITION = frozenset({"fmax", "fmin"})
 #: Ufuncs whose inner loops do not clear floating-point flags, as those of comparisons and `maximum` do.
@@ -148,7 +152,16 @@ class _Writer:
             if reason:
                 raise BackendError(reason)
         self.lines: list[str] = []
-        self.head: list[str] = []  # memory on the stack, of the entry block
+        self.head: list[str] = []  # memory on the stack that is no variable, of the entry block
+        self.places: dict[tuple[str, str], str] = {}
+        once = _assigned_once(program)
+        self.single = {self._place(prefix, v.name) for v in self.variables if v.name in once for prefix in (
+            [prefix for prefix, _ in _words_of(v)] if isinstance(v, ViewVariable) else
+            _PARTS[v.dtype.kind == "c"])}
+        self.known: dict[str, str] = {}  # values of variables with a single assignment, where that dominates
+        self.scopes: list[list[str]] = [[]]
+        self.stores: dict[str, list[int]] = {}  # numbers of lines
+        self.loaded: dict[str, str] = {}  # types of the variables that need memory
         self.b = ScalarText(self.lines, self._math, program.raises, self.machine == "x86_64")
         self.declared: dict[str, str] = {}
         self.labels: list[_Label] = []
@@ -161,17 +174,17 @@ class _Writer:
 
     def module(self) -> str:
         """Return the text of the module."""
-        self._variables()
         self._entry()
         begin = len(self.lines)
         if not self._body(self.program.body):
             self._jump(self._exit(FELL_OUT))
+        self._leave()
+        allocas = self._allocas()
         if self.program.raises:
             self.lines[begin:begin] = [
                 *self._get_flags("%flags.before"), "  %flags.none = and i32 %flags.before, -14",
                 *self._set_flags("%flags.none")]
-        self._leave()
-        body = "\n".join(["entry:", *self.head, *self.lines])
+        body = "\n".join(["entry:", *allocas, *self.head, *filter(None, self.lines)])
         code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
         flags = self._float_ir() if self.program.raises and self.calls else ""
         return (f'{PIPELINE}target triple = "{self.target.triple}"\n{flags}'
@@ -207,28 +220,41 @@ class _Writer:
         place = self._slot("mxcsr", "i32")
         return [f"  store i32 {value}, ptr {place}", f"  call void @llvm.x86.sse.ldmxcsr(ptr {place})"]
 
-    def _variables(self) -> None:
-        """Write the memory of all variables."""
-        for scalar in self.program.scalars:
-            part = element_type(part_of(scalar.dtype))
-            kind = f"[2 x {part}]" if scalar.dtype.kind == "c" else part
-            self.head.append(f"  {self._place(scalar.name)} = alloca {kind}, align 16")
-        for view in self.program.views:
-            self.head.append(f"  {self._pointer_place(view.name)} = alloca ptr, align 8")
-            for kind in ("size", "stride"):
-                for axis in range(view.ndim):
-                    self.head.append(f"  {self._word_place(view.name, kind, axis)} = alloca i64, align 8")
-        self.head += ["  %exit.number = alloca i64, align 8", "  %arena = alloca i64, align 8",
-                      "  %arena.end = alloca i64, align 8"]
+    # -- variables ------------------------------------------------------------------------------
 
-    def _place(self, name: str) -> str:
-        return f"%{_quoted(f's.{name}')}"
+    def _store(self, place: str, kind: str, text: str) -> None:
+        """Write an assignment to the memory of a variable; reads of what it dominates need no memory."""
+        self.stores.setdefault(place, []).append(len(self.lines))
+        self.lines.append(f"  store {kind} {text}, ptr {place}")
+        if place in self.single:
+            self.known[place] = text
+            self.scopes[-1].append(place)
 
-    def _pointer_place(self, view: str) -> str:
-        return f"%{_quoted(f'v.{view}')}"
+    def _load(self, place: str, kind: str) -> str:
+        """Write a read of the memory of a variable."""
+        if place in self.known:
+            return self.known[place]
+        self.loaded[place] = kind
+        return self.b.line(f"load {kind}, ptr {place}")
 
-    def _word_place(self, view: str, kind: str, axis: int) -> str:
-        return f"%{_quoted(f'v.{view}.{kind}.{axis}')}"
+    def _close_scope(self) -> None:
+        """End the statements that the assignments since the scope was opened dominate."""
+        for place in self.scopes.pop():
+            self.known.pop(place, None)
+
+    def _allocas(self) -> list[str]:
+        """Return the memory of variables; remove the assignments to those that are never loaded."""
+        for place, numbers in self.stores.items():
+            if place not in self.loaded:
+                for number in numbers:
+                    self.lines[number] = ""
+        return [f"  {place} = alloca {kind}" for place, kind in self.loaded.items()]
+
+    def _place(self, prefix: str, name: str) -> str:
+        place = self.places.get((prefix, name))
+        if place is None:
+            place = self.places[prefix, name] = f"%{_quoted(f'{prefix}${name}')}"
+        return place
 
     def _state(self, word: int) -> str:
         return self.b.line(f"getelementptr i64, ptr %state, i64 {word}")
@@ -239,33 +265,37 @@ class _Writer:
             if variable.name not in self.program.parameters:
                 self._clear(variable)
         for name in self.program.parameters:
-            place = self.layout.places[name]
+            word = self.layout.places[name]
             if name in self.scalars:
-                self._set(self.scalars[name], self.b.load(self._state(place), self.scalars[name].dtype))
+                self._set(self.scalars[name], self.b.load(self._state(word), self.scalars[name].dtype))
                 continue
-            view = self.views[name]
-            pointer = self.b.line(f"load ptr, ptr {self._state(place)}, align 8")
-            self._put("ptr", pointer, self._pointer_place(name))
-            for k, (kind, axis) in enumerate(_words_of(view)):
-                value = self.b.line(f"load i64, ptr {self._state(place + 1 + k)}, align 8")
-                self._put("i64", value, self._word_place(name, kind, axis))
-        for k, bound in enumerate(("%arena", "%arena.end")):
-            word = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
-            self._put("i64", word, bound)
+            for k, (prefix, kind) in enumerate(_words_of(self.views[name])):
+                value = self.b.line(f"load {kind}, ptr {self._state(word + k)}, align 8")
+                self._store(self._place(prefix, name), kind, value)
+        for k, place in enumerate(("%arena", "%arena.end")):
+            value = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
+            self._store(place, "i64", value)
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
         if isinstance(variable, ScalarVariable):
-            self._set(variable, self.b.const(0, variable.dtype))
+            for prefix in _PARTS[variable.dtype.kind == "c"]:
+                part = part_of(variable.dtype)
+                zero = "false" if part == BOOL else "0.0" if part.kind == "f" else "0"
+                self._start(self._place(prefix, variable.name), element_type(part), zero)
             return
-        self._put("ptr", "null", self._pointer_place(variable.name))
-        self._put_words(variable.name, [("0", "0")] * variable.ndim)
+        for prefix, kind in _words_of(variable):
+            self._start(self._place(prefix, variable.name), kind, "null" if kind == "ptr" else "0")
+
+    def _start(self, place: str, kind: str, text: str) -> None:
+        self.stores.setdefault(place, []).append(len(self.lines))
+        self.lines.append(f"  store {kind} {text}, ptr {place}")
 
     def _leave(self) -> None:
         """Write the exits, and the stores of what the program gives back."""
         for number in sorted(self.exits):
             self._begin(f"exit.{number}")
-            self._put("i64", str(number), "%exit.number")
+            self._start("%exit.number", "i64", str(number))
             self._jump("leave")
         self._begin("leave")
         for name in self.program.results:
@@ -273,12 +303,9 @@ class _Writer:
             if name in self.scalars:
                 self.b.store(self._get(self.scalars[name]), self._state(word))
                 continue
-            self._put("ptr", self.b.line(f"load ptr, ptr {self._pointer_place(name)}, align 8"),
-                      self._state(word))
-            for k, (kind, axis) in enumerate(_words_of(self.views[name])):
-                value = self.b.line(f"load i64, ptr {self._word_place(name, kind, axis)}, align 8")
-                self._put("i64", value, self._state(word + 1 + k))
-        result = self.b.line("load i64, ptr %exit.number, align 8")
+            for k, (prefix, kind) in enumerate(_words_of(self.views[name])):
+                self._put(kind, self._load(self._place(prefix, name), kind), self._state(word + k))
+        result = self._load("%exit.number", "i64")
         if self.program.raises:
             self.lines += [
                 *self._get_flags("%flags.now"), "  %flags.all = or i32 %flags.now, %flags.before",
@@ -295,7 +322,7 @@ class _Writer:
 
     def _fresh(self, hint: str) -> str:
         self._count += 1
-        return f"{hint}.{self._count}"
+        return f"{hint}${self._count}"
 
     def _begin(self, label: str) -> None:
         self.lines.append(f"{_quoted(label)}:")
@@ -323,33 +350,26 @@ class _Writer:
         return Value(INT64, self.b.line(text))
 
     def _set(self, scalar: ScalarVariable, x: Value) -> None:
-        place = self._place(scalar.name)
-        if scalar.dtype.kind != "c":
-            kind = element_type(scalar.dtype)
-            self.lines.append(f"  store {kind} {x.text}, ptr {place}")
-            return
-        part = part_of(scalar.dtype)
-        second = self.b.line(f"getelementptr i8, ptr {place}, i64 {part.itemsize}")
-        for value, at in zip(x.parts, (place, second), strict=True):
-            self.lines.append(f"  store {element_type(part)} {value.text}, ptr {at}")
+        for prefix, part in zip(_PARTS[scalar.dtype.kind == "c"], x.parts, strict=True):
+            self._store(self._place(prefix, scalar.name), element_type(part.dtype), part.text)
 
     def _get(self, scalar: ScalarVariable) -> Value:
-        place = self._place(scalar.name)
         if scalar.dtype.kind != "c":
-            return Value(scalar.dtype, self.b.line(f"load {element_type(scalar.dtype)}, ptr {place}"))
+            place = self._place("s", scalar.name)
+            return Value(scalar.dtype, self._load(place, element_type(scalar.dtype)))
         part = part_of(scalar.dtype)
-        second = self.b.line(f"getelementptr i8, ptr {place}, i64 {part.itemsize}")
-        texts = [self.b.line(f"load {element_type(part)}, ptr {at}") for at in (place, second)]
+        kind = element_type(part)
+        texts = [self._load(self._place(prefix, scalar.name), kind) for prefix in _PARTS[True]]
         return whole(scalar.dtype, [Value(part, text) for text in texts])
 
     # -- statements -----------------------------------------------------------------------------
 
     def _body(self, body: Sequence[Statement]) -> bool:
         """Write statements; return whether control never gets behind them."""
-        for statement in body:
-            if self._statement(statement):
-                return True
-        return False
+        self.scopes.append([])
+        ended = any(map(self._statement, body))
+        self._close_scope()
+        return ended
 
     def _statement(self, statement: Statement) -> bool:
         match statement:
@@ -417,38 +437,34 @@ class _Writer:
     def _enter_loop(self, label: str, first: str) -> None:
         """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
         if not self.loops:
-            for place in ("%arena.low", "%arena.middle", "%arena.high", "%arena.half"):
-                if place not in self._slots:
-                    self._slots[place] = place
-                    self.head.append(f"  {place} = alloca i64, align 8")
-            low, high = self._arena_word("%arena"), self._arena_word("%arena.end")
+            low, high = self._load("%arena", "i64"), self._load("%arena.end", "i64")
             both = self.b.line(f"sub i64 {high}, {low}")
             middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
-            for value, place in ((low, "%arena.low"), (middle, "%arena.middle"), (high, "%arena.high"),
-                                 (middle, "%arena.half")):
-                self._put("i64", value, place)
+            for place, value in (("low", low), ("middle", middle), ("high", high), ("half", middle)):
+                self._start(f"%arena.{place}", "i64", value)
         self._jump(first)
 
-    def _arena_word(self, place: str) -> str:
-        return self.b.line(f"load i64, ptr {place}, align 8")
+    def _arena_words(self) -> list[str]:
+        """Write the reads of begin, middle and end of the arena, and of the begin of the half in use."""
+        return [self._load(f"%arena.{name}", "i64") for name in ("low", "middle", "high", "half")]
 
     def _reset_arena(self, label: str) -> None:
         """Write that memory is allocated from the begin of the arena again, or of its other half."""
         if self.loops:
             return
         if not self.halves:
-            self._put("i64", self._arena_word("%arena.low"), "%arena")
+            self._start("%arena", "i64", self._load("%arena.low", "i64"))
             return
-        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        low, middle, high, half = self._arena_words()
         was_low = self.b.line(f"icmp eq i64 {half}, {low}")
         begin = self.b.line(f"select i1 {was_low}, i64 {middle}, i64 {low}")
         end = self.b.line(f"select i1 {was_low}, i64 {high}, i64 {middle}")
-        for value, place in ((begin, "%arena.half"), (begin, "%arena"), (end, "%arena.end")):
-            self._put("i64", value, place)
+        for place, value in (("%arena.half", begin), ("%arena", begin), ("%arena.end", end)):
+            self._start(place, "i64", value)
 
     def _expires(self, view: str) -> Value:
         """Write whether the memory of a view lies in the half of the arena that is not in use."""
-        low, middle, high, half = (self._arena_word(f"%arena.{name}") for name in ("low", "middle", "high", "half"))
+        low, middle, high, half = self._arena_words()
         pointer = self.b.line(f"ptrtoint ptr {self._data(view)} to i64")
         is_low = self.b.line(f"icmp eq i64 {half}, {low}")
         begin = self.b.line(f"select i1 {is_low}, i64 {middle}, i64 {low}")
@@ -501,9 +517,11 @@ class _Writer:
             self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(first)} ], "
                               f"[ {count_next}, %{_quoted(latch)} ]")
         self._reset_arena(loop.label)
+        self.scopes.append([])
         self._set(self.scalars[loop.name], Value(INT64, counter))
         if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
             self._jump(latch)
+        self._close_scope()
         self._begin(latch)
         if single:
             self.lines.append(f"  {following} = add nsw i64 {counter}, {loop.step}")
@@ -518,10 +536,10 @@ class _Writer:
     # -- views ----------------------------------------------------------------------------------
 
     def _data(self, view: str) -> str:
-        return self.b.line(f"load ptr, ptr {self._pointer_place(view)}, align 8")
+        return self._load(self._place("p", view), "ptr")
 
     def _view_word(self, view: str, kind: str, axis: int) -> str:
-        return self.b.line(f"load i64, ptr {self._word_place(view, kind, axis)}, align 8")
+        return self._load(self._place(f"{kind}{axis}", view), "i64")
 
     def _element(self, view: str, index: Sequence[Value]) -> str:
         """Write the address of an element."""
@@ -556,14 +574,14 @@ class _Writer:
                 apart = self.b.line(f"select i1 {one}, i64 0, i64 {apart}")
             words.append((length.text, apart))
         pointer = self._moved(source, moves)
-        self._put("ptr", pointer, self._pointer_place(statement.name))
+        self._store(self._place("p", statement.name), "ptr", pointer)
         self._put_words(statement.name, words)
 
     def _put_words(self, view: str, words: Sequence[tuple[str, str]]) -> None:
         """Write the assignment of sizes and strides."""
         for axis, (size, stride) in enumerate(words):
-            self._put("i64", size, self._word_place(view, "size", axis))
-            self._put("i64", stride, self._word_place(view, "stride", axis))
+            self._store(self._place(f"size{axis}", view), "i64", size)
+            self._store(self._place(f"stride{axis}", view), "i64", stride)
 
     def _allocate(self, statement: Allocate) -> None:
         view = self.views[statement.name]
@@ -580,19 +598,19 @@ class _Writer:
         bytes_ = self.b.line(f"select i1 {empty}, i64 0, i64 {step}")
         more = self._fitting("uadd", bytes_, str(ALIGNMENT - 1), statement.exit)
         needed = self.b.line(f"and i64 {more}, {-ALIGNMENT}")
-        at, end = (self.b.line(f"load i64, ptr {place}, align 8") for place in ("%arena", "%arena.end"))
+        at, end = self._load("%arena", "i64"), self._load("%arena.end", "i64")
         low = self.b.line(f"add i64 {at}, {ALIGNMENT - 1}")
         begin = self.b.line(f"and i64 {low}, {-ALIGNMENT}")
         room = self.b.line(f"sub i64 {end}, {begin}")
         self._exit_if(self.b.line(f"icmp sgt i64 {begin}, {end}"), statement.exit)
         self._exit_if(self.b.line(f"icmp ugt i64 {needed}, {room}"), statement.exit)
-        self._put("i64", self.b.line(f"add i64 {begin}, {needed}"), "%arena")
+        self._start("%arena", "i64", self.b.line(f"add i64 {begin}, {needed}"))
         pointer = self.b.line(f"inttoptr i64 {begin} to ptr")
         if statement.zero:
             self.lines.append(
                 f"  call void @llvm.memset.p0.i64(ptr align {ALIGNMENT} {pointer}, i8 0, i64 {bytes_}, "
                 "i1 false)")
-        self._put("ptr", pointer, self._pointer_place(statement.name))
+        self._store(self._place("p", statement.name), "ptr", pointer)
         self._put_words(statement.name, list(zip(sizes, reversed(strides), strict=True)))
 
     def _fitting(self, op: str, x: str, y: str, number: int) -> str:
@@ -651,7 +669,7 @@ class _Writer:
         self.b.fuses = fuses
         if result is None:
             result = self._call_loop(op, args, value.dtype)
-        found: Value = replace(result, dtype=value.dtype)
+        found: Value = result if result.dtype is value.dtype else replace(result, dtype=value.dtype)
         return found
 
     def _math(self, b: LlvmBuilder, name: str, xs: Sequence[Value]) -> Value:
@@ -812,20 +830,16 @@ class _Writer:
         if dtype.kind == "f":
             if dtype.itemsize > source.itemsize:
                 return b.cast(x, dtype)
-            how = 'metadata !"round.tonearest", metadata !"fpexcept.ignore"'
-            narrow = b._constrained("fptrunc", "f32.f64", dtype, how, x)
+            narrow = b.cast(x, dtype)
             self._exit_if(b.ne(b.cast(narrow, source), x).text, number)
             return narrow
         info = np.iinfo(dtype)
         fits = b.and_(b.ge(x, b.const(float(info.min), source)),
                       b.lt(x, b.const(float(info.max + 1), source)))
         self._exit_if(b.not_(fits).text, number)
-        kind, to = b.type(source), b.type(dtype)
-        sign = "s" if dtype.kind == "i" else "u"
-        result = b.line(f"fpto{sign}i {kind} {x.text} to {to}")
-        back = Value(source, b.line(f"{sign}itofp {to} {result} to {kind}"))
-        self._exit_if(b.ne(back, x).text, number)
-        return Value(dtype, result)
+        result = b.to_integer(x, dtype)
+        self._exit_if(b.ne(b.cast(result, source), x).text, number)
+        return result
 
     def _cast_to_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
         b, source = self.b, x.dtype
@@ -835,9 +849,7 @@ class _Writer:
         top = b.const(float(np.iinfo(source).max + 1), dtype)
         near = b.lt(result, top)
         self._exit_if(b.not_(near).text, number)
-        kind, sign = b.type(source), "s" if source.kind == "i" else "u"
-        back = Value(source, b.line(f"fpto{sign}i {b.type(dtype)} {result.text} to {kind}"))
-        self._exit_if(b.ne(back, x).text, number)
+        self._exit_if(b.ne(b.to_integer(result, source), x).text, number)
         return result
 
     # -- routines -------------------------------------------------------------------------------
@@ -878,9 +890,34 @@ class _Writer:
         self._copy_back(copies)
 
 
-def _words_of(view: ViewVariable) -> list[tuple[str, int]]:
-    """Return the words of a view behind its pointer, in the order of the state."""
-    return [(kind, axis) for kind in ("size", "stride") for axis in range(view.ndim)]
+def _words_of(view: ViewVariable) -> list[tuple[str, str]]:
+    """Return a prefix and the type of each word of a view, in the order of the state."""
+    words = [(f"{kind}{axis}", "i64") for kind in ("size", "stride") for axis in range(view.ndim)]
+    return [("p", "ptr"), *words]
+
+
+def _assigned_once(program: LoopProgram) -> frozenset[str]:
+    """Return the variables with a single assignment; that of a parameter is the entry."""
+    counts = Counter(program.parameters)
+    stack = [program.body]
+    while stack:
+        for statement in stack.pop():
+            match statement:
+                case Assign() | BindView() | Allocate():
+                    counts[statement.name] += 1
+                case For():
+                    counts[statement.name] += 1
+                    stack.append(statement.body)
+                case Repeat() | Block():
+                    stack.append(statement.body)
+                case If():
+                    stack += [statement.then, statement.otherwise]
+                case InnerLoop():
+                    counts.update(o.name for o in statement.operands if isinstance(o, Place))
+                case Dot():
+                    operands = (statement.a, statement.b, statement.out)
+                    counts.update(o.name for o in operands if isinstance(o, Place))
+    return frozenset(name for name, times in counts.items() if times == 1)
 
 
 def _ufunc_name(op: OpSpec) -> str:

@@ -131,6 +131,14 @@ class ScalarText(LlvmBuilder):
                 f"call {self.type(dtype)} @{name}{wide}(<{lanes} x {kind}> {vector})"))
         return super()._to_signed(x, dtype)
 
+    def to_integer(self, x: Value, dtype: np.dtype) -> Value:
+        """Return a float, which fits, as an integer."""
+        name = "fptosi" if dtype.kind == "i" else "fptoui"
+        if not self.flags:
+            return self._conv(name, x, dtype)
+        suffix = f"{self._suffix(dtype)}.{self._suffix(x.dtype)}"
+        return self._constrained(name, suffix, dtype, 'metadata !"fpexcept.strict"', x)
+
     def _compare(self, name: str, x: Value, y: Value) -> Value:
         if x.dtype.kind == "f" and self.flags and name in _ORDERED:
             how = f'metadata !"o{name}", metadata !"fpexcept.ignore"'

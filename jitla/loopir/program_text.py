@@ -1,7 +1,8 @@
 """Text form of loop programs, which reads like Python: printer and parser.
 
 Arithmetic that wraps and comparisons are infix; `checked_add(x, y, exit=2)` leaves by an exit. Literals are
-int64, float64 or bool; `f4(0.5)` are other constants, and strings of hexadecimal digits their bytes.
+int64, float64 or bool; `f4(0.5)` are other constants, and strings of hexadecimal digits their bytes. Dots
+and slashes in names are written as letters, so that all names are identifiers of Python.
 """
 
 from __future__ import annotations
@@ -73,6 +74,22 @@ _OPERATORS: dict[type, str] = {
 _CHECKED = "checked_"
 
 
+#: What stands for characters of names that identifiers of Python do not have.
+_LETTERS = str.maketrans("./", "·ǀ")
+_ORIGINALS = {letter: character for character, letter in _LETTERS.items()}
+
+
+def _identifier(name: str) -> str:
+    prefix = "_" if name.startswith(".") else "_.." if name[:1].isdigit() else ""
+    return f"{prefix}{name}".translate(_LETTERS)
+
+
+def _original(identifier: str) -> str:
+    if identifier.startswith("_··"):
+        identifier = identifier[3:]
+    return identifier.removeprefix("_" if identifier.startswith("_·") else "").translate(_ORIGINALS)
+
+
 # --------------------------------------------------------------------------- writing
 
 
@@ -84,13 +101,15 @@ def show_program(program: LoopProgram) -> str:
     lines = [f"@exit_point({k}, {e.kind.value!r}, {e.line}, {e.reason!r})"
              for k, e in enumerate(program.exits)]
     if program.written:
-        lines.append(f"@written({', '.join(program.written)})")
+        lines.append(f"@written({', '.join(map(_identifier, program.written))})")
     if program.raises:
         lines.append("@raises")
-    given = ", ".join(f"{name}: {types[name]}" for name in program.parameters)
-    returned = "".join(f"{name}, " for name in program.results).rstrip()
-    lines.append(f"def {program.name}({given}) -> ({returned}):")
-    lines += [f"    {name}: {kind}" for name, kind in types.items() if name not in program.parameters]
+    types = {_identifier(name): kind for name, kind in types.items()}
+    parameters = list(map(_identifier, program.parameters))
+    given = ", ".join(f"{name}: {types[name]}" for name in parameters)
+    returned = "".join(f"{_identifier(name)}, " for name in program.results).rstrip()
+    lines.append(f"def {_identifier(program.name)}({given}) -> ({returned}):")
+    lines += [f"    {name}: {kind}" for name, kind in types.items() if name not in parameters]
     return "\n".join([*lines, *_format_body(program.body, "    ")]) + "\n"
 
 
@@ -116,7 +135,7 @@ def _format_statement(statement: Statement, indent: str) -> Iterator[str]:
                 yield from _format_body(otherwise, inner)
         case For(label, name, begin, end, step, body):
             bounds = f"{show_value(begin)}, {show_value(end)}, {step}"
-            yield f"{indent}for {name} in range({bounds}, label={label!r}):"
+            yield f"{indent}for {_identifier(name)} in range({bounds}, label={label!r}):"
             yield from _format_body(body, inner)
         case Repeat(label, body):
             yield f"{indent}while {label!r}:"
@@ -131,15 +150,15 @@ def _format_statement(statement: Statement, indent: str) -> Iterator[str]:
 def _format_line(statement: Statement) -> str:
     match statement:
         case Assign(name, value):
-            return f"{name} = {show_value(value)}"
+            return f"{_identifier(name)} = {show_value(value)}"
         case StoreElement(view, index, value):
             return f"{_format_element(view, index)} = {show_value(value)}"
         case BindView(name, source, points, axes):
-            words = [source, *(f"point({axis}, {show_value(value)})" for axis, value in points)]
-            return f"{name} = view({', '.join([*words, *map(_format_axis, axes)])})"
+            words = [_identifier(source), *(f"point({axis}, {show_value(value)})" for axis, value in points)]
+            return f"{_identifier(name)} = view({', '.join([*words, *map(_format_axis, axes)])})"
         case Allocate(name, shape, zero, number):
             kind = "zeros" if zero else "empty"
-            return f"{name} = {kind}({', '.join([*map(show_value, shape), f'exit={number}'])})"
+            return f"{_identifier(name)} = {kind}({', '.join([*map(show_value, shape), f'exit={number}'])})"
         case Break(label):
             return f"break_({label!r})"
         case Continue(label):
@@ -164,7 +183,8 @@ def _format_axis(axis: AxisMap) -> str:
 
 
 def _format_operand(operand: Operand) -> str:
-    return _format_element(operand.view, operand.index) if isinstance(operand, Address) else operand.name
+    return _format_element(operand.view, operand.index) if isinstance(operand, Address) else \
+        _identifier(operand.name)
 
 
 def _format_tuple(values: Sequence[Value]) -> str:
@@ -172,7 +192,7 @@ def _format_tuple(values: Sequence[Value]) -> str:
 
 
 def _format_element(view: str, index: Sequence[Value]) -> str:
-    return f"{view}[{', '.join(map(show_value, index)) or '()'}]"
+    return f"{_identifier(view)}[{', '.join(map(show_value, index)) or '()'}]"
 
 
 def show_value(value: Value) -> str:
@@ -181,17 +201,17 @@ def show_value(value: Value) -> str:
         case Number(dtype, bits):
             return _format_number(dtype, bits)
         case Read(name, _):
-            return name
+            return _identifier(name)
         case Element(view, index, _):
             return _format_element(view, index)
         case Extent(view, axis):
-            return f"size({view}, {axis})"
+            return f"size({_identifier(view)}, {axis})"
         case Stride(view, axis):
-            return f"stride({view}, {axis})"
+            return f"stride({_identifier(view)}, {axis})"
         case Expires(view):
-            return f"expires({view})"
+            return f"expires({_identifier(view)})"
         case Pointer(view, index):
-            return f"pointer({_format_element(view, index) if index else view})"
+            return f"pointer({_format_element(view, index) if index else _identifier(view)})"
         case Checked(op, args, dtype, number):
             words = [*map(show_value, args), *([f"dtype={_type_name(dtype)!r}"] if op == "cast" else [])]
             return f"{_CHECKED}{op}({', '.join(words)}, exit={number})"
@@ -234,7 +254,7 @@ def parse_program(text: str) -> LoopProgram:
         raise NestError("malformed-text", str(error)) from None
     if len(definitions) != 1 or not isinstance(definitions[0], ast.FunctionDef):
         raise NestError("malformed-text", "expected one function definition")
-    node = definitions[0]
+    node = _Renamed().visit(definitions[0])
     scalars: list[ScalarVariable] = []
     views: list[ViewVariable] = []
     declared = [(a.arg, a.annotation) for a in node.args.args]
@@ -267,8 +287,8 @@ def parse_program(text: str) -> LoopProgram:
     results = tuple(map(_name, getattr(node.returns, "elts", ())))
     parameters = tuple(a.arg for a in node.args.args)
     body = _Parser(scalars, views).body([s for s in node.body if not isinstance(s, ast.AnnAssign)])
-    return LoopProgram(node.name, tuple(scalars), tuple(views), parameters, results, body, tuple(exits),
-                       written, raises)
+    return LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body,
+                       tuple(exits), written, raises)
 
 
 def _parse_dtype(name: str, node: ast.AST | None) -> np.dtype:
@@ -299,6 +319,20 @@ def _syntax_error(node: ast.AST | None) -> NestError:
 
 def _keywords(node: ast.Call) -> dict[str, ast.expr]:
     return {str(k.arg): k.value for k in node.keywords}
+
+
+class _Renamed(ast.NodeTransformer):
+    """Gives names their dots back."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        """Rename a use of a name."""
+        node.id = _original(node.id)
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        """Rename a parameter."""
+        node.arg = _original(node.arg)
+        return node
 
 
 class _Parser:

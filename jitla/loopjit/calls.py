@@ -10,7 +10,7 @@ import numpy as np
 
 from jitla.hops import Kind, all_ops
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, reductions, scalars, selections
+from jitla.loopjit import arrays, reductions, scalars, selections, shapes
 from jitla.loopjit.builder import ProgramBuilder, compare
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
@@ -107,7 +107,7 @@ def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
 def call(lowering: Lowering, function: Any, args: Arguments, keywords: Keywords) -> Abstract:
     """Return the result of a call of a known object."""
     b = lowering.b
-    handler = _HANDLERS.get(function) if _is_hashable(function) else None
+    handler = (_HANDLERS.get(function) or shapes.HANDLERS.get(function)) if _is_hashable(function) else None
     if handler is not None:
         return handler(lowering, args, keywords)
     if isinstance(function, type) and function in KIND_OF_TYPE:
@@ -179,6 +179,9 @@ def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -
 
 
 def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstract:
+    if function is complex and len(args) == 2:
+        parts = [scalars.to_float(b, x) for x in numbers(args)]
+        return scalars.complex_of(b, parts[0].value, parts[1].value)
     if len(args) != 1:
         raise LoweringRefused(f"{len(args)} arguments of {function.__name__}")
     (x,) = numbers(args)
@@ -251,8 +254,10 @@ def _range(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 
 def _iterated(name: str) -> Handler:
     def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
-        require_keywords(keywords, *(("start",) if name == "enumerate" else ()))
+        require_keywords(keywords, *(("start",) if name == "enumerate" else ("strict",) if name == "zip" else ()))
         start = keywords.get("start")
+        if name == "zip" and constant_argument(keywords.get("strict"), "strict", 0):
+            return Iterated("zip strict", tuple(args))
         if name == "enumerate" and len(args) == 2:
             *args, start = args
         if start is not None and not isinstance(start, Num):
@@ -323,19 +328,6 @@ def _copy(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     if len(args) != 1 or keywords or not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused("a copy with options")
     return arrays.array_of(lowering.b, arrays.elementwise(lowering.b, args[0]))
-
-
-def _arange(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
-    require_keywords(keywords)
-    ranged = _range(lowering, args, {})
-    assert isinstance(ranged, Ranged)
-    if not all(value.is_python for value in numbers(args)) or scalars.constant_integer(ranged.step) != 1:
-        raise LoweringRefused("an arange of other than Python's integers, or with a step")
-    b = lowering.b
-    span = scalars.apply("subtract", ranged.stop.value, ranged.start.value)
-    size = b.temporary(scalars.apply("maximum", span, arrays.ZERO))
-    start = b.temporary(ranged.start.value)
-    return Elementwise(ir.INT64, (size,), lambda at: arrays.plus(start, at[0]), ())
 
 
 def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
@@ -436,7 +428,7 @@ _HANDLERS: dict[Any, Handler] = {
     divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"), reversed: _iterated("reversed"),
     np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),
     np.zeros_like: _allocation_like(True), np.empty_like: _allocation_like(False),
-    np.ones_like: _allocation_like(False, 1), np.full: _full, np.copy: _copy, np.arange: _arange,
+    np.ones_like: _allocation_like(False, 1), np.full: _full, np.copy: _copy,
     np.where: _where, np.nonzero: _nonzero, np.flatnonzero: _flatnonzero, np.count_nonzero: _count_nonzero,
     np.dot: _product("dot"), np.matmul: _product("matmul"), np.outer: _outer,
     np.argmax: _arg_extremum("argmax"), np.argmin: _arg_extremum("argmin"), np.cumsum: _cumulated("add"),
@@ -500,8 +492,9 @@ def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments,
                 if kind is None or value.dtype == np.uint64:
                     raise LoweringRefused(f"item of {value.dtype}")
                 return of_kind(kind, scalars.cast(element.value, STORAGE[kind]))
-            case "transpose" if not args and not keywords and isinstance(value, Arr):
-                return arrays.transposed(b, value, range(value.ndim)[::-1])
+        found = shapes.call_shape_method(lowering, value, name, args, keywords)
+        if found is not None:
+            return found
     if isinstance(value, Num) and name == "item" and not args and not value.kinds <= PYTHON_KINDS:
         return scalars.to_float(b, value) if value.dtype.kind == "f" else scalars.to_int(b, value)
     if isinstance(value, Known) and isinstance(value.value, np.ufunc):

@@ -88,7 +88,7 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
             tag = b.scalar(f"{name}.tag", TAG_DTYPE) if value.tag is not None else None
             return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
         case Tup(items):
-            return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)))
+            return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)), value.is_list)
         case Known() | Conflict():
             return value
         case _:
@@ -142,7 +142,7 @@ def widened(before: Abstract, after: Abstract) -> Abstract:
         high = after.high if after.high <= before.high else min(INT64_HIGH, most)
         return Num(after.kinds, after.value, after.tag, low, high, after.known)
     if isinstance(before, Tup) and isinstance(after, Tup) and len(before.items) == len(after.items):
-        return Tup(tuple(map(widened, before.items, after.items)))
+        return Tup(tuple(map(widened, before.items, after.items)), after.is_list)
     return after
 
 

@@ -25,6 +25,7 @@ from jitla.profiling.loop_detector import (
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
 MIN_LOOP_SHARE = 0.2  # of the time of calls, below which loops do not decide how the rest of a call runs
 JUDGED_SECONDS = 1e-3  # of calls, after which the share of loops is known
+FIRST_CALL_SECONDS = 2e-3  # that the first call of a process may take more than others
 JUDGED_CALLS = 64  # until it is settled whether a function lives by its loops
 
 
@@ -238,7 +239,7 @@ class LoopFunction:
         self.sliced = False
         self._code = function.__code__
         self._calls = 0
-        self._seconds = 0.0
+        self._seconds = -FIRST_CALL_SECONDS
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
@@ -267,7 +268,7 @@ class LoopFunction:
 
     def clear(self) -> None:
         """Discard profiles and compiled code."""
-        self._calls, self._seconds, self.traced = 0, 0.0, not self.entries
+        self._calls, self._seconds, self.traced = 0, -FIRST_CALL_SECONDS, not self.entries
         for site in self.sites:
             site.clear()
 

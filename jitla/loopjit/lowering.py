@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from functools import cache
 from types import FunctionType, ModuleType
 from typing import Any, Protocol
@@ -18,7 +19,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, calls, reductions, scalars, selections
+from jitla.loopjit import arrays, calls, reductions, scalars, selections, shapes
 from jitla.loopjit.bounds import hoist_checks
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -105,6 +106,8 @@ class LoopTarget:
     next_iteration: Meeting
     continue_: ir.Statement
     final: int = -1  # the exit that ``break`` takes, of the outermost loop
+    ended: Meeting = field(default_factory=Meeting.empty)  # where the loop ends by its test
+    normal: str = ""  # label of the block that ends there
 
 
 @dataclass(eq=False)
@@ -317,7 +320,7 @@ class Lowering:
             case Elementwise():
                 return arrays.array_of(self.b, value)
             case Tup(items):
-                return Tup(tuple(self.settled(item) for item in items))
+                return Tup(tuple(self.settled(item) for item in items), value.is_list)
             case Arr(view) if not view.startswith(("v.", "m.")):
                 copy = self.b.view(self.b.fresh("v"), value.dtype, value.ndim)
                 bound = arrays.require_bound(self.b, value)
@@ -329,6 +332,8 @@ class Lowering:
         """Store a value in part of an array."""
         if not isinstance(base, Arr):
             raise LoweringRefused(f"an item of {describe(base)} is assigned")
+        if isinstance(value, Tup):
+            value = shapes.array_from(self.b, value)
         if not base.writeable:
             raise LoweringRefused("a store to an array that is read only")
         self.written |= base.origins
@@ -373,6 +378,8 @@ class Lowering:
         match target:
             case ast.Name(id=name):
                 current = self.name(name)
+                if isinstance(current, Tup) and current.is_list:
+                    raise LoweringRefused("a list is changed")
                 if isinstance(current, Arr):
                     self.in_place(current, op, self.expression(value))
                 else:
@@ -436,8 +443,6 @@ class Lowering:
         `body` lowers an iteration, and `wrap` makes the statement. A loop that does not end at its header is
         left by jumps only.
         """
-        if node.orelse:
-            raise LoweringRefused("an else clause of a loop")
         entry, path = dict(self.env), (node, self.scope)
         names = assigned_names(node)
         older = frozenset(self.b.views)
@@ -448,7 +453,8 @@ class Lowering:
             self.b.line, self.conditional, _ = state
             self.final_edges = []
             label, block = self.b.fresh("loop"), self.b.fresh("block")
-            target = LoopTarget(Meeting.empty(), ir.Break(block), Meeting.empty(), ir.Continue(label))
+            target = LoopTarget(Meeting.empty(), ir.Break(block), Meeting.empty(), ir.Continue(label),
+                                normal=self.b.fresh("ended"))
             self.env, self.reachable = dict(header), True
             self.targets.append(target)
             try:
@@ -473,10 +479,18 @@ class Lowering:
                 for name in names & header.keys():
                     if env.get(name) is not header[name]:
                         convert_variable(self.b, env.get(name), header[name])
+        ended = target.ended
         with self.b.into([]) as whole:
-            self.b.emit(wrap(label, statements))
-            if ends_at_header:
-                target.end.reach(self.b, header)
+            with self.b.into([]) as looping:
+                self.b.emit(wrap(label, statements))
+                if ends_at_header:
+                    ended.reach(self.b, header)
+            self.b.emit(ir.Block(target.normal, looping))  # type: ignore[arg-type]
+            self.continue_from(ended)
+            if self.reachable:
+                self.block(node.orelse)
+            if self.reachable:
+                target.end.reach(self.b, self.env)
         self.b.emit(ir.Block(block, whole))  # type: ignore[arg-type]
         self.continue_from(target.end)
 
@@ -491,8 +505,8 @@ class Lowering:
             test = self.test(node.test)
             if scalars.known_truth(test) is not True:
                 with self.b.into([]) as leave:
-                    target.end.reach(self.b, self.env)
-                    self.b.emit(target.break_)
+                    target.ended.reach(self.b, self.env)
+                    self.b.emit(ir.Break(target.normal))
                 self.b.emit(ir.If(negated(test), leave))  # type: ignore[arg-type]
             self.block(node.body)
 
@@ -555,7 +569,7 @@ class Lowering:
                 items = tuple(Tup(tuple(row)) for row in zip(*parts, strict=False))
         else:
             items = source.items  # type: ignore[assignment]
-        if len(items) > MAX_UNROLLED or node.orelse:
+        if len(items) > MAX_UNROLLED:
             raise LoweringRefused(f"a loop over a tuple of more than {MAX_UNROLLED}")
         label, end = self.b.fresh("unrolled"), Meeting.empty()
         with self.b.into([]) as statements:
@@ -574,6 +588,8 @@ class Lowering:
                     self.targets.pop()
                 self.b.emit(ir.Block(once, body))  # type: ignore[arg-type]
                 self.continue_from(following)
+            if self.reachable:
+                self.block(node.orelse)
             if self.reachable:
                 end.reach(self.b, self.env)
         self.b.emit(ir.Block(label, statements))  # type: ignore[arg-type]
@@ -601,7 +617,7 @@ class Lowering:
             case Ranged(start, stop, step):
                 constant = scalars.constant_integer(step)
                 if not constant:
-                    raise LoweringRefused("a range whose step is no constant")
+                    return self.stepped(source)
                 span = apply("subtract", stop.value, start.value) if constant > 0 else \
                     apply("subtract", start.value, stop.value)
                 distance = apply("maximum", span, arrays.ZERO)
@@ -611,6 +627,11 @@ class Lowering:
                 ends = (start.low, stop.high - 1) if constant > 0 else (stop.low + 1, start.high)
                 return count, lambda index: of_kind(
                     "int", plus(start.value, times(index.value, ir.constant(constant))), *ends)
+            case Iterated("zip strict", parts, _):
+                counts, items = zip(*map(self.iteration, parts), strict=True)
+                for other in counts[1:]:
+                    self.b.check(compare("not_equal", counts[0], other), "sequences of different lengths")
+                return counts[0], lambda index: Tup(tuple(item(index) for item in items))
             case Iterated("enumerate", (inner,), first):
                 count, item = self.iteration(inner)
                 begin = first or number(0)
@@ -627,6 +648,16 @@ class Lowering:
                 return count, lambda index: item(of_kind(
                     "int", apply("subtract", last, index.value), 0, arrays.MAX_EXTENT))
         raise LoweringRefused(f"a loop over {describe(source)}")
+
+    def stepped(self, source: Ranged) -> tuple[ir.Value, Callable[[Num], Abstract]]:
+        """Return length and items of a range whose step is a variable that is positive."""
+        start, step = self.b.held(source.start), self.b.held(source.step)
+        if step.low <= 0:
+            self.b.check(compare("less_equal", step.value, arrays.ZERO), "a step that is not positive")
+        distance = apply("maximum", apply("subtract", source.stop.value, start.value), arrays.ZERO)
+        count = apply("floor_divide", plus(distance, apply("subtract", step.value, arrays.ONE)), step.value)
+        return self.b.temporary(count), lambda index: of_kind(
+            "int", plus(start.value, times(index.value, step.value)), start.low, source.stop.high - 1)
 
     # -- expressions --------------------------------------------------------------------------
 
@@ -656,6 +687,10 @@ class Lowering:
                 if any(isinstance(element, ast.Starred) for element in elements):
                     raise LoweringRefused("a starred element")
                 return Tup(tuple(self.expression(element) for element in elements))
+            case ast.List(elts=elements):
+                if any(isinstance(element, ast.Starred) for element in elements):
+                    raise LoweringRefused("a starred element")
+                return Tup(tuple(self.expression(element) for element in elements), True)
             case ast.Subscript(value=base, slice=index):
                 return self.item(self.expression(base), self.indices(index))
             case ast.Attribute(value=base, attr=name):
@@ -690,9 +725,13 @@ class Lowering:
     def indices(self, node: ast.expr) -> list[Abstract]:
         """Return the items of a subscript."""
         if isinstance(node, ast.Tuple):
-            return [self.expression(element) for element in node.elts]
+            return [self.index(self.expression(element)) for element in node.elts]
         value = self.expression(node)
-        return list(value.items) if isinstance(value, Tup) else [value]
+        return list(value.items) if isinstance(value, Tup) and not value.is_list else [self.index(value)]
+
+    def index(self, value: Abstract) -> Abstract:
+        """Return an item of a subscript: a list is an array."""
+        return shapes.array_from(self.b, value) if isinstance(value, Tup) and value.is_list else value
 
     def item(self, base: Abstract, indices: Sequence[Abstract]) -> Abstract:
         """Return an item of an array or a tuple."""
@@ -736,7 +775,9 @@ class Lowering:
                 return self.power(left, right)
             return arrays.map_elements(self.b, scalars.UFUNCS[op], [left, right])
         if isinstance(left, Tup) and isinstance(right, Tup) and op == "Add":
-            return Tup((*left.items, *right.items))
+            if left.is_list != right.is_list:
+                raise LoweringRefused("a list and a tuple are added")
+            return Tup((*left.items, *right.items), left.is_list)
         raise LoweringRefused(f"{op} of {describe(left)} and {describe(right)}")
 
     def power(self, left: Abstract, right: Abstract) -> Abstract:
@@ -1000,6 +1041,11 @@ def carried(env: Environment, older: frozenset[str], origin: str) -> Environment
     return {name: _carried(value, older, origin) for name, value in env.items()}
 
 
+def has_list(value: Abstract) -> bool:
+    """Return whether a value is a list, or has one."""
+    return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
+
+
 def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
     match value:
         case Arr() if any(name.startswith("m.") and name not in older for name in value.origins):
@@ -1007,7 +1053,7 @@ def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
                                 for name in value.origins)
             return Arr(value.view, value.dtype, value.ndim, origins, value.writeable, None, value.tag)
         case Tup(items):
-            return Tup(tuple(_carried(item, older, origin) for item in items))
+            return Tup(tuple(_carried(item, older, origin) for item in items), value.is_list)
     return value
 
 
@@ -1092,6 +1138,8 @@ def lower_loop(
     for key, value in results.items():
         if isinstance(value, Conflict):
             raise LoweringRefused(f"{key}: {value.reason}")
+        if has_list(value):
+            raise LoweringRefused(f"{key} is a list")
     edges = [(edge, env, True) for edge, env in target.next_iteration.edges]
     edges += [(edge, env, False) for _, env, edge in low.final_edges]
     for edge, env, continues in edges:

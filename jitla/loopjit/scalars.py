@@ -7,6 +7,7 @@ Python does it. Floating-point warnings are found by the processor's flags when 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from functools import reduce
 from itertools import product
@@ -324,12 +325,48 @@ def _python_float(b: ProgramBuilder, name: str, left: ir.Value, right: ir.Value,
 
 
 def _python_complex(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
-    if name not in ("Add", "Sub", "Mult"):
+    if name not in ("Add", "Sub", "Mult", "Div"):
         raise LoweringRefused(f"{name} of Python's complex numbers")
-    if name == "Mult" and (x.kind != "complex" or y.kind != "complex"):
-        raise LoweringRefused("a product of a complex and a real number of Python")
+    if x.kind != y.kind and sys.version_info >= (3, 14):
+        raise LoweringRefused("a complex and a real number of Python")  # no part is added to the real number
     left, right = stored_as(b, x, COMPLEX128), stored_as(b, y, COMPLEX128)
-    return of_kind("complex", ir.Apply(UFUNCS[name], (left, right), COMPLEX128, _rounding(name)))
+    if name == "Div":
+        return _complex_quotient(b, b.temporary(left), b.temporary(right))
+    if name == "Mult":
+        return of_kind("complex", ir.Apply("multiply", (left, right), COMPLEX128, (("rounded", True),)))
+    return of_kind("complex", apply(UFUNCS[name], left, right))
+
+
+def part(value: ir.Value, name: str) -> ir.Value:
+    """Return the real or imaginary part, `name`, of a complex number."""
+    dtype = ir.dtype_of_value(value)
+    return ir.Apply(name, (value,), np.dtype(f"f{dtype.itemsize // 2}"))
+
+
+def _complex_quotient(b: ProgramBuilder, x: ir.Value, y: ir.Value) -> Num:
+    """Return ``x / y`` of Python's complex numbers, by the formula of `_Py_c_quot` (Smith)."""
+    xr, xi, yr, yi = (b.temporary(part(z, name)) for z in (x, y) for name in ("real", "imag"))
+    b.check(both(compare("equal", yr, ir.constant(0.0, FLOAT64)), compare(
+        "equal", yi, ir.constant(0.0, FLOAT64))), ZERO_DIVISION)
+    wide = b.temporary(compare("greater_equal", apply("absolute", yr), apply("absolute", yi)))
+    ratio = b.temporary(apply("divide", choose(wide, yi, yr), choose(wide, yr, yi)))
+    narrow = apply("multiply", choose(wide, yi, yr), ratio)
+    divisor = b.temporary(apply("add", choose(wide, yr, narrow), choose(wide, narrow, yi)))
+    scaled_r, scaled_i = b.temporary(apply("multiply", xr, ratio)), b.temporary(apply("multiply", xi, ratio))
+    real = apply("divide", choose(wide, apply("add", xr, scaled_i), apply("add", scaled_r, xi)), divisor)
+    imag = apply("divide", choose(wide, apply("subtract", xi, scaled_r), apply("subtract", scaled_i, xr)), divisor)
+    return complex_of(b, real, imag)
+
+
+def complex_of(b: ProgramBuilder, real: ir.Value, imag: ir.Value) -> Num:
+    """Return the complex number of Python with these parts; zeros with a sign and infinities are left to Python."""
+    parts = [b.temporary(real), b.temporary(imag)]
+    for value in parts:
+        zero = both(compare("equal", value, ir.constant(0.0, FLOAT64)), ir.Apply("signbit", (value,), ir.BOOL))
+        b.check(either(zero, negated(_is_finite(value))), "a part of a complex number that is -0.0 or not finite")
+    unit = ir.constant(1j, COMPLEX128)
+    product_of_unit = ir.Apply("multiply", (cast(parts[1], COMPLEX128), unit), COMPLEX128, (("rounded", True),))
+    return of_kind("complex", apply("add", cast(parts[0], COMPLEX128), product_of_unit))
 
 
 def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
@@ -462,12 +499,8 @@ def _numpy(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
         raise LoweringRefused(f"{name} of complex numbers")
     if storage.kind == "f" and name in ("FloorDiv", "Mod"):
         b.check(compare("equal", right, cast(ir.constant(0.0, FLOAT64), storage)), ZERO_DIVISION)
-    return of_kind(kind, ir.Apply(ufunc, (left, right), storage, _rounding(name) if storage.kind == "c" else ()))
-
-
-def _rounding(name: str) -> tuple[tuple[str, Any], ...]:
-    """Return the attributes of an operator of complex scalars: terms of products are rounded, unlike in arrays."""
-    return (("rounded", True),) if name == "Mult" else ()
+    attrs = (("rounded", True),) if storage.kind == "c" and name == "Mult" else ()
+    return of_kind(kind, ir.Apply(ufunc, (left, right), storage, attrs))
 
 
 def _bounds(x: Num, kind: str) -> tuple[int, int]:
@@ -597,8 +630,12 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
         return by_kinds(b, [x], lambda operands: absolute(b, *operands))
     kind = {"bool": "int"}.get(x.kind, x.kind)
     if x.dtype.kind == "c":
+        if x.kind == "complex":
+            result = b.temporary(ir.Foreign("hypot", tuple(b.temporary(part(x.value, p)) for p in ("real", "imag"))))
+            b.check(negated(_is_finite(result)), "the absolute value of a complex number that is not finite")
+            return of_kind("float", result)
         if x.kind != "c16":
-            raise LoweringRefused("abs of a complex number of Python")
+            raise LoweringRefused("abs of a complex64")
         return of_kind("f8", ir.Apply("absolute", (x.value,), FLOAT64))
     if x.dtype.kind in "iub":
         value = cast(x.value, STORAGE[kind])

@@ -172,9 +172,10 @@ class Elementwise:
 
 @dataclass(frozen=True, slots=True)
 class Tup:
-    """A tuple of values whose number is known."""
+    """A tuple of values whose number is known, or a list that is not changed."""
 
     items: tuple[Abstract, ...]
+    is_list: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,8 +294,8 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
         return Conflict("a variable has no value on some path")
     if isinstance(first, Tup):
         tuples = [value for value in bound if isinstance(value, Tup)]
-        if len(tuples) == len(bound) and len({len(t.items) for t in tuples}) == 1:
-            return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)))
+        if len(tuples) == len(bound) and len({(len(t.items), t.is_list) for t in tuples}) == 1:
+            return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)), first.is_list)
     if isinstance(first, Known) and all(isinstance(v, Known) and v.value is first.value for v in bound):
         return first
     return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
@@ -338,8 +339,8 @@ def describe(value: Abstract) -> str:
             return f"a number ({', '.join(sorted(kinds))})"
         case Arr() | Elementwise():
             return f"an array of {value.dtype} with {value.ndim} axes"
-        case Tup(items):
-            return f"a tuple of {len(items)}"
+        case Tup(items=items):
+            return f"a {'list' if value.is_list else 'tuple'} of {len(items)}"
         case Known(thing):
             return f"{getattr(thing, '__name__', thing)!s:.40}"
         case _:

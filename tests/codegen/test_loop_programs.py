@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from jitla.codegen import Jit
+from jitla.codegen import Jit, lacking, level_target
 from jitla.codegen.loop_programs import compile_program, program_text
 from jitla.codegen.native import routines
 from jitla.errors import BackendError
@@ -312,7 +312,7 @@ def border(dtype):
     return np.array(sorted(n for n in values if info.min <= n <= info.max), dtype)
 
 
-def over_pairs(op, dtype, source=None):
+def over_pairs(op, dtype, source=None, raises=False):
     """Return a program that applies a checked operation to `x[i]` and `y[i]`, from `begin` on."""
     source = source or dtype
     operands = [element("x", read("i"), dtype=source)]
@@ -321,7 +321,8 @@ def over_pairs(op, dtype, source=None):
     body = (For("L", "i", read("begin"), Extent("x", 0), 1, (
         store("z", read("i"), value=checked(op, *operands, dtype=dtype, exit=2)),)), Leave(0))
     views = [("x", source, 1), ("y", source, 1), ("z", dtype, 1)]
-    return program(body, [("begin", INT64), ("i", INT64)], views, ("i",), ("begin", "x", "y", "z"))
+    return program(body, [("begin", INT64), ("i", INT64)], views, ("i",), ("begin", "x", "y", "z"),
+                   raises=raises)
 
 
 def assert_checked(jit, code, x, y, dtype, source):
@@ -370,7 +371,8 @@ def test_checked_casts(jit, source, dtype):
         numbers = np.array(REALS, source) if source.kind == "f" else np.array([False, True]) \
             if source == BOOL else np.concatenate([border(source), np.array([2**k for k in range(
                 8 * source.itemsize - 1)], source)])
-    assert_checked(jit, over_pairs("cast", dtype, source), numbers, numbers, dtype, source)
+    for raises in (False, True):
+        assert_checked(jit, over_pairs("cast", dtype, source, raises), numbers, numbers, dtype, source)
 
 
 # --------------------------------------------------------------------------- operators of the table
@@ -678,7 +680,19 @@ def test_random_programs(jit, part):
         assert_agrees(jit, code, levels=(seed % 2,), **values)
 
 
-# --------------------------------------------------------------------------- caches and names
+# --------------------------------------------------------------------------- targets, caches and names
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_older_processors(name):
+    target = level_target("x86-64-v2")
+    if lacking(target):
+        pytest.skip("not a processor of this family")
+    old = Jit(target=target)
+    assert_agrees(old, PROGRAMS[name](), **operands_of(name, np.random.default_rng(5)))
+    for seed in range(12):
+        code, values = random_case(seed)
+        assert_agrees(old, code, levels=(1,), **values)
 
 
 def test_names_of_any_letters(jit):

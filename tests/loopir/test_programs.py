@@ -184,6 +184,14 @@ def test_random_listings_read_back():
         assert (again.body, again.exits, again.results) == (code.body, code.exits, code.results)
 
 
+def test_names_with_dots_read_back():
+    body = (Assign(".x.i8", read("t.1")), store("A.f8", read("t.1"), value=number(1.0, F8)), Leave(0))
+    code = program(body, [(".x.i8", INT64), ("t.1", INT64)], [("A.f8", F8, 1)], (".x.i8",), name="f.g")
+    text = show_program(code)
+    assert "_·x·i8 = t·1" in text and "A·f8[t·1] = 1.0" in text
+    assert parse_program(text) == code
+
+
 def test_a_listing():
     body = (
         For("L", "n", number(0), Extent("C", 0), -2, (

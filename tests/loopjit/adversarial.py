@@ -1,15 +1,11 @@
-"""Loops that are meant to go wrong: they call functions, count down, add up; plain and by compiled code.
+"""Loops with corner cases: calls of functions, indices that count down, sums that overflow.
 
-python -m tests.loopjit.adversarial
-
-Each is compiled by Numba for the kinds of each set of values, and then compared with plain Python in results,
-types, warnings, errors and what arrays hold afterwards; `test_adversarial` has their kernels emulated.
+Calls are compared with plain Python in results, types, warnings, errors and contents of arrays.
 """
 
 from __future__ import annotations
 
 import copy
-import sys
 import traceback
 import warnings
 from typing import Any
@@ -277,25 +273,3 @@ def compared(plain: Any, fast: Any, kind: str, calls: int) -> str:
         if wanted != found:
             return f"{plain.__name__} {kind} {number}: {wanted}\nbut {found}"
     return ""
-
-
-def main() -> int:
-    """Compile all of them; say what differs, and how many ran compiled."""
-    from tests.loopjit import compiled, emulated
-    emulated.eager(setattr)
-    wrong, states = [], {}
-    for plain in PROGRAMS:
-        for kind in KINDS:
-            loops = compiled.version(plain)
-            wrong += [text] if (text := compared(plain, loops.version, kind, 60)) else []
-            for record in loops.records():
-                what = record.state if record.state == "trusted" else f"{record.state}: {record.reason}"
-                states.setdefault(what, []).append(f"{plain.__name__} {kind}")
-    for what, names in states.items():
-        print(f"{len(names):3} {what}{'' if what == 'trusted' else ': ' + ', '.join(names)}")
-    print(*wrong, f"{len(wrong)} wrong of {len(PROGRAMS) * len(KINDS)}", sep="\n")
-    return bool(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

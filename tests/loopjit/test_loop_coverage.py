@@ -331,3 +331,133 @@ def test_copies_of_views() -> None:
         return total
 
     compiled(function, lambda: (random(20, 20),))
+
+
+# --------------------------------------------------------------------------- shapes
+
+
+def test_reshaped_and_joined_arrays() -> None:
+    """Views of other shapes, and arrays joined along an axis or a new one."""
+    def function(a: Any, v: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(n):
+            m = a[k].reshape(3, -1)
+            m[1, 0] += 1
+            total += m.sum(axis=0).max() + a[k].ravel()[2] + np.reshape(v, (2, 6))[1, k % 6]
+            total += np.concatenate((v[:k], v[k:] * 2)).sum() + np.hstack([v, m[0]]).mean()
+            total += np.stack((v, v + k)).sum(axis=0).max() + np.vstack((v, v))[1, k]
+            total += np.concatenate([m, m[:, :1]], axis=1).sum() + m.swapaxes(0, 1)[1, 2] + m.flatten().sum()
+            total += np.transpose(m)[0, 1] + np.expand_dims(v, 0)[0, k] + v[:, None][k, 0] + a[k].transpose(1, 0)[0, 0]
+            total += np.squeeze(v[None], axis=0)[k] + np.diff(v).sum() + np.diff(m, axis=0).max()
+        return total
+
+    compiled(function, lambda: (random(12, 2, 6), random(12), 12))
+
+
+def test_arrays_of_numbers() -> None:
+    """Arrays from tuples and lists, lists as indices and in loops."""
+    def function(a: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(n):
+            c, s = np.cos(k * 0.1), np.sin(k * 0.1)
+            r = np.array([[c, -s], [s, c]])
+            total += (r @ np.array([1.0, k])).sum() + np.array((k, 2)).sum() + np.array([a[k], a[k]])[1, 0]
+            a[[k, 0]] = a[[0, k]]
+            for d in [1, 2]:
+                total += d * a[k, d]
+            if k in [1, 5, 7]:
+                total += 1
+            a[k, :2] = [k, 2.5]
+            x = [k, total]
+            total += x[1] * 0.5 + len(x)
+        return total
+
+    compiled(function, lambda: (random(12, 3), 12))
+
+
+def test_rolled_and_padded_arrays() -> None:
+    """Rolls along an axis, and pads with constants, edges and the other end."""
+    def function(a: Any, m: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(-n, n):
+            total += (np.roll(a, k) * a).sum() + np.roll(m, k, axis=1)[1, 2] + np.roll(m, -k, 0).sum(axis=1)[0]
+            p = np.pad(m, 1)
+            q = np.pad(m, 1, mode="wrap")
+            e = np.pad(m, ((1, 0), (0, 2)), mode="edge")
+            total += (p[:-2, 1:-1] + q[2:, 2:]).sum() + e.sum() + np.pad(a, (2, 1), constant_values=3).mean()
+        return total
+
+    compiled(function, lambda: (random(15), random(4, 6), 20))
+
+
+def test_ranges_of_numbers() -> None:
+    """`arange` with steps and of floats, and `linspace`."""
+    def function(n: int, h: float) -> Any:
+        total = 0.0
+        for k in range(2, n):
+            total += np.arange(k).sum() + np.arange(1, 50, k).sum() + np.arange(0.0, 3.0, h).sum()
+            total += np.linspace(0, k, 7)[3] + np.linspace(-1.5, 1.5, k).sum() + np.arange(k * 0.1, 5).sum()
+            total += np.eye(k)[1].sum()
+        return total
+
+    compiled(function, lambda: (30, 0.1))
+
+
+def test_clipped_arrays() -> None:
+    """`clip`, `sign` and rounding of arrays and scalars."""
+    def function(a: Any) -> Any:
+        total = 0.0
+        for x in a:
+            total += np.clip(a, 0.2, 0.7).sum() + np.clip(x, 0.1, 0.5) + a.clip(0.3, 0.4).max()
+            total += np.sign(a - 0.5).sum() + np.sign(x - 0.5) + (a * 10).round().sum()
+        return total
+
+    compiled(function, lambda: (random(40),))
+
+
+# --------------------------------------------------------------------------- loops and numbers
+
+
+def test_else_clauses_and_steps() -> None:
+    """`else` of inner loops, ranges with variable steps, and strict zips."""
+    def function(a: Any, n: int) -> Any:
+        total = 0
+        for k in range(1, n):
+            for i in range(0, n, k):
+                if a[i] > 0.9:
+                    break
+            else:
+                total += k
+            while i > 0:
+                i -= k
+                if i == 3:
+                    break
+            else:
+                total += 100
+            for d in (1, 2):
+                if d == k:
+                    break
+            else:
+                total += 1000
+            for x, y in zip(a[:k], a[k : 2 * k], strict=True):
+                total += x > y
+        return total
+
+    compiled(function, lambda: (random(60), 30))
+
+
+def test_complex_numbers_of_python() -> None:
+    """Products, quotients and absolute values of Python's complex numbers, and products of NumPy's scalars."""
+    def function(a: Any, n: int) -> Any:
+        z = 0.5 + 0.25j
+        steps = 0
+        for k in range(n):
+            c = complex(0.3 + k * 0.001, -0.2)
+            z = z * z + c
+            if abs(z) > 2:
+                z = z / c / abs(z) - 0.5
+                steps += 1
+            a[k] = a[k] * a[k] + a[k] / a[0] * z
+        return z, steps
+
+    compiled(function, lambda: (random(300) + 1j * random(300, seed=2), 300))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
+import warnings
 from contextlib import suppress
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from jitla.loopjit import loop_sites
-from tests.loopjit import programs
+from tests.loopjit import adversarial, programs
 from tests.loopjit.random_functions import check, outcome
+from tests.loopjit.random_slice_loops import Slices
 
 
 def f8(n=10):
@@ -286,3 +290,299 @@ def test_errors_of_floating_point_are_raised_at_their_line(eager):
 def test_random_programs(eager, seed):
     what, text = check(seed, eager)
     assert what != "WRONG", text
+
+
+# --------------------------------------------------------------------------- inlined functions
+
+
+MOST = 2.0
+
+
+def clamped(x, low, high):
+    """Keep a number in bounds."""
+    if x < low:
+        return low
+    if x > high:
+        x = high
+    return x
+
+
+def weight(x, y):
+    r = x * x + y * y
+    r += MOST
+    return clamped(math.sqrt(r) / x, 0.0, high_of(y))
+
+
+def high_of(y):
+    return 3.0 if y > 1.0 else 5
+
+
+def doubled(y):
+    return 2.0 * y
+
+
+def weights(x, y):
+    s = 0.0
+    for i in range(len(x)):
+        for j in range(len(y)):
+            s += weight(x[i], y[j])
+    return s, len(x)
+
+
+def grown(x, n):
+    return x * n + 1
+
+
+def counted(x, n):
+    s = 1
+    for i in range(len(x)):
+        s = grown(s, n)
+        x[i] = s % 7
+    return s, x
+
+
+def nothing_at_times(x):
+    if x > 0.0:
+        return x
+
+
+def maybe(x):
+    for i in range(len(x)):
+        x[i] = nothing_at_times(x[i])
+    return (x,)
+
+def halved_to_one(x):
+    while x > 1.0:
+        x /= 2.0
+    return x
+
+
+def each_halved(x):
+    for i in range(len(x)):
+        x[i] = halved_to_one(x[i])
+    return (x,)
+
+
+def assert_same(fast, plain, **args):
+    copies = {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in args.items()}
+    assert outcome(fast.version, args) == outcome(plain, copies)
+
+
+def test_functions_that_return_numbers_are_inlined(eager):
+    fast = eager(weights)
+    for _ in range(6):
+        assert_same(fast, weights, x=np.linspace(1.0, 2.0, 4), y=np.linspace(0.0, 2.0, 5))
+    assert "trusted" in states(fast) and any(record.runs for record in fast.records())
+    for odd in (0.0, math.inf, math.nan):  # a warning in the function that is called, or none
+        assert_same(fast, weights, x=np.array([1.0, odd, 2.0]), y=np.array([0.5, 3.0]))
+
+
+def test_inlined_arithmetic_of_large_integers_is_left_to_python(eager):
+    fast = eager(counted)
+    for n in (1, 1, 1, 1, 1, 3):
+        assert_same(fast, counted, x=np.arange(60), n=n)  # threes: more than 64 bits
+
+
+def test_inlined_functions_may_change(eager, monkeypatch):
+    fast = eager(weights)
+    args = {"x": np.linspace(1.0, 2.0, 4), "y": np.linspace(0.0, 2.0, 5)}
+    for _ in range(5):
+        assert_same(fast, weights, **args)
+    for name, value in (("MOST", 9.0), ("clamped", lambda x, low, high: x), ("high_of", high_of)):
+        with monkeypatch.context() as patched:
+            patched.setitem(globals(), name, value)
+            assert_same(fast, weights, **args)
+    for _ in range(5):
+        assert_same(fast, weights, **args)
+    again = eager(weights)
+    for code in (high_of.__code__, doubled.__code__, high_of.__code__):
+        monkeypatch.setattr(high_of, "__code__", code)
+        for _ in range(6):
+            assert_same(again, weights, **args)
+
+
+@pytest.mark.parametrize(("function", "reason"), [
+    (each_halved, ""), (maybe, "nothing_at_times: a variable is None or a number (f8)")])
+def test_inlined_functions_may_have_loops_but_return_one_kind(eager, function, reason):
+    fast = eager(function)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(5):
+            assert_same(fast, function, x=np.linspace(1.0, 9.0, 5))
+    assert {record.reason for record in fast.records()} == {reason}
+
+
+# --------------------------------------------------------------------------- loops over slices
+
+
+def thomas(a, b, c, d):
+    n = d.shape[2]
+    up = np.empty(d.shape)
+    for k in range(n):
+        below = above = 0.0
+        if k > 0:
+            below = a[1:, :, k] - a[:-1, :, k]
+        if k < n - 1:
+            above = c[:, :, k]
+        middle = b[:, :, k]
+        if k > 0:
+            middle = middle - up[:, :, k - 1] * below
+            d[:, :, k] -= d[:, :, k - 1] * below
+        up[:, :, k] = above / middle
+        d[:, :, k] = d[:, :, k] / middle
+    last = d[:, :, -1]
+    for k in range(n - 2, -1, -1):
+        last = d[:, :, k] - up[:, :, k] * last
+        d[:, :, k] = last
+    return (k,)
+
+
+def system(seed=0, shape=(3, 5, 7), odd=None):
+    chosen = np.random.default_rng(seed)
+    a, b, c, d = (chosen.random(s) + more for s, more in (
+        ((shape[0] + 1, *shape[1:]), 0.0), (shape, 3.0), (shape, 0.0), (shape, 0.0)))
+    if odd is not None:
+        b[1, 2, 3] = odd
+    return {"a": a, "b": b, "c": c, "d": d}
+
+
+def smoothed(x, y):
+    before = 0.0
+    for j in range(x.shape[1]):
+        y[:, j] = 0.25 * x[:, j] + 0.75 * before
+        before = y[:, j] * 1.0
+    return (j,)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 7), (1, 1, 2), (2, 8, 3)])
+def test_recurrences_over_slices(eager, shape):
+    fast = eager(thomas)
+    for seed in range(6):
+        assert outcome(fast.version, system(seed, shape)) == outcome(thomas, system(seed, shape))
+
+
+@pytest.mark.parametrize("odd", [np.inf, np.nan, 0.0, 1e-310])
+def test_slices_that_numpy_warns_of_are_done_by_python(eager, odd):
+    fast = eager(thomas)
+    for seed in range(4):
+        outcome(fast.version, system(seed))
+    assert outcome(fast.version, system(5, odd=odd)) == outcome(thomas, system(5, odd=odd))
+
+
+def test_slices_of_other_shapes_and_memory(eager):
+    fast = eager(smoothed)
+    for seed in range(4):
+        args = system(seed, (6, 5))
+        assert outcome(fast.version, {"x": args["b"], "y": args["d"]}) \
+            == outcome(smoothed, {"x": args["b"].copy(), "y": args["d"].copy()})
+
+    def arrays(case):
+        x = np.arange(30.0).reshape(6, 5)
+        y = {"same": x, "shifted": x[::-1], "short": np.zeros((5, 5)), "one": np.zeros((1, 5)),
+             "few": np.zeros((6, 3)), "lapped": as_strided(np.zeros(40), (6, 5), (16, 8)),
+             "again": as_strided(np.zeros(40), (6, 5), (0, 8)), "down": np.zeros((6, 10))[::-1, ::2]}
+        return {"x": x, "y": y[case]}
+
+    for case in ("same", "shifted", "short", "one", "few", *("lapped", "again", "down") * 4):
+        assert outcome(fast.version, arrays(case)) == outcome(smoothed, arrays(case)), case
+
+
+def test_stores_before_an_error_of_python_stay(eager):
+    def half(p, r, h):
+        for k in range(r.shape[1]):
+            p[:, k] = k
+            if k > 1:
+                r[:, k] = 1.0 / (h - k)
+        return (k,)
+
+    fast = eager(half)
+    for h in (0.5, 0.5, 0.5, 1.5, 3.0, 0.25):
+        mine, plain = ({"p": np.ones((3, 6)), "r": np.zeros((3, 6)), "h": h} for _ in range(2))
+        assert outcome(fast.version, mine) == outcome(half, plain)
+
+
+def test_large_integers_times_slices(eager):
+    def growing(p, r):
+        s = 3
+        for k in range(r.shape[1]):
+            s = s * 3
+            r[:, k] = p[:, k] * s
+        return (k,)
+
+    fast = eager(growing)
+    for _ in range(4):
+        mine, plain = ({"p": np.ones((2, 60)), "r": np.zeros((2, 60))} for _ in range(2))
+        assert outcome(fast.version, mine) == outcome(growing, plain)
+
+
+@pytest.mark.parametrize("seed", range(0, 75, 3))
+def test_random_programs_over_slices(eager, seed):
+    kind, text = check(seed, eager, writes=Slices)
+    assert kind != "WRONG", text
+
+
+# --------------------------------------------------------------------------- tables, warnings
+
+
+def table():
+    t = np.zeros((6, 7))
+    t[0], t[:, 0] = np.arange(7.0), 1.5
+    return t
+
+
+@pytest.mark.parametrize("odd", [3, 4.5, (2, 5)])
+def test_iterations_before_a_warning_are_kept(eager, odd):
+    """The part with the warning is undone; compiled code runs the iterations before it, Python the iteration."""
+    fast = eager(programs.summed_table)
+    for _ in range(4):
+        fast.version(table(), np.ones(7), 1e9)
+    factors = np.ones(7)
+    factors[np.array(odd, int)] = 1e308
+    for make in (table, lambda: table()[:, ::-1][:, ::-1], lambda: np.broadcast_to(table()[2], (6, 7)).copy(),
+                 lambda: np.repeat(table(), 2, 1)[:, ::2], lambda: table().T.copy().T):
+        args = {"t": make(), "x": factors, "most": 1e307 if odd == 3 else 1e9}
+        wanted = outcome(programs.summed_table, {**args, "t": make()})
+        assert outcome(fast.version, args) == wanted
+
+
+def test_elements_that_share_memory_with_others_of_their_array(eager):
+    fast = eager(programs.summed_table)
+    for k in range(5):
+        results = []
+        for function in (programs.summed_table, fast.version):
+            memory = np.arange(20.0)
+            t = np.lib.stride_tricks.as_strided(memory, (6, 7), (16, 8))
+            x = np.full(7, 1.0 if k < 3 else 1e307)
+            results.append(repr(outcome(function, {"t": t, "x": x, "most": 1e9})) + repr(memory))
+        assert results[0] == results[1]
+
+
+def test_integers_that_overflow_wrap_with_a_warning(eager):
+    fast, letters = eager(programs.lengths_of_paths), np.arange(8) % 3
+    for start in (0, 0, 0, 0, 125, 127, 122):
+        args = {"a": letters, "b": letters[::-1], "t": np.full((9, 9), start, np.int8), "most": 126}
+        wanted = outcome(programs.lengths_of_paths, {**args, "t": args["t"].copy()})
+        assert outcome(fast.version, args) == wanted
+
+
+def test_handlers_of_warnings_see_the_elements_of_python(eager, monkeypatch):
+    """When a warning is shown, all iterations before are done, and none after."""
+    fast, seen = eager(programs.summed_table), {"plain": [], "fast": []}
+    for _ in range(4):
+        fast.version(table(), np.ones(7), 1e9)
+    for name, function in (("plain", programs.summed_table), ("fast", fast.version)):
+        t = table()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            monkeypatch.setattr(
+                warnings, "showwarning", lambda *args, t=t, name=name: seen[name].append(t.tobytes()))
+            function(t, np.full(7, 1e200), np.inf)
+        seen[name].append(t.tobytes())
+    assert len(seen["plain"]) > 1 and seen["plain"] == seen["fast"]
+
+
+@pytest.mark.parametrize("plain", adversarial.PROGRAMS, ids=lambda plain: plain.__name__)
+def test_programs_that_fail(eager, plain):
+    fast = eager(plain)
+    for kind in adversarial.KINDS:
+        assert not adversarial.compared(plain, fast.version, kind, 24)
