@@ -49,8 +49,8 @@ __all__ = [
     "ARRAY_PACKAGES", "BRIDGE_FILES", "DEEP_NESTING", "INTERNAL_MARK", "NESTING", "SUSPENDED_STATES",
     "call_with_stack_headroom", "check_arguments", "frame_access_of", "frame_reader_name",
     "frame_sensitivity_of", "hidden_code", "hide_frames", "hide_module", "is_decorated",
-    "is_deep_recursion", "is_installed", "outer_frame_access_of", "package_of", "reject_coroutine",
-    "restore_wrapper_code", "table_class_name", "untraceable_reason", "unwrap_callable",
+    "is_deep_recursion", "is_installed", "nested_codes", "outer_frame_access_of", "package_of",
+    "reject_coroutine", "restore_wrapper_code", "table_class_name", "untraceable_reason", "unwrap_callable",
 ]
 
 
@@ -227,7 +227,7 @@ def frame_reader_name(value: Any) -> str:
 
 def frame_access_of(function: FunctionType) -> str:
     """Return the name by which `function`, or a function in it, accesses frames; empty if it does not."""
-    codes, space = _nested_codes(function.__code__), function.__globals__
+    codes, space = nested_codes(function.__code__), function.__globals__
     return next((access for code in codes if (access := _frame_access_in_code(code, space))), "")
 
 
@@ -260,17 +260,18 @@ def _named_functions(function: FunctionType) -> Iterator[FunctionType]:
                 yield cell.cell_contents
         except ValueError:  # it is empty
             continue
-    for code in _nested_codes(function.__code__):
+    for code in nested_codes(function.__code__):
         for name in code.co_names:
             if type(space.get(name)) is FunctionType:
                 yield space[name]
 
 
-def _nested_codes(code: CodeType) -> Iterator[CodeType]:
+def nested_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield `code` and the code objects in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _nested_codes(constant)
+            yield from nested_codes(constant)
 
 
 def _frame_access_in_code(code: CodeType, space: dict[str, Any]) -> str:
@@ -328,7 +329,7 @@ def _reader_loads(steps: list[dis.Instruction], space: dict[str, Any]) -> Iterat
 
 def _reaches_outer_frames(code: CodeType, space: dict[str, Any]) -> bool:
     """Return whether frames above the caller's may be accessed, conservatively."""
-    if any(_frame_access_in_code(each, space) for each in _nested_codes(code) if each is not code):
+    if any(_frame_access_in_code(each, space) for each in nested_codes(code) if each is not code):
         return True  # inner functions have other callers
     steps = _instructions(code)
     back = sum(step.argval == "f_back" for step in steps)

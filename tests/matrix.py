@@ -19,9 +19,9 @@ TESTS = (
     "tests/test_api.py", "tests/test_config.py", "tests/test_import.py", "tests/behaviour",
     "tests/instrument",
     "tests/tracing", "tests/runtime", "tests/recompile", "tests/plans", "tests/codegen/test_pool.py",
-    "tests/codegen/test_pool.py", "tests/codegen/test_memory.py", "tests/codegen/test_tape.py",
-    "tests/semantics/test_rows.py", "tests/semantics/test_a_capture.py",
-    "tests/semantics/test_ae_environment.py", "tests/semantics/test_s_warnings.py",
+    "tests/codegen/test_memory.py", "tests/codegen/test_tape.py",
+    "tests/semantics/test_rows.py", "tests/semantics/test_capture.py",
+    "tests/semantics/test_environment.py", "tests/semantics/test_fp_warnings.py",
 )
 RATIO = """
 import time, numpy as np, jitla

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.test_readme import program
+from tests.test_documentation import program
 
 ROOT = Path(__file__).parents[1]
 GUIDE = ROOT / "docs" / "guide.md"

@@ -1,15 +1,29 @@
-"""What tools are told of a decorated function: as of the plain one, also after its defaults have changed."""
+"""What tools see of a decorated function; kinds of callables; functions that read frames."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
 import inspect
+import sys
+import traceback as tb
+from functools import partial
+from inspect import stack as callers
 
 import numpy as np
 import pytest
 
 import jitla
+from jitla.errors import ConfigError, TraceError
+from jitla.introspection import (
+    frame_access_of,
+    frame_sensitivity_of,
+    outer_frame_access_of,
+    untraceable_reason,
+    unwrap_callable,
+)
+
+# What tools are told of a decorated function: as of the plain one, also after its defaults have changed.
 
 MODES = ("sync", "background", "auto", "off")
 X = np.arange(1.0, 2000.0)
@@ -263,3 +277,251 @@ def test_errors_about_scalars_name_their_type() -> None:
         return found
 
     assert jitla.jit(messages, compile="sync")(np.ones(3)) == messages(np.ones(3))
+
+
+# Methods, partial calls, objects, generators: what is explained of each.
+
+CALLABLES_X = np.random.default_rng(3).normal(size=(60, 4))
+
+
+class Model:
+    def __init__(self):
+        self.w = np.arange(4.0)
+
+    @jitla.jit
+    def score(self, x):
+        return (x * self.w).sum()
+
+    @jitla.jit
+    @classmethod
+    def scaled(cls, x):
+        return x * 2.5
+
+    def __call__(self, x):
+        return x * 3.5 + self.w
+
+
+def scale(x, by):
+    return x * by + 1.0
+
+
+@pytest.mark.parametrize(("given", "name"), [
+    (Model().score, "Model.score"), (Model().scaled, "Model.scaled"), (Model(), "Model.__call__"),
+    (partial(jitla.jit(scale), by=2.5), "scale"), (partial(scale, by=1.5), "scale")])
+def test_what_calls_a_function_is_explained_by_it(given, name):
+    found = jitla.explain(given, CALLABLES_X).record
+    assert found.name == name and found.programs and found.call is not None
+
+
+def test_methods_and_partial_calls_can_be_decorated():
+    model = Model()
+    bound, part = jitla.jit(model.__call__, compile="sync"), jitla.jit(partial(scale, by=2.0), compile="sync")
+    assert (bound(CALLABLES_X) == model(CALLABLES_X)).all()
+    assert (part(CALLABLES_X) == scale(CALLABLES_X, 2.0)).all()
+    assert bound.stats().kernels == 1 and part.func.stats().kernels == 1
+    assert len(jitla.recompilations(part)) == 1
+
+
+def test_arguments_of_partial_calls_come_first():
+    given = partial(partial(scale, 1), by=2)
+    assert unwrap_callable(given) == (scale, (1,), {"by": 2})
+
+
+@pytest.mark.parametrize("ask", [Model().score.explain, Model().score.compile])
+def test_a_method_that_has_lost_its_object_says_how_to_ask(ask):
+    with pytest.raises(TypeError, match=r"jitla.explain\(object.score, ...\), or Model.score.explain\("):
+        ask(CALLABLES_X)
+
+
+def test_generators_are_asked_for_some_values():
+    closed = []
+
+    @jitla.jit
+    def rows(x):
+        try:
+            while True:
+                yield (x * 2.5).sum()
+        finally:
+            closed.append(True)
+
+    found = jitla.explain(rows, CALLABLES_X)
+    assert found.record.programs and closed == [True]
+
+
+def test_what_has_to_be_awaited_is_not_called():
+    async def later(x):
+        return x
+
+    with pytest.raises(TraceError, match="later runs in an event loop: await a call of it, then explain"):
+        jitla.explain(later, CALLABLES_X)
+
+
+@pytest.mark.parametrize("ask", [jitla.jit, jitla.jit(compile="sync"), jitla.explain])
+def test_a_class_is_refused_with_what_to_do(ask):
+    with pytest.raises(TraceError, match=r"not the class Model; decorate its methods \[J101\]"):
+        ask(Model)
+
+
+class Table:
+    """Has arrays, and does their arithmetic."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def to_numpy(self):
+        return self.values
+
+    def total(self):
+        return sum(range(9))
+
+
+def test_tables_do_their_own_arithmetic():
+    @jitla.jit
+    def total(table):
+        return table.total()
+
+    @jitla.jit
+    def taken(table):
+        return (table.to_numpy() * 2.5).sum()
+
+    table = Table(np.ones(9))
+    with jitla.options(compile="auto"):
+        for asked in (False, True):
+            total(table)
+            told = str(jitla.explain(total, table) if asked else jitla.explain(total))
+            assert "runs in NumPy: arithmetic of a Table is not traced" in told and ".to_numpy()" in told
+        taken(table)
+        told = str(jitla.explain(taken, table))
+    assert "was compiled for this call; other calls run in NumPy" in told and "pass arrays instead" in told
+
+
+def test_loops_that_asked_for_nothing_have_a_cure():
+    def clipped(values):
+        return [v if v > 0.0 else 0.0 for v in values]
+
+    told = str(jitla.explain(clipped, [1.0, -1.0]))
+    assert "its loops have no operations on arrays" in told and "with whole arrays (np.where, masks)" in told
+
+
+def test_why_there_is_nothing_to_explain_is_said():
+    assert "has not been called" in str(jitla.explain(scale))
+    assert "nothing was compiled" in str(jitla.explain(lambda x: x.T, CALLABLES_X))
+    told = str(jitla.explain(np.sum, CALLABLES_X))
+    assert told.startswith("sum  0 calls") and "is not a Python function" in told and "source" not in told
+    assert "is not a Python function" in jitla.explain(np.sum)._repr_html_()
+    told = str(jitla.explain(np.linalg.norm.__wrapped__, CALLABLES_X))
+    assert "is a function of NumPy or SciPy itself" in told and "source" not in told
+    assert untraceable_reason(scale) == ""
+    with jitla.options(disable=True):
+        assert "the option disable is on" in str(jitla.explain(scale, CALLABLES_X, 2.0))
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda: jitla.spec(-1), lambda: jitla.spec("a"), lambda: jitla.spec(3, order="X"),
+    lambda: jitla.spec(3, density=2.0), lambda: jitla.spec(3, kind=np.array)])
+def test_arrays_that_cannot_be_are_refused(wrong):
+    with pytest.raises(ConfigError, match="is not possible; use"):
+        wrong()
+
+
+# Functions that look at frames, and those that look further than at their caller's.
+
+
+def one_above():
+    return sys._getframe(1).f_locals
+
+
+def two_above():
+    return sys._getframe(2).f_locals
+
+
+def some_above(n):
+    return sys._getframe(n).f_locals
+
+
+def one_back():
+    return sys._getframe().f_back.f_locals
+
+
+def two_back():
+    return inspect.currentframe().f_back.f_back
+
+
+def frame_reads():
+    return inspect.stack()[1].function, callers()[1][3]
+
+
+def second():
+    return callers()[2]
+
+
+def all_of_them():
+    return inspect.stack()
+
+
+def imported():
+    import inspect as i
+    from inspect import stack
+    return i.stack()[0], stack()[1]
+
+
+def imported_all():
+    from inspect import stack
+    return stack()
+
+
+def walks():
+    frame = sys._getframe(1)
+    while frame:
+        frame = frame.f_back
+
+
+def printed():
+    return tb.extract_stack()
+
+
+def from_inside():
+    return (lambda: sys._getframe(1))()
+
+
+def with_numpy(x):
+    inspect.isfunction(x)
+    return np.stack([x, x]) + np.trace(x) + x.trace()
+
+
+def names_another():
+    return two_above()
+
+
+def names_a_near_one():
+    return one_above()
+
+
+@pytest.mark.parametrize(("function", "looks", "beyond", "plain"), [
+    (one_above, True, False, True), (two_above, True, True, True), (some_above, True, True, True),
+    (one_back, True, False, True), (two_back, True, True, True), (frame_reads, True, False, True),
+    (second, True, True, True), (all_of_them, True, True, True), (imported, True, False, True),
+    (imported_all, True, True, True), (walks, True, True, True), (printed, True, True, True),
+    (from_inside, True, True, True), (with_numpy, False, False, False),
+    (names_another, False, False, True), (names_a_near_one, False, False, False)])
+def test_what_is_looked_at(function, looks, beyond, plain):
+    assert bool(frame_access_of(function)) is looks
+    assert bool(outer_frame_access_of(function)) is beyond
+    assert bool(frame_sensitivity_of(function)) is plain
+
+
+def test_long_functions():
+    lines = "".join(f"    a.b{n}\n" for n in range(300))  # names whose numbers take more than a byte
+    names: dict = {"inspect": inspect}
+    exec(f"def long(a):\n{lines}    return inspect.stack()\n", names)
+    assert frame_access_of(names["long"]) == "inspect.stack" and outer_frame_access_of(names["long"])
+
+
+def test_a_closure_that_names_one():
+    def deep():
+        return sys._getframe(3)
+
+    def outer():
+        return deep()
+
+    assert "deep, which it calls" in frame_sensitivity_of(outer)

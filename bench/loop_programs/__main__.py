@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from contextlib import ExitStack
@@ -83,6 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     def run(program: Program, mode: str, folder: Path, seconds: float) -> dict[str, Any]:
         return run_process(program, mode, folder, seconds, options.timeout)
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # workers are ended, too
     print(text_row(HEAD, WIDTHS))
     with ExitStack() as stack:
         if options.busy:

@@ -80,7 +80,8 @@ def run_process(program: Program, mode: str, folder: Path, seconds: float, timeo
 
 def measure_program(program: Program, modes: Iterable[str], seconds: float, run: Run) -> dict[str, Any]:
     """Measure a program in the plain mode, then in the others; without plain results nothing else is run."""
-    record: dict[str, Any] = {"suite": program.suite, "field": program.field, "name": program.name}
+    record: dict[str, Any] = {"suite": program.suite, "field": program.field, "name": program.name,
+                              "load_average": os.getloadavg()[0]}
     with tempfile.TemporaryDirectory(prefix="jitla-loops-") as name:
         folder = Path(name)
         record["plain"] = run(program, "plain", folder, seconds)
@@ -140,7 +141,8 @@ def summarize_suites(records: list[dict[str, Any]], mode: str) -> dict[str, dict
             continue
         figures = [r[mode] for r in rows]
         both = [r for r in rows if "speedup_steady" in r.get("njit", {})]
-        summary: dict[str, Any] = {"programs": len(rows)}
+        summary: dict[str, Any] = {"programs": len(rows),
+                                   "load_average": sum(r["load_average"] for r in rows) / len(rows)}
         summary |= {name: mean(f.get(name) for f in figures) for name in MEANS}
         summary |= {
             "compiled": sum(f["compiled"] is not None for f in figures),
@@ -168,9 +170,9 @@ def describe(suite: str, mode: str, s: dict[str, Any]) -> list[str]:
     """Return the lines that tell of a suite."""
     n = {name: number(value, 2) for name, value in s.items()}
     lines = [
-        f"{suite}, {mode}: {s['programs']} programs; geometric means: before 1 s {n['speedup_1s']}, "
-        f"before 4 s {n['speedup_4s']}, steady {n['speedup_steady']} times plain "
-        f"({n['speedup_cpu']} by CPU time)",
+        f"{suite}, {mode}: {s['programs']} programs, load average {n['load_average']}; "
+        f"geometric means: before 1 s {n['speedup_1s']}, before 4 s {n['speedup_4s']}, "
+        f"steady {n['speedup_steady']} times plain ({n['speedup_cpu']} by CPU time)",
         f"  1.5 times plain reached by {s['compiled']} (median after {n['compiled_median']} s); "
         f"slower than 0.95 of plain: {s['slower_1s']} before 1 s, {s['slower']} steady; "
         f"mean regret {1e3 * s['regret_mean']:.1f} ms; results that differ: {s['different']}"]

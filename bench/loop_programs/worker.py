@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 from typing import Any
 
 import numpy as np
@@ -137,15 +137,31 @@ def steady(times: list[float]) -> float:
     return median(times[-max(1, len(times) // 3):])
 
 
-def summarize(calls: Calls, plain: float, plain_cpu: float) -> dict[str, Any]:
-    """Return the figures of a mode against the wall time and the CPU time of a plain call."""
+@dataclass(frozen=True)
+class Plain:
+    """Seconds and CPU seconds of a plain call, measured before and after the calls of a mode.
+
+    Other processes come and go: speed-ups are against the geometric mean, the time to compiled code is
+    against the lesser.
+    """
+
+    seconds: tuple[float, ...]
+    cpu: tuple[float, ...]
+
+
+def summarize(calls: Calls, reference: Plain) -> dict[str, Any]:
+    """Return the figures of a mode against plain calls."""
+    plain, plain_cpu = geometric_mean(reference.seconds), geometric_mean(reference.cpu)
     total = np.cumsum(calls.seconds)
     count = np.arange(1, len(total) + 1)
     figures: dict[str, Any] = {
-        "calls": len(total), "first": calls.seconds[0], "compiled": compiled_after(calls, plain, plain_cpu),
+        "calls": len(total), "first": calls.seconds[0],
+        "compiled": compiled_after(calls, min(reference.seconds), min(reference.cpu)),
         "steady": steady(calls.seconds), "steady_cpu": steady(calls.cpu),
         "same": LABELS[calls.difference], "first_different": calls.first_different,
-        "seconds": [round(s, 7) for s in calls.seconds[:SHOWN_CALLS]]}
+        "plain": reference.seconds, "plain_cpu": reference.cpu,
+        **{name: [round(s, 7) for s in getattr(calls, name)[:SHOWN_CALLS]]
+           for name in ("seconds", "cpu", "starts")}}
     figures["speedup_steady"] = plain / figures["steady"]
     figures["speedup_cpu"] = plain_cpu / max(figures["steady_cpu"], 1e-7)
     for window in WINDOWS:
@@ -177,17 +193,16 @@ def measure(program: Program, mode_name: str, folder: Path, seconds: float) -> d
     if mode_name == "njit":
         first = call_repeatedly(*call, expected, 0.0, 1)
         calls = call_repeatedly(*call, expected, limit)
-        figures = summarize(calls, expected.seconds, expected.cpu)
+        figures = summarize(calls, Plain((expected.seconds,), (expected.cpu,)))
         figures["compile_seconds"] = max(0.0, first.seconds[0] - figures["steady"])
         return figures
     calls = call_repeatedly(*call, expected, limit)
     stats = getattr(call.function, "stats", None)
     counters = dict(stats()) if stats is not None else {}
     # again, as other processes may slow the machine down in the meantime
-    after = call_repeatedly(*program.load(plain_mode), expected, AFTER_SECONDS, 1)
-    plain = median([expected.seconds, *after.seconds[:2]])
-    plain_cpu = median([expected.cpu, *after.cpu[:2]])
-    return {**summarize(calls, plain, plain_cpu), "plain_after": median(after.seconds),
+    after = call_repeatedly(*program.load(plain_mode), expected, AFTER_SECONDS, 2)
+    reference = Plain((expected.seconds, median(after.seconds)), (expected.cpu, median(after.cpu)))
+    return {**summarize(calls, reference),
             "stats": {k: v for k, v in counters.items() if isinstance(v, (int, float)) and v}}
 
 

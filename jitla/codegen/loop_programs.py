@@ -275,6 +275,8 @@ class _Writer:
         for k, place in enumerate(("%arena", "%arena.end")):
             value = self.b.line(f"load i64, ptr {self._state(self.layout.arena + k)}, align 8")
             self._store(place, "i64", value)
+        for name in ("low", "middle", "high", "half") if self.halves else ():
+            self._start(f"%arena.{name}", "i64", "0")
 
     def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
@@ -393,7 +395,7 @@ class _Writer:
                 head, behind = self._fresh(f"{label}.head"), self._fresh(f"{label}.out")
                 self._enter_loop(label, head)
                 self._begin(head)
-                self._reset_arena(label)
+                self._reset_arena()
                 if not self._inside(_Label(label, behind, head), body, loop=True):
                     self._jump(head)
                 self._begin(behind)
@@ -437,38 +439,41 @@ class _Writer:
     def _enter_loop(self, label: str, first: str) -> None:
         """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
         if not self.loops:
-            low, high = self._load("%arena", "i64"), self._load("%arena.end", "i64")
-            both = self.b.line(f"sub i64 {high}, {low}")
-            middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
-            for place, value in (("low", low), ("middle", middle), ("high", high), ("half", middle)):
-                self._start(f"%arena.{place}", "i64", value)
+            low = self._load("%arena", "i64")
+            self._start("%arena.low", "i64", low)
+            if self.halves:
+                high = self._load("%arena.end", "i64")
+                both = self.b.line(f"sub i64 {high}, {low}")
+                middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
+                for name, value in (("middle", middle), ("high", high), ("half", middle)):
+                    self._start(f"%arena.{name}", "i64", value)
         self._jump(first)
 
-    def _arena_words(self) -> list[str]:
-        """Write the reads of begin, middle and end of the arena, and of the begin of the half in use."""
-        return [self._load(f"%arena.{name}", "i64") for name in ("low", "middle", "high", "half")]
+    def _halves(self) -> tuple[str, str, str, str]:
+        """Write whether memory is allocated from the first half, and the loads of the ends of both halves."""
+        low, middle, high, half = (
+            self._load(f"%arena.{name}", "i64") for name in ("low", "middle", "high", "half"))
+        return self.b.line(f"icmp eq i64 {half}, {low}"), low, middle, high
 
-    def _reset_arena(self, label: str) -> None:
+    def _reset_arena(self) -> None:
         """Write that memory is allocated from the begin of the arena again, or of its other half."""
         if self.loops:
             return
         if not self.halves:
             self._start("%arena", "i64", self._load("%arena.low", "i64"))
             return
-        low, middle, high, half = self._arena_words()
-        was_low = self.b.line(f"icmp eq i64 {half}, {low}")
-        begin = self.b.line(f"select i1 {was_low}, i64 {middle}, i64 {low}")
-        end = self.b.line(f"select i1 {was_low}, i64 {high}, i64 {middle}")
+        is_first, low, middle, high = self._halves()
+        begin = self.b.line(f"select i1 {is_first}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_first}, i64 {high}, i64 {middle}")
         for place, value in (("%arena.half", begin), ("%arena", begin), ("%arena.end", end)):
             self._start(place, "i64", value)
 
     def _expires(self, view: str) -> Value:
         """Write whether the memory of a view lies in the half of the arena that is not in use."""
-        low, middle, high, half = self._arena_words()
+        is_first, low, middle, high = self._halves()
         pointer = self.b.line(f"ptrtoint ptr {self._data(view)} to i64")
-        is_low = self.b.line(f"icmp eq i64 {half}, {low}")
-        begin = self.b.line(f"select i1 {is_low}, i64 {middle}, i64 {low}")
-        end = self.b.line(f"select i1 {is_low}, i64 {high}, i64 {middle}")
+        begin = self.b.line(f"select i1 {is_first}, i64 {middle}, i64 {low}")
+        end = self.b.line(f"select i1 {is_first}, i64 {high}, i64 {middle}")
         above = self.b.line(f"icmp uge i64 {pointer}, {begin}")
         below = self.b.line(f"icmp ult i64 {pointer}, {end}")
         return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
@@ -516,7 +521,7 @@ class _Writer:
             count, count_next = f"%{_quoted(f'{tag}.n')}", f"%{_quoted(f'{tag}.n.next')}"
             self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(first)} ], "
                               f"[ {count_next}, %{_quoted(latch)} ]")
-        self._reset_arena(loop.label)
+        self._reset_arena()
         self.scopes.append([])
         self._set(self.scalars[loop.name], Value(INT64, counter))
         if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
@@ -724,7 +729,7 @@ class _Writer:
         data = self.b.line(f"load ptr, ptr {second}, align 8")
         call = f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind"
         if self.program.raises and routine.partition(".")[0] not in _FLAG_KEEPING:
-            before, now, both = (f"%{_quoted(self._fresh(f'flags.{word}'))}" for word in ("kept", "new", "both"))
+            before, now, both = (f"%{self._fresh(f'flags.{word}')}" for word in ("kept", "new", "both"))
             self.lines += [*self._get_flags(before), call, *self._get_flags(now),
                            f"  {both} = or i32 {before}, {now}", *self._set_flags(both)]
         else:

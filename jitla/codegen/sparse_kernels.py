@@ -23,6 +23,7 @@ from jitla.codegen.csr_kernels import (
     bounds_at,
     csr_text,
     entries_text,
+    in_all_lanes,
     ranges_text,
     row_sums_text,
     shares,
@@ -79,20 +80,13 @@ def _load(w: Lanes, name: str, base: str, at: str) -> str:
             f"  {name} = load {w.vector}, ptr {name}.p, align {w.size}\n")
 
 
-def _spread(name: str, count: int, kind: str, value: str) -> str:
-    """Lines of the vector `name`, `count` times `value`."""
-    v = f"<{count} x {kind}>"
-    return (f"  {name}.0 = insertelement {v} poison, {kind} {value}, i64 0\n"
-            f"  {name} = shufflevector {v} {name}.0, {v} poison, <{count} x i32> zeroinitializer\n")
-
-
 def _span(walk: _Walk, index: np.dtype, begin: str, length: str) -> str:
     """Lines that make vectors of the first column of a walk, and of how many there are."""
     kind, t = f"i{bits_of(index)}", walk.tag
     text = "".join(f"  %{t}.{name}.x = trunc i64 {value} to {kind}\n" if kind != "i64" else
                    f"  %{t}.{name}.x = add i64 {value}, 0\n"
                    for name, value in (("begin", begin), ("span", length)))
-    return text + "".join(_spread(f"%{t}.{name}{c}", c, kind, f"%{t}.{name}.x")
+    return text + "".join(in_all_lanes(f"%{t}.{name}{c}", f"%{t}.{name}.x", kind, c)
                           for name in ("begin", "span") for c in _COUNTS)
 
 

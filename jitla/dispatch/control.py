@@ -228,12 +228,12 @@ def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: 
         return
     with dispatch.tiering.waiting():
         for _ in range(2):  # the second may find values that stay the same
-            given = tuple([_fresh_argument(a) for a in args])
-            named = {k: _fresh_argument(v) for k, v in kwargs.items()}
+            given = tuple([fresh_argument(a) for a in args])
+            named = {k: fresh_argument(v) for k, v in kwargs.items()}
             packages.tracing.run_traced(site, instrumented, given, named)
 
 
-def _fresh_argument(value: Any) -> Any:
+def fresh_argument(value: Any) -> Any:
     """Return an argument for one call that may write into it."""
     return value.make() if isinstance(value, Spec) else deepcopy(value)
 

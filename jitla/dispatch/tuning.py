@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import partial
 from threading import get_ident
 from time import perf_counter
@@ -13,8 +12,8 @@ from jitla import packages
 from jitla.classes import dataclass
 from jitla.config import Config, current
 from jitla.dispatch.control import (
-    Spec,
     call_traced,
+    fresh_argument,
 )
 from jitla.dispatch.function_state import FunctionState
 from jitla.engine import ENGINE
@@ -111,7 +110,7 @@ def tune(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: dic
     settings = Settings(trials=trials, learner=_learner(learner))
     config = current().with_changes(state.changes)
     session = TuningSession()
-    args, kwargs = tuple(map(_writable_copy, args)), {k: _writable_copy(v) for k, v in kwargs.items()}
+    args, kwargs = tuple(map(fresh_argument, args)), {k: fresh_argument(v) for k, v in kwargs.items()}
     ENGINE.use_tuning_session(session)
     state.clear()
     try:
@@ -141,11 +140,6 @@ def _learner(name: str) -> Callable[..., Learner] | None:
     except ImportError as error:
         raise ConfigError(f"LightGBM is not here: pip install 'jitla[tuner]' ({error})") from error
     return found
-
-
-def _writable_copy(value: Any) -> Any:
-    """Return an argument that the call may write into."""
-    return value.make() if isinstance(value, Spec) else deepcopy(value)
 
 
 def _search_kernels(

@@ -23,12 +23,12 @@ from jitla.explanations.records import (
     ImmediateRunRecord,
     ScalarLoopRecord,
     bytes_text,
+    count_text,
     duration,
 )
 from jitla.explanations.rendering import (
     CODE_LEVELS,
     LEVELS,
-    count_text,
     covered_lines,
     cut_lines,
     document,

@@ -91,9 +91,9 @@ def search_lines(cost: CostRecord, titles: Sequence[str]) -> Iterator[str]:
         yield f"{title:<3} {duration(terms[-1])}" + (f": {parts}" if parts else "")
     if cost.fusion != "cost":
         return
-    where = _count_text(cost.partitions, "partition")
-    yield (f"at least {duration(cost.bound)}; {_count_text(cost.kernels, 'kernel')} considered; "
-           f"{_count_text(cost.points, 'value')} to materialise or not, in {where}")
+    where = count_text(cost.partitions, "partition")
+    yield (f"at least {duration(cost.bound)}; {count_text(cost.kernels, 'kernel')} considered; "
+           f"{count_text(cost.points, 'value')} to materialise or not, in {where}")
     yield (f"plans: {cost.costed} costed, {cost.by_cost} skipped by cost, "
            f"{cost.by_structure} by structure" + ("; the budget ran out" if cost.spent else ""))
     if cost.free is not None:
@@ -131,7 +131,8 @@ def duration(seconds: float) -> str:
     return f"{seconds * factor:.3g} {unit}" if seconds else "0 s"
 
 
-def _count_text(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
+    """Return a count with its noun in singular or plural."""
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 

@@ -28,6 +28,7 @@ from jitla.explanations.records import (
     StepRecord,
     TimedRunRecord,
     bytes_text,
+    count_text,
     duration,
     runner_up_line,
     search_lines,
@@ -35,7 +36,7 @@ from jitla.explanations.records import (
 )
 
 __all__ = [
-    "CODE_LEVELS", "LEVELS", "MAX_LINES", "bandwidth_text", "count_text", "counters", "covered_lines",
+    "CODE_LEVELS", "LEVELS", "MAX_LINES", "bandwidth_text", "counters", "covered_lines",
     "cut_lines", "document", "format_table", "fragment", "predicted_seconds", "preformatted",
     "program_lines", "recompilation_lines", "runs_text", "runtime_lines", "runtime_table", "stage_levels",
     "timeline",
@@ -131,11 +132,6 @@ def format_table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
     for first, *middle, last in rows:
         cells = [f"{cell:>{width}}" for cell, width in zip(middle, widths[1:-1], strict=True)]
         yield "   " + "  ".join([f"{first:<{widths[0]}}", *cells, last]).rstrip()
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return a count with its noun in singular or plural."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 #: Levels that every explanation has; other compilation stages have a level of their name, too.

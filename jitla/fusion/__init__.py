@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         PACK_OPERATIONS,
         Cost,
         CostModel,
+        memory_owner,
         peak_bytes,
         window_row_bytes,
     )
@@ -130,7 +131,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_exports(
         __name__,
-        cost_model="Cost CostModel PACK_OPERATIONS peak_bytes window_row_bytes",
+        cost_model="Cost CostModel PACK_OPERATIONS memory_owner peak_bytes window_row_bytes",
         explain_plan="PlanExplanation RunnerUp explain_choice plan_with_seconds",
         interpreter="InterpretedBackend InterpretedKernel run_kernel",
         iteration="Operands geometry operands walk",
@@ -166,7 +167,8 @@ __all__ = [
     "Values", "WindowKernel", "all_layouts", "block_height",
     "blocks_per_unit", "contiguous", "crosswise_limit", "data_inputs", "expand_aggregates",
     "explain_choice", "format_plan", "gather_tables", "geometry", "has_exact_layout", "hop_layout",
-    "is_expansion_valid", "is_view", "layout_like", "layout_operands", "operands", "pair_strides",
+    "is_expansion_valid", "is_view", "layout_like", "layout_operands", "memory_owner", "operands",
+    "pair_strides",
     "panel_bytes", "peak_bytes", "plan", "plan_with_seconds", "prepacks_panels", "reduces_rows",
     "run_kernel", "structure", "structure_key", "walk", "window_height", "window_row_bytes",
 ]

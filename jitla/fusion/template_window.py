@@ -27,6 +27,7 @@ from jitla.hops import (
     Kind,
     Section,
     const,
+    depends_on_position,
     has_recipe,
     make,
     sections,
@@ -206,7 +207,7 @@ class ElementPicker:
             if not value.meta.shape or value in cells:
                 continue
             if value.op.kind is Kind.CELL:
-                if not has_recipe(value) or value.op.name == "ring" or _depends_on_position(value):
+                if not has_recipe(value) or value.op.name == "ring" or depends_on_position(value):
                     return None
                 cells.add(value)
                 stack += value.inputs
@@ -315,12 +316,6 @@ def _block_axes(hop: Hop) -> dict[int, int]:
         block_axes[remaining[0][0]] = axis
         remaining = remaining[1:]
     return block_axes if not remaining else {}
-
-
-def _depends_on_position(cell: Hop) -> bool:
-    """Return whether the cast of an element may depend on its position: a float out of an integer's range."""
-    to_integer = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
-    return to_integer and cell.inputs[0].meta.dtype.kind in "fc"
 
 
 MAX_TERMS = 64  # elements per result that are picked one by one

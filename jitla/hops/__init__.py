@@ -34,6 +34,7 @@ from jitla.hops.interpreter import (
     Evaluation,
     FlagsRaised,
     NumpyBuilder,
+    depends_on_position,
     error_state,
     evaluate,
     has_exact_flags,
@@ -116,7 +117,8 @@ from jitla.hops.text import (
 __all__ = [
     "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",
     "by_numpy", "bytes_of",
-    "common_dtype", "UserFunction", "const", "const_value", "DIVIDE", "register_user_function", "error_state",
+    "common_dtype", "UserFunction", "const", "const_value", "depends_on_position", "DIVIDE",
+    "register_user_function", "error_state",
     "estimate_nnz",
     "ESTIMATORS", "evaluate", "Evaluation", "has_recipe", "FlagsRaised", "hops_from_rows", "flops",
     "machine_from_record",

@@ -224,6 +224,12 @@ def possible_flags(hop: Hop) -> int:
     return _flags_of_any_operands(hop) | (OVERFLOW if any(map(is_narrowed_scalar, hop.inputs)) else 0)
 
 
+def depends_on_position(hop: Hop) -> bool:
+    """Return whether `hop` is a cast whose results may depend on positions: floats out of integer range."""
+    to_integer = hop.op.name == "cast" and hop.meta.dtype.kind in "iu"
+    return to_integer and hop.inputs[0].meta.dtype.kind in "fc"
+
+
 def is_narrowed_scalar(hop: Hop) -> bool:
     """Return whether `hop` is a Python float or complex converted to a narrower dtype, which may overflow."""
     dtype = hop.meta.dtype

@@ -639,12 +639,8 @@ def _einsum_flops(metas: tuple[Meta, ...], attrs: Attrs) -> float:
     return 2.0 * len(metas) * math.prod(_label_lengths(metas, attrs["subscripts"]).values())
 
 
-def _einsum_dtypes(dtypes: Any, attrs: Attrs) -> tuple[np.dtype, ...]:
-    return (common_dtype(dtypes),) * len(dtypes)
-
-
 declare_call("einsum", _einsum, _einsum_meta, "sums of products over labelled axes, `ij,j->i`", arity=None,
-     resolve=_einsum_dtypes, zeros=Zeros.ANY, flops=_einsum_flops, also=(np.einsum,),
+     resolve=_common_dtypes, zeros=Zeros.ANY, flops=_einsum_flops, also=(np.einsum,),
      bound=einsum_bound)
 
 

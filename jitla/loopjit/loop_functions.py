@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
+from weakref import ref
 
 from jitla.classes import dataclass
 from jitla.instrument import compile_changed, syntax_tree_of
@@ -239,6 +240,7 @@ class LoopFunction:
         self.sliced = False
         self._code = function.__code__
         self._calls = 0
+        self._watch()
         self._seconds = -FIRST_CALL_SECONDS
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -272,6 +274,18 @@ class LoopFunction:
         for site in self.sites:
             site.clear()
 
+    def _watch(self) -> None:
+        """Have calls judged again when a loop is left to Python."""
+        owner = ref(self)
+
+        def judge_again() -> None:
+            loop_function = owner()
+            if loop_function is not None:
+                loop_function._calls = 0
+
+        for site in self.entries:
+            site.on_give_up = judge_again
+
     def _judge(self) -> None:
         """Decide whether the function should rather be traced."""
         found = [x for site in self.sites for x in list(site.specialisations.values())]
@@ -294,6 +308,7 @@ class LoopFunction:
         self.version, self.entries = rewritten.function, rewritten.sites
         self.sites = tuple(dict.fromkeys((*self.sites, *rewritten.sites)))
         self._calls = 0
+        self._watch()
 
     def records(self) -> list[LoopRecord]:
         """Return what became of its loops."""

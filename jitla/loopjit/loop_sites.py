@@ -46,13 +46,15 @@ MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
 MIN_TRACED_SECONDS = 3e-5  # of a statement over arrays, from which kernels are better than scalar code
 JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
 LOSS = "compiled code takes longer"
+SHORT = "its runs are too short for entering compiled code to be worth it"
 LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
 MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
 MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
 MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
-SHORT_RUN_SECONDS = 2.5e-6  # runs that are shorter are not worth entering compiled code
+SHORT_RUN_SECONDS = 15e-6  # of runs by Python on average, from which entering compiled code is worth it
+COUNTED_RUNS = 64  # runs after which the average is believed
 WIN = 0.95  # of Python's time that compiled code may take
 _WORD = struct.Struct("=q")
 NO_MEMORY = "no memory for a temporary array"  # the reason of exits for lack of memory in the arena
@@ -96,6 +98,7 @@ class Specialisation:
     state: State = State.COLD
     reason: str = ""
     line: int = 0
+    entries: int = 0  # runs of the loop that began with these kinds
     seconds: float = 0.0  # by Python
     iterations: int = 0
     compiled_seconds: float = 0.0
@@ -187,6 +190,7 @@ class LoopSite:
         self.request = request
         self.specialisations: dict[Any, Specialisation] = {}
         self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
+        self.on_give_up: Callable[[], None] = lambda: None
         self.inner_loops = False  # whether loops within this one may be compiled instead
 
     def give_up(self) -> None:
@@ -194,7 +198,8 @@ class LoopSite:
         found = list(self.specialisations.values())
         if found and all(x.state is State.REFUSED for x in found):
             self.disabled = found[-1].line or self.node.lineno, found[-1].reason
-            self.inner_loops = not any(x.reason in (LOSS, LARGE_ARRAYS) for x in found)
+            self.on_give_up()
+            self.inner_loops = not any(x.reason in (LOSS, SHORT, LARGE_ARRAYS) for x in found)
 
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
@@ -337,6 +342,11 @@ class LoopRun:
         state = specialisation.state
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
+        specialisation.entries += not self._position
+        if state is State.COLD and specialisation.entries == COUNTED_RUNS \
+                and specialisation.seconds < SHORT_RUN_SECONDS * COUNTED_RUNS and site.hot_seconds:
+            specialisation.refuse(SHORT)
+            state = State.REFUSED
         if state is State.COLD and specialisation.seconds >= site.hot_seconds:
             if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
                 specialisation.refuse(LARGE_ARRAYS)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from opcode import opmap
 from types import CodeType, FunctionType, ModuleType
 
-from jitla.introspection import is_decorated, is_installed
+from jitla.introspection import is_decorated, is_installed, nested_codes
 
 __all__ = ["MAX_CALL_DEPTH", "has_element_loops", "may_have_element_loops", "has_loops", "loop_ranges",
            "reachable_functions", "any_reachable",
@@ -50,7 +50,7 @@ def may_have_element_loops(code: CodeType) -> bool:
 def any_reachable(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
     """Return whether `test` holds for a code object of a function reachable from `function`."""
     return any(test(code) for reachable in reachable_functions(function)
-               for code in _nested_codes(reachable.__code__))
+               for code in nested_codes(reachable.__code__))
 
 
 def reachable_functions(function: FunctionType) -> Iterator[FunctionType]:
@@ -58,19 +58,12 @@ def reachable_functions(function: FunctionType) -> Iterator[FunctionType]:
     worklist, visited = [function], {function.__code__}
     for current in worklist:
         yield current
-        for code in _nested_codes(current.__code__):
+        for code in nested_codes(current.__code__):
             for callee in _named_functions(code, current.__globals__):
                 if callee.__code__ not in visited and len(visited) < MAX_FUNCTIONS and not is_installed(
                         callee.__code__.co_filename) and not is_decorated(callee):
                     visited.add(callee.__code__)
                     worklist.append(callee)
-
-
-def _nested_codes(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _nested_codes(each)
 
 
 def _named_functions(code: CodeType, space: dict[str, object]) -> Iterator[FunctionType]:

@@ -33,6 +33,7 @@ from jitla.fusion import (
     hop_layout,
     is_view,
     layout_operands,
+    memory_owner,
     plan,
     plan_with_seconds,
 )
@@ -118,7 +119,7 @@ class PartCosts:
                 self._places[hop] = self._place(hop)
         if any(self._places[roots[i]] != place for i, place in self._required_layouts.items()):
             return inf
-        read = {_source(i) for h in hops if h.inputs and not is_view(h) for i in h.inputs}
+        read = {memory_owner(i) for h in hops if h.inputs and not is_view(h) for i in h.inputs}
         terms = [self._min_seconds_of(h) for h in hops if h.inputs or h in read]
         written = sum(self._written(r) for r in set(roots) if r.inputs and not is_view(r))
         return written + max(sum(t[0] for t in terms), sum(t[1] for t in terms))
@@ -126,7 +127,7 @@ class PartCosts:
     def guess(self, roots: Roots) -> float:
         """Return the seconds of all operators one by one, with operands of products materialised."""
         hops = topo(roots)
-        operands = {i for h in hops if h.op.name == "matmul" for i in map(_source, h.inputs) if i.inputs}
+        operands = {i for h in hops if h.op.name == "matmul" for i in map(memory_owner, h.inputs) if i.inputs}
         matrices = {i for i in operands if i.meta.ndim == 2 and i.op.kind is Kind.CELL}
         written = sum(map(self._prices.writes, matrices.union(r for r in roots if r.inputs)))
         read = sum(map(self._prices.reads, matrices))
@@ -175,12 +176,6 @@ class PartCosts:
     def ceiling(self, roots: Roots) -> float:
         """Return an upper bound: the seconds of one NumPy call per operator."""
         return sum(map(self._prices.call, topo(roots)))
-
-
-def _source(hop: Hop) -> Hop:
-    while is_view(hop):
-        hop = hop.inputs[0]
-    return hop
 
 
 @dataclass(frozen=True, slots=True)

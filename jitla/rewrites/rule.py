@@ -107,6 +107,12 @@ class _Constructors:
 ops = _Constructors()
 
 
+def aggregate(name: str, *args: App | Var, **attrs: object) -> App:
+    """Return the pattern of an aggregate."""
+    built: App = getattr(ops, name)(*args, **attrs)
+    return built
+
+
 def single_use(pattern: App) -> App:
     """Return `pattern` restricted to nodes without other users: the rewrite then removes them."""
     return replace(pattern, single_use=True)
@@ -610,6 +616,16 @@ def x_is_non_negative(root: Hop, b: Bindings) -> bool:
     return is_non_negative(b["X"])
 
 
+def x_is_complex(root: Hop, b: Bindings) -> bool:
+    """X holds complex numbers."""
+    return bool(b["X"].meta.dtype.kind == "c")
+
+
+def x_is_non_negative_float(root: Hop, b: Bindings) -> bool:
+    """X holds floats whose sign bits are clear."""
+    return x_is_float(root, b) and is_non_negative(b["X"])
+
+
 def x_is_droppable(root: Hop, b: Bindings) -> bool:
     """Computing X raises no warning."""
     return is_droppable(b["X"])
@@ -651,6 +667,18 @@ def base_is_float_array(root: Hop, b: Bindings) -> bool:
 def x_has_result_shape(root: Hop, b: Bindings) -> bool:
     """The result has the shape of X."""
     return bool(root.meta.shape == b["X"].meta.shape)
+
+
+def multiply_by_reciprocal(root: Hop, b: Bindings) -> Hop:
+    """Build X * (1/K)."""
+    value = const_value(b["K"])
+    one = value.dtype.type(1)
+    return make("multiply", (b["X"], const(one / value, value.dtype)), root.line)
+
+
+def reshape_x(root: Hop, b: Bindings) -> Hop:
+    """Build X in the shape of the result."""
+    return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
 
 
 def build_zeros(root: Hop, b: Bindings) -> Hop:

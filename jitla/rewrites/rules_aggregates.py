@@ -11,25 +11,26 @@ import numpy as np
 
 from jitla.hops import Hop, Kind, apply, const, make
 from jitla.rewrites.rule import (
-    App,
     AttrVar,
     Bindings,
     Rule,
     RuleSet,
     Var,
     VarArgs,
+    aggregate,
     constant_like,
     has_associative_sum,
     is_droppable,
     is_lossless_cast,
-    is_non_negative,
     is_order_insensitive,
     min_reduced_elements,
     ops,
+    reshape_x,
     single_use,
     x_has_result_shape,
     x_is_bool,
     x_is_float,
+    x_is_non_negative_float,
 )
 
 X = Var("X")
@@ -38,18 +39,7 @@ AXIS, KEEPDIMS, CONCAT_AXIS = map(AttrVar, ("axis", "keepdims", "joined"))
 _AGGREGATES = ("sum", "prod", "min", "max", "any", "all")
 
 
-def _aggregate(name: str, *args: App | Var, **attrs: object) -> App:
-    """Return the pattern of an aggregate."""
-    built: App = getattr(ops, name)(*args, **attrs)
-    return built
-
-
 # --------------------------------------------------------------------------- extremes of monotonic functions
-
-
-def x_is_non_negative_float(root: Hop, b: Bindings) -> bool:
-    """X holds floats whose sign bits are clear."""
-    return x_is_float(root, b) and is_non_negative(b["X"])
 
 
 def cast_preserves_order(root: Hop, b: Bindings) -> bool:
@@ -91,37 +81,37 @@ def cast_extreme(root: Hop, b: Bindings) -> Hop:
 _DUAL_OPS = {"min": "max", "max": "min", "any": "all", "all": "any", "argmin": "argmax", "argmax": "argmin"}
 _AXIS_ATTRS = {"axis": AXIS, "keepdims": KEEPDIMS}
 ORDERING_RULES = RuleSet([
-    *(Rule(f"{name}-of-neg", _aggregate(name, single_use(ops.negative(X)), **_AXIS_ATTRS),
-           ops.negative(_aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_float,
+    *(Rule(f"{name}-of-neg", aggregate(name, single_use(ops.negative(X)), **_AXIS_ATTRS),
+           ops.negative(aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_float,
            doc="one negation instead of many; the least integer has no negative")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-not", _aggregate(name, single_use(ops.logical_not(X)), **_AXIS_ATTRS),
-           ops.logical_not(_aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_bool,
+    *(Rule(f"{name}-of-not", aggregate(name, single_use(ops.logical_not(X)), **_AXIS_ATTRS),
+           ops.logical_not(aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS)), when=x_is_bool,
            doc="one negation instead of many")
       for name in ("any", "all")),
-    *(Rule(f"{name}-of-sqrt", _aggregate(name, single_use(ops.sqrt(X)), **_AXIS_ATTRS),
-           ops.sqrt(_aggregate(name, X, **_AXIS_ATTRS)), when=x_is_non_negative_float,
+    *(Rule(f"{name}-of-sqrt", aggregate(name, single_use(ops.sqrt(X)), **_AXIS_ATTRS),
+           ops.sqrt(aggregate(name, X, **_AXIS_ATTRS)), when=x_is_non_negative_float,
            doc="one square root instead of many; it is monotonic, and nothing is negative")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-exp", _aggregate(name, single_use(ops.exp(X)), **_AXIS_ATTRS),
-           ops.exp(_aggregate(name, X, **_AXIS_ATTRS)), when=x_is_float, exactness="rounding",
+    *(Rule(f"{name}-of-exp", aggregate(name, single_use(ops.exp(X)), **_AXIS_ATTRS),
+           ops.exp(aggregate(name, X, **_AXIS_ATTRS)), when=x_is_float, exactness="rounding",
            doc="one exponential instead of many, with the same error bound; it is monotonic")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-cast", _aggregate(name, single_use(ops.cast(X)), **_AXIS_ATTRS), build=cast_extreme,
+    *(Rule(f"{name}-of-cast", aggregate(name, single_use(ops.cast(X)), **_AXIS_ATTRS), build=cast_extreme,
            when=cast_preserves_order, doc="one cast instead of many")
       for name in ("min", "max")),
-    *(Rule(f"{name}-of-neg", _aggregate(name, ops.negative(X), **_AXIS_ATTRS),
-           _aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS), when=x_is_float,
+    *(Rule(f"{name}-of-neg", aggregate(name, ops.negative(X), **_AXIS_ATTRS),
+           aggregate(_DUAL_OPS[name], X, **_AXIS_ATTRS), when=x_is_float,
            doc="the opposite extreme has the same index, and so has the first NaN")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-cast", _aggregate(name, ops.cast(X), **_AXIS_ATTRS),
-           _aggregate(name, X, **_AXIS_ATTRS), when=cast_preserves_order,
+    *(Rule(f"{name}-of-cast", aggregate(name, ops.cast(X), **_AXIS_ATTRS),
+           aggregate(name, X, **_AXIS_ATTRS), when=cast_preserves_order,
            doc="a lossless cast preserves the order")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-reshape", _aggregate(name, ops.reshape(X), axis=None, keepdims=False),
+    *(Rule(f"{name}-of-reshape", aggregate(name, ops.reshape(X), axis=None, keepdims=False),
            build=search_flattened, when=x_is_array, doc="row-major indices are the same in every shape")
       for name in ("argmin", "argmax")),
-    *(Rule(f"{name}-of-reshape", _aggregate(name, ops.reshape(X), axis=AXIS, keepdims=False),
+    *(Rule(f"{name}-of-reshape", aggregate(name, ops.reshape(X), axis=AXIS, keepdims=False),
            build=reduce_all_axes, when=reduces_all_in_any_order,
            doc="all elements are reduced, independent of their shape")
       for name in _AGGREGATES),
@@ -196,18 +186,18 @@ _MAX_BLOCKS = 8
 _MIN_RESULTS = 1 << 10  # for fewer, NumPy's loops are as fast
 BLOCK_RULES = RuleSet([
     *(Rule(f"{name}-of-joined",
-           _aggregate(name, single_use(ops.concatenate(X, MORE, axis=CONCAT_AXIS)), **_AXIS_ATTRS),
+           aggregate(name, single_use(ops.concatenate(X, MORE, axis=CONCAT_AXIS)), **_AXIS_ATTRS),
            build=combine_block_aggregates, when=reduces_concat_axis_in_any_order,
            doc="block by block, without concatenation in memory")
       for name in _COMBINING_OPS),
     Rule("total-of-joined", ops.sum(single_use(ops.concatenate(X, MORE, axis=CONCAT_AXIS)), **_AXIS_ATTRS),
          build=combine_block_aggregates, when=reduces_concat_axis_of_floats, exactness="rounding",
          doc="block by block, without concatenation in memory; the order of addition differs"),
-    *(Rule(f"{name}-of-few", _aggregate(name, X, **_AXIS_ATTRS), build=combine_slices,
+    *(Rule(f"{name}-of-few", aggregate(name, X, **_AXIS_ATTRS), build=combine_slices,
            when=reduces_few_strided_floats,
            doc="NumPy's inner loops have few iterations; slices are combined in one loop over all results")
       for name in ("min", "max")),
-    *(Rule(f"{name}-over-nothing", _aggregate(name, X, **_AXIS_ATTRS), build=neutral_element,
+    *(Rule(f"{name}-over-nothing", aggregate(name, X, **_AXIS_ATTRS), build=neutral_element,
            when=reduces_empty_axis, doc="the reduction of no elements is the neutral one")
       for name in ("sum", "prod")),
 ])
@@ -307,10 +297,10 @@ _BUILDERS = {"mean": expand_mean, "var": expand_var, "std": expand_std}
 
 
 STATISTICS_RULES = RuleSet([
-    *(Rule(f"{name}-spelled-out", _aggregate(name, X, **_AXIS_ATTRS), build=build, when=sums_bit_identically,
+    *(Rule(f"{name}-spelled-out", aggregate(name, X, **_AXIS_ATTRS), build=build, when=sums_bit_identically,
            doc="NumPy's algorithm, bit for bit, in operators that fuse")
       for name, build in _BUILDERS.items()),
-    *(Rule(f"{name}-spelled-out-wide", _aggregate(name, X, **_AXIS_ATTRS), build=build,
+    *(Rule(f"{name}-spelled-out-wide", aggregate(name, X, **_AXIS_ATTRS), build=build,
            when=sums_in_other_order, exactness="rounding",
            doc="the same for dtypes that NumPy sums in buffers of 8192; pairwise is at least as accurate")
       for name, build in _BUILDERS.items()),
@@ -404,18 +394,13 @@ def reduces_single_elements(root: Hop, b: Bindings) -> bool:
     return all_single and (root.op.name != "sum" or has_associative_sum(root.meta.dtype))
 
 
-def reshape_x(root: Hop, b: Bindings) -> Hop:
-    """Build X in the shape of the result."""
-    return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
-
-
 IDENTITY_RULES = RuleSet([
     Rule("reshape-to-same", ops.reshape(X), X, when=x_has_result_shape, doc="it has that shape already"),
     Rule("broadcast-to-same", ops.broadcast_to(X), X, when=x_has_result_shape,
          doc="it has that shape already"),
     Rule("where-of-same", ops.where(C, X, X), X, when=condition_is_droppable,
          doc="both branches are the same value; the condition must not be able to warn"),
-    *(Rule(f"{name}-over-one", _aggregate(name, X, **_AXIS_ATTRS), build=reshape_x,
+    *(Rule(f"{name}-over-one", aggregate(name, X, **_AXIS_ATTRS), build=reshape_x,
            when=reduces_single_elements, doc="a single element is its own aggregate")
       for name in ("sum", "prod", "min", "max", "any", "all")),
 ])

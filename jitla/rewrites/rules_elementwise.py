@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jitla.hops import Hop, const, const_value, make, may_hold_signalling_nan, possible_flags
+from jitla.hops import Hop, const_value, may_hold_signalling_nan, possible_flags
 from jitla.rewrites.rule import (
     AnyConst,
     App,
@@ -21,6 +21,7 @@ from jitla.rewrites.rule import (
     is_lossless_cast,
     is_non_negative,
     is_power_of_two,
+    multiply_by_reciprocal,
     ops,
     same_dtype,
     same_dtype_and_shape,
@@ -29,6 +30,7 @@ from jitla.rewrites.rule import (
     x_has_no_signalling_nan,
     x_has_result_shape,
     x_is_bool,
+    x_is_complex,
     x_is_droppable,
     x_is_droppable_int,
     x_is_float,
@@ -112,13 +114,6 @@ def divisor_is_power_of_two(root: Hop, b: Bindings) -> bool:
     """K and 1/K are normal powers of two, so that both forms round the same real number."""
     value = const_value(b["K"])
     return value.dtype.char in "efd" and is_power_of_two(value)
-
-
-def multiply_by_reciprocal(root: Hop, b: Bindings) -> Hop:
-    """Build X * (1/K)."""
-    value = const_value(b["K"])
-    one = value.dtype.type(1)
-    return make("multiply", (b["X"], const(one / value, value.dtype)), root.line)
 
 
 PRODUCT_RULES = RuleSet([
@@ -443,11 +438,6 @@ def inner_cast_is_redundant(root: Hop, b: Bindings) -> bool:
 def cast_is_lossless(root: Hop, b: Bindings) -> bool:
     """The cast of X preserves every value."""
     return is_lossless_cast(b["X"].meta.dtype, root.inputs[0].meta.dtype)
-
-
-def x_is_complex(root: Hop, b: Bindings) -> bool:
-    """X holds complex numbers."""
-    return bool(b["X"].meta.dtype.kind == "c")
 
 
 def x_has_part_dtype(root: Hop, b: Bindings) -> bool:

@@ -20,13 +20,15 @@ from jitla.rewrites.rule import (
     RuleSet,
     Var,
     as_column,
-    constant_like,
-    is_non_negative,
+    build_zeros,
+    multiply_by_reciprocal,
     ops,
     single_use,
+    x_is_complex,
     x_is_droppable,
     x_is_float,
     x_is_float_in_result_shape,
+    x_is_non_negative_float,
 )
 
 X, Y, Z, A, B, M = map(Var, ("X", "Y", "Z", "A", "B", "M"))
@@ -49,18 +51,6 @@ def reciprocal_is_normal(root: Hop, b: Bindings) -> bool:
         return False
     info = np.finfo(value.dtype)
     return bool(info.smallest_normal <= abs(float(value)) <= 1 / float(info.smallest_normal))
-
-
-def multiply_by_reciprocal(root: Hop, b: Bindings) -> Hop:
-    """Build X * (1/K)."""
-    value = const_value(b["K"])
-    one = value.dtype.type(1)
-    return make("multiply", (b["X"], const(one / value, value.dtype)), root.line)
-
-
-def build_zeros(root: Hop, b: Bindings) -> Hop:
-    """Build zeros in the shape of the result."""
-    return constant_like(root, 0)
 
 
 def x_is_array_and_y_z_are_scalars(root: Hop, b: Bindings) -> bool:
@@ -86,16 +76,6 @@ def choose_or_zero(root: Hop, b: Bindings) -> Hop:
 def halve_log(root: Hop, b: Bindings) -> Hop:
     """Build half of the logarithm of X."""
     return make("multiply", (make("log", (b["X"],), root.line), const(0.5, root.meta.dtype)), root.line)
-
-
-def x_is_non_negative_float(root: Hop, b: Bindings) -> bool:
-    """X holds floats whose sign bits are clear."""
-    return x_is_float(root, b) and is_non_negative(b["X"])
-
-
-def x_is_complex(root: Hop, b: Bindings) -> bool:
-    """X holds complex numbers."""
-    return bool(b["X"].meta.dtype.kind == "c")
 
 
 def sum_squared_parts(root: Hop, b: Bindings) -> Hop:

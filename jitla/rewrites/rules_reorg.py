@@ -21,6 +21,7 @@ from jitla.hops import (
     Margins,
     RingWidths,
     Section,
+    depends_on_position,
     flops,
     has_recipe,
     is_roll_of_ring,
@@ -34,17 +35,18 @@ from jitla.hops import (
     uses,
 )
 from jitla.rewrites.rule import (
-    App,
     AttrVar,
     Bindings,
     Hook,
     Rule,
     RuleSet,
     Var,
+    aggregate,
     check_type_unchanged,
     is_order_insensitive,
     ops,
     owns_memory,
+    reshape_x,
     single_use,
 )
 
@@ -64,11 +66,6 @@ def compose_permutations(root: Hop, b: Bindings) -> Hop:
 def is_identity_permutation(root: Hop, b: Bindings) -> bool:
     """The permutation is the identity."""
     return bool(b["axes"] == tuple(range(len(b["axes"]))))
-
-
-def reshape_x(root: Hop, b: Bindings) -> Hop:
-    """Build X in the shape of the result."""
-    return make("reshape", (b["X"],), root.line, shape=root.meta.shape)
 
 
 def are_size_independent_slices(root: Hop, b: Bindings) -> bool:
@@ -149,14 +146,8 @@ def reduce_once(root: Hop, b: Bindings) -> Hop:
     return make(root.op.name, (b["X"],), root.line, axis=axis, keepdims=False)
 
 
-def _aggregate(name: str, *args: App | Var, **attrs: object) -> App:
-    """Return the pattern of an aggregate."""
-    built: App = getattr(ops, name)(*args, **attrs)
-    return built
-
-
 AGGREGATE_RULES = RuleSet([
-    *(Rule(f"{name}-of-t", _aggregate(name, ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
+    *(Rule(f"{name}-of-t", aggregate(name, ops.transpose(X, axes=AXES), axis=AXIS, keepdims=KEEPDIMS),
            build=reduce_untransposed, when=keeps_memory_order,
            doc="the aggregate names its axes; the transpose is redundant")
       for name in _AGGREGATES),
@@ -164,7 +155,7 @@ AGGREGATE_RULES = RuleSet([
          build=reduce_untransposed, when=keeps_axis_order, exactness="rounding",
          doc="the same for arguments and views; with zero strides the order of addition differs"),
     *(Rule(f"{name}-of-{name}",
-           _aggregate(name, _aggregate(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
+           aggregate(name, aggregate(name, X, axis=INNER, keepdims=False), axis=AXIS, keepdims=False),
            build=reduce_once, when=is_order_insensitive, doc="one aggregate over both sets of axes")
       for name in _AGGREGATES),
     Rule("total-of-sum",
@@ -378,18 +369,12 @@ def _collect_sliced_cells(
         cell = stack.pop()
         if cell.op.kind is not Kind.CELL or cell.meta.shape == ():
             continue
-        if not has_recipe(cell) or cell.op.transcendental or _depends_on_position(cell):
+        if not has_recipe(cell) or cell.op.transcendental or depends_on_position(cell):
             return None
         cells.add(cell)
         stack += cell.inputs
     only_used_inside = all(c is hop or c not in roots and cells.issuperset(users[c]) for c in cells)
     return _SlicedCells(hop, slices, frozenset(cells)) if slices and only_used_inside else None
-
-
-def _depends_on_position(cell: Hop) -> bool:
-    """Return whether the result of a cast may depend on the memory position: floats out of integer range."""
-    whole = cell.op.name == "cast" and cell.meta.dtype.kind in "iu"
-    return whole and cell.inputs[0].meta.dtype.kind in "fc"
 
 
 def _is_profitable(sliced: _SlicedCells) -> bool:

@@ -1,8 +1,9 @@
-"""Products that share the rows of a matrix: one pass, NumPy's results, whatever lies in between."""
+"""Passes over the rows of a matrix: several products and aggregates in one kernel, for every layout."""
 
 from __future__ import annotations
 
 import struct
+import warnings
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from tests.behaviour.passes import (
     total_between,
     two_sums,
 )
+
+# Products that share the rows of a matrix: one pass, NumPy's results, whatever lies in between.
 
 SIZES = [(1, 9000), (7, 2000), (160, 64), (161, 65), (1000, 100), (20_011, 5), (3000, 33)]
 rng = np.random.default_rng(4)
@@ -481,3 +484,171 @@ def test_rows_without_elements_have_no_extreme():
     for _ in range(3):
         with pytest.raises(ValueError, match="empty sequence"):
             g(np.ones((5000, 0)))
+
+
+# Matrices in column-major order: one pass
+
+COLUMNS_SIZES = [(8192, 4), (8195, 33), (20_011, 7)]
+# How many passes over the matrix each takes.
+PASSES = {gram_vector: 1, logistic: 1, hinge: 1, one_behind_the_other: 2, total_between: 2}
+columns_rng = np.random.default_rng(9)
+
+
+def of_rows(function):
+    """Return the function of a matrix whose long rows are the columns that `function` is given."""
+
+    def turned(X, w, v):
+        return function(X.T, w, v)
+
+    return turned
+
+
+def column_major_arguments(rows, columns, dtype):
+    X = np.asfortranarray(columns_rng.standard_normal((rows, columns)).astype(dtype))
+    return X, columns_rng.standard_normal(rows).astype(dtype), \
+        columns_rng.standard_normal(columns).astype(dtype)
+
+
+def close_to_either(found, wanted, dtype):
+    rtol = 1e-10 if dtype == "f8" else 3e-4
+    pairs = zip(found, wanted, strict=True) if isinstance(wanted, tuple) else ((found, wanted),)
+    for a, b in pairs:
+        assert a.dtype == b.dtype and a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * max(np.abs(b).max(), 1))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4"])
+@pytest.mark.parametrize("function", PASSES, ids=lambda f: f.__name__)
+def test_column_major_matrices_give_numpys_results(function, dtype):
+    columns, rows = jitla.jit(function), jitla.jit(of_rows(function))
+    for m, n in COLUMNS_SIZES:  # one plan for all
+        X, w, v = column_major_arguments(m, n, dtype)
+        wanted = function(X, w, v)
+        close_to_either(columns(X, w, v), wanted, dtype)
+        close_to_either(rows(X.T, w, v), wanted, dtype)
+    assert columns.stats().failures == rows.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", PASSES, ids=lambda f: f.__name__)
+def test_blocks_of_the_matrix_are_read_once(function):
+    fast = jitla.jit(function)
+    fast(*column_major_arguments(30_000, 50, "f8"))
+    assert str(jitla.explain(fast, level="plan")).count("  Row ") == PASSES[function]
+
+
+def test_vectors_that_lie_apart_or_backwards():
+    X, w, v = column_major_arguments(9000, 20, "f8")
+    apart = np.repeat(w, 2)[::2], np.repeat(v, 2)[::2]
+    for A, r, c in ((X, *apart), (X[::-1], w, v[::-1]), (X[:, ::-1], w[::-1], v), (X[:, ::2], w, v[:10])):
+        fast = jitla.jit(gram_vector)
+        close_to_either(fast(A, r, c), gram_vector(A, r, c), "f8")
+        assert fast.stats().failures == 0
+
+
+def test_nan_and_infinity_of_column_major_matrices_go_where_numpy_has_them():
+    X, w, v = column_major_arguments(8200, 12, "f8")
+    X[8199, 3], X[5, 0], v[7] = np.nan, np.inf, -np.inf
+    with np.errstate(all="ignore"):
+        wanted, found = X @ v, jitla.jit(lambda X, v: X @ v)(X, v)
+        assert (np.isnan(found) == np.isnan(wanted)).all() and (np.isinf(found) == np.isinf(wanted)).all()
+
+
+# Aggregates of different directions in one pass over a matrix: NumPy's bits, on any number of threads.
+
+SHAPES = [(20_011, 5), (2, 9000), (9, 1025), (1025, 8), (1601, 65), (3000, 2), (40, 30, 20)]
+directions_rng = np.random.default_rng(14)
+
+
+def sums(X):
+    return X.sum(0), X.sum(1)
+
+
+def extremes(X):
+    return X.min(0), X.max(0), X.max(1), X.mean(0)
+
+
+def squares(X):
+    Y = X * X
+    return Y.sum(0), (X - 1).sum(1), X.sum(0), Y
+
+
+def centred(X):
+    D = X - X.mean(1, keepdims=True)
+    return D.sum(0, keepdims=True), (D * D).sum(0)
+
+
+def truths(X):
+    return (X > 1).any(1), (X > -1e9).all(0), (X > 0).sum(0)
+
+
+def rows_of_a_sum(X):
+    D = np.sqrt(np.abs(X * X[:, :1] + X[0]))
+    return D.sum(1), D.sum(0)
+
+
+DIRECTIONS_FUNCTIONS = [rows_of_a_sum, sums, extremes, squares, centred, truths]
+
+
+def values(shape, dtype):
+    found = directions_rng.standard_normal(shape) * 10.0 ** directions_rng.integers(-3, 4, shape)
+    return (found * (1 + 2j) if np.dtype(dtype).kind == "c" else found).astype(dtype)
+
+
+def layouts(X):
+    apart = np.zeros((2 * X.shape[0], *X.shape[1:-1], X.shape[-1] + 3), X.dtype)
+    apart[1::2, ..., 2:-1] = X
+    return X, apart[1::2, ..., 2:-1], np.asfortranarray(X), X[::-1]
+
+
+def agree(function, compiled, X):
+    for got, want in zip(compiled(X), function(X), strict=True):
+        assert got.dtype == want.dtype and got.strides == want.strides
+        assert got.tobytes() == want.tobytes(), (function.__name__, X.shape, X.strides)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "c16"])
+@pytest.mark.parametrize("function", DIRECTIONS_FUNCTIONS)
+def test_bits_are_numpys(function, dtype):
+    compiled = jitla.jit(function)
+    for shape in SHAPES:
+        if dtype == "c16" and function in (extremes, truths):
+            continue  # NumPy orders complex numbers by both parts
+        for X in layouts(values(shape, dtype)):
+            agree(function, compiled, X)
+    assert compiled.stats().failures == 0
+
+
+@pytest.mark.parametrize("function", [sums, extremes, centred])
+def test_threads_take_turns(function):
+    compiled = {threads: jitla.jit(function) for threads in (1, 2, 3)}
+    for shape in [(30_000, 100), (4001, 1000), (100_000, 3)]:
+        X = values(shape, "f8")
+        for threads in (1, 2, 3) * 3:
+            with jitla.options(num_threads=threads):
+                agree(function, compiled[threads], X)
+
+
+def test_aggregates_of_two_directions_read_the_matrix_once():
+    for function in (sums, extremes, centred):
+        compiled = jitla.jit(function)
+        compiled(values((30_000, 40), "f8"))
+        assert str(jitla.explain(compiled, level="plan")).count("  Row ") == 1
+
+
+def test_not_a_number_and_signs_of_zeros():
+    X = np.full((3001, 40), -0.0)
+    X[17, 3], X[3000, 5], X[2, 2] = np.nan, np.inf, -np.inf
+    for function in (sums, extremes):
+        agree(function, jitla.jit(function), X)
+
+
+def test_warnings_are_numpys():
+    X = np.zeros((3001, 40))
+    X[17, 3], X[3000, 3] = np.inf, -np.inf
+    found = []
+    for function in (sums, jitla.jit(sums)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            function(X)
+        found.append(sorted(str(w.message) for w in caught))
+    assert found[0] == found[1] != []

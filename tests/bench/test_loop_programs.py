@@ -28,6 +28,7 @@ from bench.loop_programs.suites.own import own_programs
 from bench.loop_programs.suites.statements import CallText
 from bench.loop_programs.worker import (
     Calls,
+    Plain,
     call_repeatedly,
     compiled_after,
     find_expected,
@@ -111,7 +112,7 @@ def test_figures_of_a_mode() -> None:
     seconds = [0.3, 0.2, 0.1, 0.1, 0.05, 0.05, 0.05, 0.05, 0.05, 0.05]
     starts = [float(i) for i in range(10)]
     calls = Calls(seconds, seconds, starts)
-    figures = summarize(calls, 0.1, 0.1)
+    figures = summarize(calls, Plain((0.1,), (0.1,)))
     assert compiled_after(calls, 0.1, 0.1) == figures["compiled"] == 4.0
     assert figures["first"] == 0.3 and figures["steady"] == 0.05
     assert figures["speedup_steady"] == pytest.approx(2.0) and figures["speedup_1s"] == pytest.approx(1.0)

@@ -28,6 +28,7 @@ from jitla.loopir.program import (
     Check,
     Continue,
     Dot,
+    Expires,
     Extent,
     For,
     Foreign,
@@ -299,6 +300,29 @@ def test_memory_is_free_again_in_the_next_iteration(jit):
 def test_shapes_that_do_not_fit_leave(jit, m):
     outcome = assert_agrees(jit, arrays_in_loops((number(3), read("m"))), n=2, m=m)[0]
     assert outcome.exit == (0 if m in (0, 1) else 3)
+
+
+def test_memory_of_the_iteration_before(jit):
+    whole = AxisMap(0, number(0), Extent("x", 0), number(1))
+    body = (
+        Assign("outside", Expires("kept")),
+        For("L", "i", number(0), read("n"), 1, (
+            If(apply("greater", read("i"), 0), (
+                Assign("sum", apply("add", read("sum", F8), element("kept", 3))),)),
+            If(Expires("kept"), (count("expired"),)), If(Expires("A"), (count("late"),)),
+            Allocate("x", (number(40),), True, 3), store("x", 3, value=cast(read("i"), F8)),
+            If(Expires("x"), (count("late"),)),
+            If(apply("not_equal", apply("remainder", read("i"), 3), 1),
+               (BindView("kept", "x", (), (whole,)),), (BindView("kept", "A", (), (whole,)),)))), Leave(0))
+    scalars = [*((k, INT64) for k in ("n", "i", "expired", "late")), ("sum", F8), ("outside", BOOL)]
+    code = program(body, scalars, [("A", F8, 1), ("x", F8, 1), ("kept", F8, 1)],
+                   ("sum", "expired", "late", "outside", "kept"), ("n", "A"))
+    for n in (0, 1, 2, 3, 7, 100):
+        outcome, results, _ = assert_agrees(jit, code, n=n, A=np.ones(40))
+        kept = [i for i in range(n - 1) if i % 3 != 1]
+        assert outcome == Outcome(0) and not results["late"] and not results["outside"]
+        assert results["expired"] == len(kept)
+        assert results["sum"] == sum(kept) + max(n - 1, 0) - len(kept)
 
 
 # --------------------------------------------------------------------------- checked integers

@@ -1,4 +1,4 @@
-"""What a function remembers between calls; what `strict` refuses."""
+"""Call sites: the tape, signatures of metas and layouts, state between calls."""
 
 from __future__ import annotations
 
@@ -8,12 +8,26 @@ import pytest
 import jitla
 from jitla.config import TracingThresholds
 from jitla.hops import Meta, leaf, make
-from jitla.tracing.fallback import (
-    Replay,
-    Request,
-)
+from jitla.tracing.fallback import Replay, Request
 from jitla.tracing.force import ClosedBlock
 from jitla.tracing.site import Site
+from jitla.tracing.tape import (
+    KIND_CODE,
+    LAYOUTS,
+    LEAF,
+    METAS,
+    OP_ID,
+    Block,
+    Symbols,
+    backward_slice,
+    class_key,
+    depends_on_slots,
+    hops_of,
+    layout_id,
+    meta_id,
+)
+
+# What a function remembers between calls; what `strict` refuses.
 
 A = np.arange(5.0)
 
@@ -126,3 +140,72 @@ def test_fallbacks_say_why():
     both(np.arange(4.0))
     table = str(jitla.explain(both))
     assert "(not in the op table)" in table and "(not in this form, or not of these dtypes)" in table
+
+
+# The tape: from entries to hops, keys without sizes, cones.
+
+ADD, MUL, NEG = OP_ID["add"], OP_ID["multiply"], OP_ID["negative"]
+
+
+def block(n: int) -> Block:
+    """Return the block of ``x * y + 2.0`` and ``-x``."""
+    x, y = np.ones(n), np.ones(n)
+    meta = meta_id((n,), x.dtype)
+    entries = (
+        (LEAF, layout_id(x)), (LEAF, layout_id(y)), (MUL, 0, 1), (ADD, 2, KIND_CODE[float]), (NEG, 0),
+    )
+    return Block(entries, (meta,) * 5, [x, y], [2.0], {3: ("file", 7)})
+
+
+def test_hops_have_operands_and_lines() -> None:
+    hops = hops_of(block(7013))  # no other test has these hops alive, with lines of its own
+    assert [h.op.name for h in hops[2:]] == ["multiply", "add", "negative"]
+    assert hops[3].inputs[0] is hops[2] and hops[3].line == ("file", 7)
+
+
+def test_blocks_that_differ_in_sizes_share_a_key() -> None:
+    assert class_key(block(5))[0] == class_key(block(9))[0] != class_key(block(1))[0]
+    assert class_key(block(5))[1] == (5,)
+
+
+def test_cone_and_readers() -> None:
+    entries = block(5).entries
+    assert backward_slice(entries, 3) == [0, 1, 2, 3]
+    assert backward_slice(entries, 4) == [0, 4]
+    assert depends_on_slots(entries, {1}) == [False, True, True, True, False]
+
+
+# Ids of metas and layouts, and what they keep of a layout.
+
+X = np.arange(24.0).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    ("array", "group"),
+    [
+        (X, ("C",)), (X.T, ("F",)), (X[0], ("C",)), (X[:, ::2], ("N", (0, 1), (False, False))),
+        (np.broadcast_to(X[0], (3, 6)), ("N", (1, 0), (True, False))), (X[:0], ("C",)),
+        (X[::-1], ("N", (0, 1), (False, False))), (X[:1], ("C",)), (X[:, :1], ("N", (0, 1), (False, False))),
+    ],
+)
+def test_group(array: np.ndarray, group: tuple) -> None:
+    assert LAYOUTS[layout_id(array)].group == group
+
+
+@pytest.mark.parametrize("array", [X, X.T, X[1:3, ::2], X[::-1], X[:, ::-2], X[:0], X[1:2, 3:4]])
+def test_extent_is_the_memory_that_is_read(array: np.ndarray) -> None:
+    layout = LAYOUTS[layout_id(array)]
+    start = array.__array_interface__["data"][0]
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (start, start)
+    assert (layout.low, layout.high) == (low - start, high - start)
+
+
+def test_equal_layouts_have_one_id() -> None:
+    assert layout_id(X) == layout_id(X.copy()) != layout_id(X.T)
+    assert METAS[meta_id((2, 3), np.dtype("f4"))].shape == (2, 3)
+
+
+def test_symbols_keep_zero_and_one() -> None:
+    symbols = Symbols()
+    assert symbols.of((0, 1, 7, 9, 7)) == (0, 1, -1, -2, -1)
+    assert symbols.sizes == (7, 9)
