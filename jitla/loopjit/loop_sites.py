@@ -459,7 +459,11 @@ class LoopRun:
             return None
         saved = _saved(specialisation, arrays)
         while end > self._position:
-            outcome = self._enter(code, specialisation, values, end)
+            try:
+                outcome = self._enter(code, specialisation, values, end)
+            except OverflowError as error:  # an operand that its variable cannot hold
+                specialisation.failure = str(error)
+                return None
             kind, line, reason = code.exits[outcome.exit]
             flagged = outcome.flags and _is_reported(outcome.flags)
             if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
