@@ -38,6 +38,7 @@ class RewrittenLoop:
     terminals: tuple[ast.stmt, ...]
 
 
+# A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at its line.
 _FOR = """
 hidden_run = {begin}
 while hidden_run.more:

@@ -257,7 +257,7 @@ def _of_one_kind(x: Num, kind: str) -> Num:
     if storage.kind in "iu" and x.dtype.kind in "fc":
         limit = EXACT_FLOAT64
         exact = x.value if x.dtype.kind == "f" else ir.Apply("real", (x.value,), FLOAT64)
-        return of_kind(kind, cast(exact, storage), max(x.low, -limit), min(x.high, limit))
+        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -limit), min(x.high, limit))
     if x.dtype.kind == "c" and storage.kind != "c":
         return of_kind(kind, cast(ir.Apply("real", (x.value,), FLOAT64), storage))
     if storage.kind == "b" and x.dtype.kind != "b":
