@@ -34,7 +34,16 @@ from jitla.loopjit.rewriting import (
     START,
     Unassigned,
 )
-from jitla.loopjit.sources import MAX_ITERATIONS, Endless, Source, source_of, source_of_call
+from jitla.loopjit.sources import (
+    MAX_ITERATIONS,
+    Endless,
+    Nested,
+    Source,
+    may_wait,
+    plain_argument,
+    source_of,
+    source_of_call,
+)
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
@@ -218,12 +227,18 @@ class LoopSite:
 
     # -- called by the rewritten function ----------------------------------------------------
 
-    def begin_call(self, function: Any, *args: Any) -> Run:
-        """Return the run of ``for ... in function(*args)``."""
-        if self.disabled:
-            return PlainRun(function(*args), False)
-        source = source_of_call(function, args)
-        return PlainRun(function(*args), False) if source is None else LoopRun(self, source)
+    def begin_call(self, function: Any, *args: Any, **options: Any) -> Run:
+        """Return the run of ``for ... in function(*args, **options)``."""
+        source = None if self.disabled else source_of_call(function, args, options)
+        if source is None:
+            return PlainRun(function(*map(plain_argument, args), **options), False)
+        return LoopRun(self, source)
+
+    @staticmethod
+    def nested(function: Any, *args: Any, **options: Any) -> Any:
+        """Return a call among the arguments of `begin_call`, which is done there if its time may be observed."""
+        return Nested(function, args, options) if may_wait(function, args) else function(
+            *map(plain_argument, args), **options)
 
     def begin_over(self, iterable: Any) -> Run:
         """Return the run of ``for ... in iterable``."""

@@ -542,3 +542,26 @@ def test_recursion_is_refused() -> None:
     (found,) = compare(function, lambda: (30,))
     assert found.state is State.REFUSED
     assert "recursive" in found.reason
+
+
+def test_outermost_loops_over_nested_calls() -> None:
+    """Loops over strict zips, enumerated zips, and reversed ranges and arrays."""
+    def function(a: Any, b: Any) -> Any:
+        total = 0.0
+        for x, y in zip(a, b, strict=True):
+            total += x * y
+        for k, (x, y) in enumerate(zip(a, b)):
+            total += k * x - y
+        for k in reversed(range(2, len(a))):
+            total = total * 0.5 + a[k]
+        for x in reversed(a):
+            total = total * 0.5 + x
+        for k, x in zip(range(3, 1000, 2), reversed(b)):
+            total = total * 0.5 + x * k
+        for k, x in enumerate(reversed(range(10)), 5):
+            total += k * x
+        return total
+
+    compiled(function, lambda: (random(50), random(50, seed=2)))
+    compare(function, lambda: (random(50), random(49, seed=2)))
+    compare(function, lambda: (random(50), 5))
