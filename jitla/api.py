@@ -176,9 +176,10 @@ def explain(function: Any, /, *args: Any, level: str = "plan", **kwargs: Any) ->
         What is shown. "plan": the loops, what they were predicted to take and did take, what NumPy
         runs and why, what would make it faster. "trace": what was recorded, line by line; "hops": the
         same as a graph; "rewrites": what became of it; "kernels": the loops' contents, and what runs
-        them; "cost": what predictions are made of, why loops are not one, which plan came second;
-        "llvm", "asm": what was compiled, and to what; "recompilations": what was compiled when, and why;
-        "runtime": what runs took, step by step and line by line; "all": everything but "llvm" and "asm".
+        them; "loops": kernels as loop nests, and the programs of explicit loops; "cost": what predictions
+        are made of, why loops are not one, which plan came second; "llvm", "asm": what was compiled, and
+        to what; "recompilations": what was compiled when, and why; "runtime": what runs took, step by
+        step and line by line; "all": everything but "loops", "llvm" and "asm".
 
     Returns
     -------

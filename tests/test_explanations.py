@@ -402,7 +402,7 @@ def test_loops_changes_waiting_failures_and_assumptions():
         failures=("BackendError: no",), assumed=True, programs=(ProgramRecord("p"),))
     texts = "\n".join(advice(record))
     changed = f"{MIN_GUARD_CHANGES} times because of another dtype"
-    for told in ("runs in Python (it calls print)", "compiles ahead", changed, "please report", "calibrate"):
+    for told in ("Python runs the loop (it calls print)", "compiles ahead", changed, "please report", "calibrate"):
         assert told in texts
 
 
@@ -413,7 +413,7 @@ def test_what_takes_next_to_nothing_is_not_named():
     nest = ScalarLoopRecord(LINE, "cold")
     watched = replace(record, nests=(nest,), call=CallRecord(0.0, 1000.0))  # most went into the loop
     (told,) = advice(watched)
-    assert "is compiled once calls have spent some milliseconds in it: call f as usual" in told
+    assert "is compiled once Python has spent 2 ms in it: call f as usual" in told
 
 
 def test_only_in_loops_something_can_be_moved_out():

@@ -231,7 +231,7 @@ class FunctionState:
         return loop_function
 
     def require_compilable_loops(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Raise `UnsupportedError` with ``strict=True`` if a loop over elements cannot be compiled."""
+        """Raise `UnsupportedError` with ``strict=True`` if loops over elements cannot be compiled."""
         function = self.function
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
                 or not has_loops(function.__code__):
@@ -239,8 +239,8 @@ class FunctionState:
         if self.loop_function and self.loop_function.alone(args, kwargs):
             line, reason = self.loop_function.refused[0]
             raise UnsupportedError(
-                f"{self.loop_function.file}:{line}: this loop over elements is left to Python: {reason}; "
-                "write it with whole arrays, or with what docs/loops.md allows, or drop strict=True")
+                f"{self.loop_function.file}:{line}: this loop is left to Python: {reason}; "
+                "move that out of the loop (see docs/loops.md), or drop strict=True")
 
     def raise_untraceable(self) -> None:
         """Raise `UnsupportedError` with ``strict=True`` if the function cannot be traced."""

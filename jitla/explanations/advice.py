@@ -52,7 +52,7 @@ def _candidates(record: FunctionRecord) -> Iterator[tuple[float, str]]:
         yield 1.0, text
     min_seconds = MIN_TIME_SHARE * _call_seconds(record)
     for f in record.fallbacks:
-        if f.seconds >= min_seconds and f.function != SCALAR_LOOP:  # scalar loops are reported below
+        if f.seconds >= min_seconds and f.function != SCALAR_LOOP:  # loops are reported below
             yield f.seconds, _fallback_advice(f, record.turns)
     for program in record.programs:
         yield from _product_advice(program)
@@ -60,12 +60,12 @@ def _candidates(record: FunctionRecord) -> Iterator[tuple[float, str]]:
             yield program.seconds * program.runs, _brief_block_advice(record, program)
     for nest in record.nests:
         if nest.state == "refused":
-            yield nest.seconds, (f"{nest.line.place}: the loop over elements runs in Python ({nest.reason}); "
+            yield nest.seconds, (f"{nest.line.place}: Python runs the loop ({nest.reason}); "
                                  "see docs/loops.md for what is compiled")
         elif nest.state == "cold":
             yield nest.seconds, (
-                f"{nest.line.place}: the loop over elements is compiled once calls have spent some "
-                f"milliseconds in it: call {record.name} as usual, then explain it")
+                f"{nest.line.place}: the loop is compiled once Python has spent 2 ms in it: "
+                f"call {record.name} as usual, then explain it")
     if record.waiting:
         yield 0.0, ("NumPy runs blocks until they have taken as long as compiling does: "
                     "f.compile(...) compiles ahead, compile=\"sync\" waits")
@@ -85,7 +85,7 @@ def _call_seconds(record: FunctionRecord) -> float:
     parts += sum(f.seconds for f in record.fallbacks) + sum(n.seconds + n.compiled for n in record.nests)
     if record.call is None or all(n.state != "cold" for n in record.nests):
         return parts
-    # includes scalar loops that Python ran
+    # includes loops that Python ran
     outside_compilation = record.call.seconds - sum(c.seconds for c in record.compilations)
     return max(parts, outside_compilation)
 
@@ -101,8 +101,7 @@ def _untraced_advice(record: FunctionRecord) -> str:
         return (f"a {record.given} does its own arithmetic: use its arrays, as in table[\"x\"].to_numpy(), "
                 "inside of the function or as arguments")
     if not note and record.turns and record.calls and record.remark:
-        return ("loops over single elements run in Python: write them with whole arrays "
-                "(np.where, masks), or over indices, for i in range(len(x)): see docs/loops.md")
+        return "Python runs its loops: see docs/loops.md for what is compiled"
     if not note or note.endswith(FINAL_NOTES):
         return ""
     if "source" in note:

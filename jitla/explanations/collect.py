@@ -43,6 +43,7 @@ from jitla.explanations.records import (
 from jitla.explanations.rendering import counters
 from jitla.fusion import is_view
 from jitla.hops import topo
+from jitla.loopir import show_program
 from jitla.profiling.loop_detector import has_loops
 from jitla.recompile import schedule_text, traced_roots, view_program
 from jitla.rewrites import RULES, SUBSTITUTIONS
@@ -281,7 +282,7 @@ def _fired(name: str, count: int) -> FiredRule:
     return FiredRule(name, count, rule.doc, rule.exactness) if rule else FiredRule(name, count)
 
 
-#: Counter by the state of a scalar loop.
+#: Counter by the state of an explicit loop.
 _COUNTER_BY_STATE = {"trusted": "loops", "waiting": "loops_waiting", "tried": "loops_waiting",
             "cold": "loops_cold", "refused": "loops_refused"}
 
@@ -294,11 +295,11 @@ class Stats(dict[str, float]):
     `materialised`, vector values written to fresh memory by programs; `fallbacks`, NumPy calls outside of
     programs; `failures`, blocks that could not be compiled and ran in NumPy; `kept`, hoisted values computed
     for later runs of a block, `reused`, how often they were used, `kept_bytes`, the most memory that a call
-    used for them; `loops`, scalar loops that compiled code runs, `loops_waiting`, to be compiled or checked,
+    used for them; `loops`, explicit loops that compiled code runs, `loops_waiting`, to be compiled or checked,
     `loops_cold`, not worth compiling so far, `loops_refused`, run by Python; `loop_runs` of compiled code,
-    `loops_left`, those that Python finished; `waiting`, blocks that NumPy runs until they are compiled;
-    `planned`, plans made, `compiled`, modules of machine code compiled, and `found`, those found in memory
-    or on disk.
+    `loops_left`, how often an iteration was left to Python; `waiting`, blocks that NumPy runs until they are
+    compiled; `planned`, plans made, `compiled`, modules of machine code compiled, and `found`, those found in
+    memory or on disk.
     """
 
     def __getattr__(self, name: str) -> float:
@@ -359,7 +360,7 @@ def _calls(site: Site) -> int:
 
 
 def fallbacks_of(sites: Iterable[Site]) -> tuple[FallbackRecord, ...]:
-    """Return what ran in NumPy: whole calls, scalar loops, and NumPy calls outside of programs."""
+    """Return what ran in NumPy: whole calls, explicit loops, and NumPy calls outside of programs."""
     sites = tuple(sites)
     first = (r for site in sites for r in (*_bypass_records(site), *_scalar_loop_fallbacks(site)))
     return (*first, *(
@@ -378,18 +379,19 @@ def _bypass_records(site: Site) -> Iterator[FallbackRecord]:
 
 
 def _scalar_loop_fallbacks(site: Site) -> Iterator[FallbackRecord]:
-    """Yield the scalar loops that Python runs."""
+    """Yield the explicit loops that Python runs, with the iterations of each."""
     for nest in scalar_loops_of((site,)):
-        if nest.state == "refused" and (nest.plain or not nest.kinds):  # refused without a run: count calls
+        if nest.state == "refused" and (nest.plain or not nest.kinds):  # of one without a profile: the calls
             count = nest.plain or _calls(site)
             yield FallbackRecord(SCALAR_LOOP, nest.line, count, nest.seconds, nest.reason)
 
 
-def scalar_loops_of(sites: Iterable[Site]) -> tuple[ScalarLoopRecord, ...]:
-    """Return the records of the scalar loops."""
+def scalar_loops_of(sites: Iterable[Site], texts: bool = False) -> tuple[ScalarLoopRecord, ...]:
+    """Return the records of the explicit loops; with `texts` they have their loop programs."""
     return tuple(
         ScalarLoopRecord(SourceLine.at(r.file, r.line), r.state, r.reason, r.kinds, r.plain, r.runs, r.left,
-                   r.seconds, r.compiled)
+                         r.seconds, r.compiled, r.failure,
+                         show_program(r.program) if texts and r.program is not None else "")
         for site in sites if site.loop_function is not None for r in site.loop_function.records())
 
 
@@ -438,7 +440,7 @@ def function_record(function: Callable[..., Any], sites: Iterable[Site], note: s
     name = getattr(function, "__qualname__", repr(function))
     return FunctionRecord(
         name, place, sum(_calls(s) for s in sites), programs, fallbacks_of(sites), note,
-        immediate_runs_of(sites), hoisted_values_of(sites), scalar_loops_of(sites),
+        immediate_runs_of(sites), hoisted_values_of(sites), scalar_loops_of(sites, texts=True),
         sum(len(s.interim_replays) for s in sites), _compilations(sites),
         tuple(dict.fromkeys([*failed, *(text for s in sites for text in s.failures)])), assumed, _call(watch),
         given, code is not None and has_loops(code), _cut_records(sites))

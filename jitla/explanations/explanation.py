@@ -168,6 +168,8 @@ def _function_lines(record: FunctionRecord, level: str) -> Iterator[str]:
     if level in ("runtime", "all") and record.call is not None:
         yield ""
         yield from runtime_lines(record)
+    if level == "loops":
+        yield from _loop_programs(record.nests)
     if level in ("plan", "all"):
         yield ""
         yield from _outside_programs(record)
@@ -211,29 +213,38 @@ def _immediate_runs(loops: tuple[ImmediateRunRecord, ...]) -> Iterator[str]:
         yield from covered_lines((CoveredOperator(loop.operation, loop.line),))
 
 
-#: Texts of the states of scalar loops.
+#: Texts of the states of explicit loops.
 _STATE_TEXTS = {"trusted": "compiled", "waiting": "is being compiled", "tried": "compiled, being checked",
-                "cold": "left to Python so far", "refused": "left to Python"}
-_COLD_STATE_TEXT = "left to Python until calls have spent 5 ms in it, then compiled"
+                "cold": "run by Python so far", "refused": "left to Python"}
+_COLD_STATE_TEXT = "run by Python until it has spent 2 ms in it, then compiled"
 
 
 def _scalar_loops(nests: tuple[ScalarLoopRecord, ...]) -> Iterator[str]:
     if nests:
-        yield f"== loops over elements: {len(nests)}"
+        yield f"== loops: {len(nests)}"
     for number, nest in enumerate(nests, 1):
         compilable = nest.state == "cold" and nest.kinds  # it can be compiled
         state = _COLD_STATE_TEXT if compilable else _STATE_TEXTS[nest.state]
         facts = [state + (f": {nest.reason}" if nest.reason else "")]
         if nest.plain and nest.seconds:
             each = duration(nest.seconds / nest.plain)
-            facts.append(f"{count_text(nest.plain, 'run')} by Python, {each} each")
+            facts.append(f"{count_text(nest.plain, 'iteration')} by Python, {each} each")
         if nest.runs:
             each = duration(nest.compiled / nest.runs)
-            facts.append(f"{count_text(nest.runs, 'run')} compiled, {each} each")
-        if nest.left:
-            facts.append(f"{nest.left} finished by Python")
+            facts.append(f"{count_text(nest.runs, 'part')} by compiled code, {each} each")
+        if nest.failure and not nest.reason:
+            times = f"{count_text(nest.left, 'time')}, " if nest.left else ""
+            facts.append(f"iterations left to Python {times}last for {nest.failure}")
         yield f"   N{number}  {', '.join(facts)}"
         yield from covered_lines((CoveredOperator(nest.kinds and f"({nest.kinds})", nest.line),))
+
+
+def _loop_programs(nests: tuple[ScalarLoopRecord, ...]) -> Iterator[str]:
+    """Yield the programs that explicit loops are compiled to."""
+    for number, nest in enumerate(nests, 1):
+        yield ""
+        yield f"== loop N{number}  {nest.line.place}"
+        yield from (f"   {row}".rstrip() for row in (nest.text or "no program").rstrip("\n").split("\n"))
 
 
 def _hoisted_values(values: tuple[HoistedValueRecord, ...]) -> Iterator[str]:

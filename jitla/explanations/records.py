@@ -151,8 +151,8 @@ def bytes_text(nbytes: int) -> str:
 
 #: Beginning of the note of a function that is not compiled yet because its calls took little time.
 COLD_NOTE = "runs in NumPy: calls "
-#: Name of a scalar loop in lists of fallbacks.
-SCALAR_LOOP = "loop over elements"
+#: Name of an explicit loop in lists of fallbacks.
+SCALAR_LOOP = "loop"
 #: Reason of a step that only returns a view.
 VIEW_REASON = "a view"
 _NOTEBOOK_CELL = re.compile(r"<ipython-input-(\d+)-\w+>")
@@ -362,10 +362,11 @@ class ImmediateRunRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScalarLoopRecord:
-    """A scalar loop: its `state` ("trusted": compiled code runs it), and the `reason` if Python runs it.
+    """An explicit loop: its `state` ("trusted": compiled code runs it), and the `reason` if Python runs it.
 
-    `kinds` are the types of its inputs. `plain` runs by Python took `seconds`, `runs` of compiled code
-    `compiled` seconds; `left` of these were deoptimised and finished by Python.
+    `kinds` are the types of its inputs. `plain` iterations by Python took `seconds`, `runs` of compiled code,
+    many iterations each, `compiled` seconds. `left` times an iteration was left to Python, last for the reason
+    `failure`. `text` is the compiled loop program.
     """
 
     line: SourceLine
@@ -377,6 +378,8 @@ class ScalarLoopRecord:
     left: int = 0
     seconds: float = 0.0
     compiled: float = 0.0
+    failure: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,8 +135,8 @@ def format_table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 
 #: Levels that every explanation has; other compilation stages have a level of their name, too.
-LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "cost", "llvm", "asm", "recompilations", "runtime",
-          "all")
+LEVELS = ("plan", "trace", "hops", "rewrites", "kernels", "loops", "cost", "llvm", "asm", "recompilations",
+          "runtime", "all")
 #: Levels that take long to produce: made on request only, and not part of "all".
 CODE_LEVELS = ("llvm", "asm")
 MAX_STEPS, MAX_LINES = 24, 8  # at level "plan": steps of a program, lines of a step

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 from jitla.classes import dataclass
@@ -22,6 +22,9 @@ from jitla.profiling.loop_detector import (
     has_element_loops,
     has_loops,
 )
+
+if TYPE_CHECKING:
+    from jitla.loopir import LoopProgram
 
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
 MIN_LOOP_SHARE = 0.2  # of the time of calls, below which loops do not decide how the rest of a call runs
@@ -202,7 +205,11 @@ def _callees(
 
 
 class LoopRecord(NamedTuple):
-    """What became of one loop for one combination of kinds, or of a loop that is not compiled."""
+    """A loop for one combination of kinds of its operands, or a loop that is not compiled.
+
+    Python has done `plain` iterations in `seconds`, compiled code `runs` parts in `compiled` seconds. Compiled
+    code could not do a single iteration `left` times, last for the reason `failure`.
+    """
 
     file: str
     line: int
@@ -214,6 +221,8 @@ class LoopRecord(NamedTuple):
     left: int
     seconds: float
     compiled: float
+    failure: str = ""
+    program: LoopProgram | None = None
 
 
 _STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tried", State.READY: "trusted",
@@ -318,7 +327,8 @@ class LoopFunction:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
                 made.append(LoopRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state], x.reason,
-                    site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds))
+                    site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds, x.failure,
+                    x.code.owner.program if x.code is not None else None))
         return made
 
 

@@ -445,12 +445,13 @@ class Lowering:
         """
         entry, path = dict(self.env), (node, self.scope)
         names = assigned_names(node)
-        older = frozenset(self.b.views)
+        allocations = self.b.allocations
         before = self.headers.get(path)
         header = entry if before is None else self._header(names, [entry, {**entry, **before}])
         state = self.b.line, self.conditional, self.final_edges
         for _ in range(MAX_ROUNDS):
             self.b.line, self.conditional, _ = state
+            self.b.allocations = allocations  # origins of arrays have the same names in each round
             self.final_edges = []
             label, block = self.b.fresh("loop"), self.b.fresh("block")
             target = LoopTarget(Meeting.empty(), ir.Break(block), Meeting.empty(), ir.Continue(label),
@@ -464,8 +465,7 @@ class Lowering:
                         target.next_iteration.reach(self.b, self.env)
             finally:
                 self.targets.pop()
-            following = self._header(names, [entry, *(
-                carried(env, older, f"m.of line {node.lineno}") for _, env in target.next_iteration.edges)])
+            following = self._header(names, [entry, *(env for _, env in target.next_iteration.edges)])
             if all(same_representation(header.get(name), following.get(name)) for name in names):
                 break
             header = {name: widened(header[name], value) if name in header and name in names else value
@@ -1033,28 +1033,9 @@ class Lowering:
             self.reachable = True
 
 
-def carried(env: Environment, older: frozenset[str], origin: str) -> Environment:
-    """Return the variables of an iteration as the next one sees them: all arrays made in the loop are of one origin.
-
-    Names of allocations differ from round to round. Those of the next iteration are other arrays.
-    """
-    return {name: _carried(value, older, origin) for name, value in env.items()}
-
-
 def has_list(value: Abstract) -> bool:
     """Return whether a value is a list, or has one."""
     return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
-
-
-def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
-    match value:
-        case Arr() if any(name.startswith("m.") and name not in older for name in value.origins):
-            origins = frozenset(origin if name.startswith("m.") and name not in older else name
-                                for name in value.origins)
-            return Arr(value.view, value.dtype, value.ndim, origins, value.writeable, None, value.tag)
-        case Tup(items):
-            return Tup(tuple(_carried(item, older, origin) for item in items), value.is_list)
-    return value
 
 
 @cache

@@ -351,6 +351,54 @@ def test_a_new_process_compiles_its_loops_in_the_background():
     assert done.stdout == "1\n", done.stderr
 
 
+# --------------------------------------------------------------------------- explanations
+
+
+def test_explanations_show_loops_with_kinds_iterations_and_parts(hot):
+    text = str(jitla.explain(called(programs.reversed_down, np.ones(500))))
+    assert "== loops: 1" in text and "x float64[:]" in text
+    assert "for i in range(len(x) - 1, -1, -1):" in text
+    assert "N1  compiled, " in text and " by Python, " in text and " by compiled code, " in text
+
+
+def test_explanations_show_loop_programs(hot):
+    fast = called(programs.reversed_down, np.ones(500))
+    text = str(jitla.explain(fast, level="loops"))
+    assert "== loop N1" in text and "def reversed_down(" in text and "leave(0)" in text
+    assert "x·f8_1[i·i8] = x·f8_1[i·i8] - " in text
+    assert "def reversed_down(" not in str(jitla.explain(fast, level="all"))
+
+
+def test_explanations_say_what_left_iterations_to_python(hot):
+    fast = called(programs.halved, np.ones(500), np.ones(500))
+    divisors = np.ones(500)
+    divisors[7] = 0.0
+    with np.errstate(divide="ignore"):
+        fast(np.ones(500), divisors)
+    assert "iterations left to Python" not in str(jitla.explain(fast))
+    with pytest.warns(RuntimeWarning):
+        fast(np.ones(500), divisors)
+    assert "last for floating-point warnings" in str(jitla.explain(fast))
+
+
+def test_explanations_with_arguments_say_what_becomes_of_loops():
+    def explained(function, *args):
+        return str(jitla.explain(jitla.jit(function, compile="auto"), *args))
+
+    text = explained(programs.reversed_down, np.ones(9))
+    assert "run by Python until it has spent 2 ms in it, then compiled" in text
+    assert "(x float64[:])" in text
+    assert "N1  left to Python: " in explained(words, np.ones(9))
+
+
+def test_explanations_and_coverage_say_why_python_runs_a_loop(hot):
+    fast = called(words, np.ones(500))
+    text = str(jitla.explain(fast))
+    assert "left to Python: " in text and "Python runs the loop (" in text
+    assert " x loop " in jitla.coverage()
+    assert fast.stats().loops_refused == 1
+
+
 # --------------------------------------------------------------------------- functions that are called
 
 
