@@ -2,6 +2,8 @@
 
 `InstrumentedTable` finds the instrumented version of a user's function. The subclasses of `Callee` wrap all
 other callables: they end the open block or replace proxies by arrays as far as the callable requires it.
+Apart from `hooks`, which find where control leaves traced operations: the callables reached there are a
+subject of their own.
 """
 
 from __future__ import annotations
