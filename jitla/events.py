@@ -186,12 +186,12 @@ class Recorder:
         if log.isEnabledFor(logging.DEBUG):
             log.debug("%s", event)
 
-    def record_once(self, event: Event, level: int = logging.WARNING) -> bool:
-        """Append `event`, and log it at `level` if its kind and subject are new; return whether they are."""
+    def record_once(self, event: Event) -> bool:
+        """Append `event`, and log a warning if its kind and subject are new; return whether they are."""
         is_new = self.count(event.kind, event.subject) == 0
         self.record(event)
         if is_new:
-            log.log(level, "%s", event)
+            log.warning("%s", event)
         return is_new
 
     @contextmanager

@@ -123,16 +123,16 @@ _ALU_UFUNCS = {AluOp.ADD: np.add, AluOp.MAX: np.maximum, AluOp.MIN: np.minimum, 
 
 
 def reference_result(layer: Layer, images: Array, weights: Array | None = None,
-            operands: Mapping[str, Array] | None = None, wide: Any = np.int32) -> Array:
+                     operands: Mapping[str, Array] | None = None) -> Array:
     """Return the result of `layer` by NumPy, before truncation to the stored bytes."""
     pads = [(0, 0), (0, 0), *((w.before, w.after) for w in (layer.rows, layer.columns)), (0, 0)]
-    padded = np.pad(images, pads).astype(wide)
+    padded = np.pad(images, pads).astype(np.int32)
     result: Array | None = None
     for i in range(layer.rows.taps):
         for j in range(layer.columns.taps):
             part = padded[:, :, _tap_slice(layer.rows, i), _tap_slice(layer.columns, j)]
             if weights is not None:
-                part = np.matmul(part, weights[:, None, None, i, j].astype(wide))
+                part = np.matmul(part, weights[:, None, None, i, j].astype(np.int32))
             result = part if result is None else _REDUCTIONS[layer.mode](result, part)
     assert result is not None, "windows have taps"
     return apply_steps(layer.steps, result, operands or {})

@@ -91,14 +91,14 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
                 kind = site.call_classes.class_of(args, kwargs)
                 if kind.bypassed:
                     return _call_plain(function, fast_path, state, site, kind, args, kwargs)
-        elif session.running is not None:  # called by a signal handler or finalizer, while caches may change
+        elif session.tape.running is not None:  # a signal handler or finalizer calls, while caches may change
             return function(*args, **kwargs)
         # Its globals may have changed.
         instrumented = state.instrumented and tracing.INSTRUMENTED.get(function)
         if instrumented is None:
             if session is None:
                 return function(*args, **kwargs)
-            return session.call_opaque(function, args, kwargs)
+            return session.boundary.call_opaque(function, args, kwargs)
         if kind is not None:
             return kind.weigh(site, function, instrumented, args, kwargs)
         if session is None or not tracing.INSTRUMENTED.runs_in(sys._getframe(1)):
@@ -108,9 +108,9 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return _run_traced(site, function, instrumented, args, kwargs)
         loops = state.loop_function
         if loops is not None and session.site.call_classes is not None and not loops.traced:
-            return session.call_opaque(loops.call, (args, kwargs), {})
+            return session.boundary.call_opaque(loops.call, (args, kwargs), {})
         # Called by traced code: the caller's session goes on through the body.
-        argument = session.argument
+        argument = session.boundary.argument
         return instrumented(*map(argument, args), **{k: argument(v) for k, v in kwargs.items()})
     finally:
         NESTING.nested -= 1
@@ -202,10 +202,10 @@ def _close_plain(steps: Any) -> None:
     Its code may read memory in which the session has not stored its values yet.
     """
     session = packages.tracing.LOCAL.session if RUNNING_SESSIONS else None
-    if session is None or session.running is not None:
+    if session is None or session.tape.running is not None:
         steps.close()
     else:
-        session.call_opaque(steps.close, (), {})
+        session.boundary.call_opaque(steps.close, (), {})
 
 
 def _suspendable_site(state: FunctionState) -> tuple[Site | None, Any]:

@@ -104,6 +104,8 @@ def call(lowering: LoweringContext, function: Any, args: Arguments, keywords: Ke
         result = scalars.call_math(b, function, numbers(args))
         if result is not None:
             return result
+    if type(getattr(function, "__self__", None)) is np.random.mtrand.RandomState:
+        raise LoweringRefused("random numbers")
     raise LoweringRefused(f"a call of {getattr(function, '__qualname__', None) or function!r:.60}")
 
 
@@ -211,6 +213,8 @@ def _abs(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
 def _extremum(name: str) -> Handler:
     def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords)
+        if len(args) == 1 and isinstance(args[0], (Arr, Elementwise)) and args[0].ndim == 1:
+            return _extremum_of_vector(lowering.b, name, arrays.elementwise(lowering.b, args[0]))
         values = args[0].items if len(args) == 1 and isinstance(args[0], Tup) else args
         if len(values) < 2:
             raise LoweringRefused(f"{name} of {', '.join(map(describe, args))}")
@@ -220,6 +224,23 @@ def _extremum(name: str) -> Handler:
         return first
 
     return handler
+
+
+def _extremum_of_vector(b: ProgramBuilder, name: str, vector: Elementwise) -> Num:
+    """Return Python's ``min`` or ``max`` of the elements of a vector: the first of those that none is beyond."""
+    b.check(compare("equal", vector.shape[0], arrays.ZERO), "an extremum of nothing")
+    if vector.dtype.kind == "c":
+        raise LoweringRefused(f"{name} of complex numbers")
+    best = b.fresh("r")
+    read = b.assign(best, vector.element((arrays.ZERO,)))
+
+    def step(at: tuple[ir.Value, ...]) -> None:
+        element = b.temporary(vector.element(at))
+        beyond = compare("less" if name == "min" else "greater", element, read)
+        b.emit(ir.If(beyond, (ir.Assign(best, element),)))
+
+    arrays.each_element(b, vector.shape, step, skip_first=True)
+    return of_kind(vector.dtype.str[1:], read)
 
 
 def _range(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -248,6 +269,56 @@ def _iterated(name: str) -> Handler:
         return Iterated(name, tuple(args), start)
 
     return handler
+
+
+def _folded(name: str) -> Handler:
+    """Return the handler of ``sum``, ``any`` or ``all`` of a vector or tuple, item by item."""
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+        b = lowering.b
+        require_keywords(keywords)
+        if len(args) != 1:
+            raise LoweringRefused(f"{len(args)} arguments of {name}")
+        (value,) = args
+        if isinstance(value, Tup):
+            items = numbers(value.items)
+            if name != "sum":
+                raise LoweringRefused(f"{name} of a tuple")
+            total = number(0)
+            for item in items:
+                total = scalars.binary(b, "Add", total, item)
+            return total
+        if not isinstance(value, (Arr, Elementwise)) or value.ndim != 1:
+            raise LoweringRefused(f"{name} of {describe(value)}")
+        vector = arrays.elementwise(b, value)
+        if name != "sum":
+            return of_kind("bool", numbers([reductions.reduced(b, name, vector, None)])[0].value)
+        b.check(compare("equal", vector.shape[0], arrays.ZERO), "a sum of nothing")
+        kind = vector.dtype.str[1:]
+        first = scalars.binary(b, "Add", number(0), of_kind(kind, vector.element((arrays.ZERO,))))
+        name_of_total = b.fresh("r")
+        read = b.assign(name_of_total, first.value)
+
+        def add(at: tuple[ir.Value, ...]) -> None:
+            following = scalars.binary(b, "Add", of_kind(first.kind, read), of_kind(kind, vector.element(at)))
+            if following.kind != first.kind:
+                raise LoweringRefused(f"a sum of {vector.dtype}")
+            b.assign(name_of_total, following.value)
+
+        arrays.each_element(b, vector.shape, add, skip_first=True)
+        return of_kind(first.kind, read)
+
+    return handler
+
+
+def _norm(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``np.linalg.norm`` of a vector of floats: the root of its product with itself."""
+    require_keywords(keywords)
+    if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)) or args[0].ndim != 1 \
+            or args[0].dtype.kind != "f":
+        raise LoweringRefused("a norm of other than a vector of floats")
+    vector = arrays.array_of(lowering.b, args[0])
+    (square,) = numbers([reductions.product(lowering.b, vector, vector, "dot")])
+    return of_kind(square.kind, apply("sqrt", square.value))
 
 
 def _round(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -407,6 +478,7 @@ def reverse(b: ProgramBuilder, array: Arr) -> Arr:
 
 
 _HANDLERS: dict[Any, Handler] = {
+    sum: _folded("sum"), any: _folded("any"), all: _folded("all"), np.linalg.norm: _norm,
     len: _len, abs: _abs, min: _extremum("min"), max: _extremum("max"), range: _range, round: _round,
     divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"), reversed: _iterated("reversed"),
     np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from jitla.errors import BackendError
 from jitla.instrument import syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram
@@ -120,6 +121,9 @@ def compile_specialisation(
         compiled = compile_program(lowered.program)
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)
+        return
+    except BackendError as error:
+        specialisation.refuse(str(error))
         return
     program, layout = lowered.program, compiled.layout
     numbers = {id(statement): k for k, statement in enumerate(site.terminals)}

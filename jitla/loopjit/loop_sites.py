@@ -34,18 +34,30 @@ from jitla.loopjit.rewriting import (
     START,
     Unassigned,
 )
-from jitla.loopjit.sources import MAX_ITERATIONS, Endless, Source, source_of, source_of_call
+from jitla.loopjit.sources import (
+    MAX_ITERATIONS,
+    Endless,
+    Nested,
+    Source,
+    may_wait,
+    plain_argument,
+    source_of,
+    source_of_call,
+)
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
 PYTHON_PART_SECONDS = 1e-3  # of the iterations that Python does at a time while the loop may be compiled
 COMPILED_PART_SECONDS = 20e-3  # of the iterations that compiled code does at a time: signals are handled between
-COPY_FACTOR = 20  # times as long as saving the arrays takes, that a part has to take
-COPY_BYTES_PER_SECOND = 5e9
+MAX_COMPILED_PART_SECONDS = 0.5  # the same where arrays are saved before each part
+COPY_SHARE = 0.05  # of the time of a part, that saving arrays may take
+COPY_BYTES_PER_SECOND = 5e9  # of arrays that are saved
+MAX_SAVED_BYTES, MAX_CHECKED_BYTES = 1 << 30, 1 << 28  # of arrays that are saved, or compared
 MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
 MIN_TRACED_SECONDS = 3e-5  # of a statement over arrays, from which kernels are better than scalar code
 JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
 LOSS = "compiled code takes longer"
+TOO_LARGE = "it changes arrays that are too large to be saved"
 SHORT = "its runs are too short for entering compiled code to be worth it"
 LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
 MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
@@ -198,8 +210,8 @@ class LoopSite:
         found = list(self.specialisations.values())
         if found and all(x.state is State.REFUSED for x in found):
             self.disabled = found[-1].line or self.node.lineno, found[-1].reason
-            self.on_give_up()
             self.inner_loops = not any(x.reason in (LOSS, SHORT, LARGE_ARRAYS) for x in found)
+            self.on_give_up()
 
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
@@ -215,12 +227,18 @@ class LoopSite:
 
     # -- called by the rewritten function ----------------------------------------------------
 
-    def begin_call(self, function: Any, *args: Any) -> Run:
-        """Return the run of ``for ... in function(*args)``."""
-        if self.disabled:
-            return PlainRun(function(*args), False)
-        source = source_of_call(function, args)
-        return PlainRun(function(*args), False) if source is None else LoopRun(self, source)
+    def begin_call(self, function: Any, *args: Any, **options: Any) -> Run:
+        """Return the run of ``for ... in function(*args, **options)``."""
+        source = None if self.disabled else source_of_call(function, args, options)
+        if source is None:
+            return PlainRun(function(*map(plain_argument, args), **options), False)
+        return LoopRun(self, source)
+
+    @staticmethod
+    def nested(function: Any, *args: Any, **options: Any) -> Any:
+        """Return a call among the arguments of `begin_call`, which is done there if its time may be observed."""
+        return Nested(function, args, options) if may_wait(function, args) else function(
+            *map(plain_argument, args), **options)
 
     def begin_over(self, iterable: Any) -> Run:
         """Return the run of ``for ... in iterable``."""
@@ -355,12 +373,15 @@ class LoopRun:
                 specialisation.state = State.QUEUED
                 site.request(site, specialisation, values, source, groups)
             state = specialisation.state
-        if state is State.COMPILED:
-            self._try(specialisation, values, arrays)
-        elif state is State.READY and self._position >= self._retry and sys.gettrace() is None:
-            found = self._execute(specialisation, values, arrays)
-            if found is not None:
-                return found
+        try:
+            if state is State.COMPILED:
+                self._try(specialisation, values, arrays)
+            elif state is State.READY and self._position >= self._retry and sys.gettrace() is None:
+                found = self._execute(specialisation, values, arrays)
+                if found is not None:
+                    return found
+        except MemoryError:  # before anything was done: arrays are saved first
+            specialisation.refuse(TOO_LARGE)
         self._hand_out(self._part_end(specialisation))
         return None
 
@@ -410,7 +431,11 @@ class LoopRun:
     ) -> tuple[Any, ...] | None:
         """Run iterations by compiled code; None if Python has to do the next one."""
         began = perf_counter()
-        end = min(self.source.length, self._position + self._compiled_size(specialisation))
+        nbytes = _saved_bytes(specialisation, arrays)
+        if nbytes > MAX_SAVED_BYTES:
+            specialisation.refuse(TOO_LARGE)
+            return None
+        end = min(self.source.length, self._position + self._compiled_size(specialisation, nbytes))
         outcome = self._iterate(specialisation, values, arrays, end)
         if outcome is None or outcome.position == self._position and outcome.exit == PART_DONE:
             self._fail(specialisation)
@@ -431,13 +456,14 @@ class LoopRun:
         results = outcome.results
         return code, *[results.get(name, Unassigned) for name in self.site.results]
 
-    def _compiled_size(self, specialisation: Specialisation) -> int:
-        """Return the iterations for which compiled code takes as long as a part should."""
+    @staticmethod
+    def _compiled_size(specialisation: Specialisation, nbytes: int) -> int:
+        """Return the iterations of a part by compiled code, before which so many bytes are saved."""
+        part = min(max(COMPILED_PART_SECONDS, nbytes / (COPY_SHARE * COPY_BYTES_PER_SECOND)),
+                   MAX_COMPILED_PART_SECONDS)
         done, seconds = specialisation.compiled_iterations, specialisation.compiled_seconds
-        if done and seconds:
-            return max(1, int(COMPILED_PART_SECONDS * done / seconds))
-        per_iteration = specialisation.per_iteration()
-        return max(1, int(COMPILED_PART_SECONDS / per_iteration)) if per_iteration else 1
+        per_iteration = seconds / done if done and seconds else specialisation.per_iteration()
+        return max(1, int(part / per_iteration)) if per_iteration else 1
 
     def _fail(self, specialisation: Specialisation) -> None:
         """Let Python do some iterations, and give up code that fails often."""
@@ -461,7 +487,11 @@ class LoopRun:
             return None
         saved = _saved(specialisation, arrays)
         while end > self._position:
-            outcome = self._enter(code, specialisation, values, end)
+            try:
+                outcome = self._enter(code, specialisation, values, end)
+            except OverflowError as error:  # an operand that its variable cannot hold
+                specialisation.failure = str(error)
+                return None
             kind, line, reason = code.exits[outcome.exit]
             flagged = outcome.flags and _is_reported(outcome.flags)
             if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
@@ -506,6 +536,9 @@ class LoopRun:
 
     def _try(self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray]) -> None:
         """Run new code for some iterations, and undo them: Python does them next."""
+        if _saved_bytes(specialisation, arrays) > MAX_CHECKED_BYTES:
+            specialisation.state = State.READY
+            return
         per_iteration = specialisation.per_iteration()
         size = max(1, int(CHECK_SECONDS / per_iteration)) if per_iteration else 1
         end = min(self.source.length, self._position + size)
@@ -557,6 +590,11 @@ class _Entered:
     address: int
     seconds: float
     arena: Any
+
+
+def _saved_bytes(specialisation: Specialisation, arrays: Sequence[np.ndarray]) -> int:
+    """Return the bytes of the arrays that a program may change."""
+    return sum(arrays[k].nbytes for k in specialisation.written)
 
 
 def _saved(

@@ -57,6 +57,7 @@ from jitla.loopjit.values import (
     Iterated,
     Known,
     LoweringRefused,
+    NeverCompiled,
     Num,
     Ranged,
     Sliced,
@@ -70,6 +71,7 @@ from jitla.loopjit.values import (
 MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer change
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
+MAX_CHOICES = 16  # items of a tuple of which one is chosen by a variable
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
 
 
@@ -85,6 +87,8 @@ class Helper:
 
 class Resolver(Protocol):
     """Finds what names outside of a function stand for, and notes them, as compiled code depends on them."""
+
+    function: FunctionType  # the one with the loop
 
     def global_name(self, name: str, function: FunctionType | None) -> Any:
         """Return the value of a global or builtin name of `function`; None: of the function with the loop."""
@@ -163,8 +167,8 @@ class Lowering:
         try:
             self._statement(node)
         except LoweringRefused as refused:
-            if not self.conditional:
-                raise LoweringRefused(refused.reason, refused.line or node.lineno) from refused
+            if not self.conditional or isinstance(refused, NeverCompiled):
+                raise type(refused)(refused.reason, refused.line or node.lineno) from refused
             self.b.leave(refused.reason)
             self.reachable = False
 
@@ -447,12 +451,13 @@ class Lowering:
         """
         entry, path = dict(self.env), (node, self.scope)
         names = assigned_names(node)
-        older = frozenset(self.b.views)
+        allocations = self.b.allocations
         before = self.headers.get(path)
         header = entry if before is None else self._header(names, [entry, {**entry, **before}])
         state = self.b.line, self.conditional, self.final_edges
         for _ in range(MAX_ROUNDS):
             self.b.line, self.conditional, _ = state
+            self.b.allocations = allocations  # origins of arrays have the same names in each round
             self.final_edges = []
             label, block = self.b.fresh("loop"), self.b.fresh("block")
             target = LoopTarget(Meeting.empty(), ir.Break(block), Meeting.empty(), ir.Continue(label),
@@ -466,8 +471,7 @@ class Lowering:
                         target.next_iteration.reach(self.b, self.env)
             finally:
                 self.targets.pop()
-            following = self._header(names, [entry, *(
-                carried(env, older, f"m.of line {node.lineno}") for _, env in target.next_iteration.edges)])
+            following = self._header(names, [entry, *(env for _, env in target.next_iteration.edges)])
             if all(same_representation(header.get(name), following.get(name)) for name in names):
                 break
             header = {name: widened(header[name], value) if name in header and name in names else value
@@ -746,7 +750,18 @@ class Lowering:
             if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
                     and -len(base.items) <= place < len(base.items):
                 return base.items[place]
+            if isinstance(index, Num) and 0 < len(base.items) <= MAX_CHOICES \
+                    and all(isinstance(item, Num) for item in base.items):
+                return self.chosen_item([item for item in base.items if isinstance(item, Num)], index)
         raise LoweringRefused(f"an item of {describe(base)}")
+
+    def chosen_item(self, items: Sequence[Num], index: Num) -> Num:
+        """Return the item of a tuple of numbers at an index that is computed."""
+        place = arrays.position(self.b, scalars.index_value(self.b, index), ir.constant(len(items)))
+        chosen = scalars.bound(self.b, items[0])
+        for k, item in enumerate(items[1:], 1):
+            chosen = scalars.select(self.b, compare("equal", place, ir.constant(k)), scalars.bound(self.b, item), chosen)
+        return chosen
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
         """Return an attribute of a module, an array or a number."""
@@ -931,6 +946,8 @@ class Lowering:
                 try:
                     self.env[name] = self.stored(name, evaluate())
                 except LoweringRefused as refused:
+                    if isinstance(refused, NeverCompiled):
+                        raise
                     self.b.leave(refused.reason)
                     self.reachable = False
             return lower
@@ -987,8 +1004,9 @@ class Lowering:
         """Return the result of a function of the user's, whose body is lowered here."""
         if len(self.inlined) >= MAX_INLINE_DEPTH:
             raise LoweringRefused(f"calls of more than {MAX_INLINE_DEPTH} functions in each other")
-        if any(each.function is helper.function for each in self.inlined):
-            raise LoweringRefused("a recursive function")
+        if any(each.function is helper.function for each in self.inlined) \
+                or helper.function is self.resolver.function:
+            raise NeverCompiled("a recursive function")
         values = dict(zip(helper.parameters, args, strict=False))
         if len(args) > len(helper.parameters) or keywords.keys() & values.keys() \
                 or keywords.keys() - set(helper.parameters):
@@ -1035,28 +1053,9 @@ class Lowering:
             self.reachable = True
 
 
-def carried(env: Environment, older: frozenset[str], origin: str) -> Environment:
-    """Return the variables of an iteration as the next one sees them: all arrays made in the loop are of one origin.
-
-    Names of allocations differ from round to round. Those of the next iteration are other arrays.
-    """
-    return {name: _carried(value, older, origin) for name, value in env.items()}
-
-
 def has_list(value: Abstract) -> bool:
     """Return whether a value is a list, or has one."""
     return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
-
-
-def _carried(value: Abstract, older: frozenset[str], origin: str) -> Abstract:
-    match value:
-        case Arr() if any(name.startswith("m.") and name not in older for name in value.origins):
-            origins = frozenset(origin if name.startswith("m.") and name not in older else name
-                                for name in value.origins)
-            return Arr(value.view, value.dtype, value.ndim, origins, value.writeable, None, value.tag)
-        case Tup(items):
-            return Tup(tuple(_carried(item, older, origin) for item in items), value.is_list)
-    return value
 
 
 @cache

@@ -47,13 +47,26 @@ def key_of(value: Any) -> Any:
 
 def overlap_groups(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     """Return a number for each array; arrays that may share memory have the same one."""
+    if len(arrays) < 2:
+        return (0,) * len(arrays)
     groups = list(range(len(arrays)))
-    for k, array in enumerate(arrays):
+    bounds = [_byte_bounds(array) for array in arrays]
+    for k, (begin, end) in enumerate(bounds):
         for other in range(k):
-            if groups[other] != groups[k] and (arrays[other] is array or np.may_share_memory(arrays[other], array)):
+            first, last = bounds[other]
+            if first < end and begin < last and groups[other] != groups[k]:
                 old, new = groups[k], groups[other]
                 groups = [new if group == old else group for group in groups]
     return tuple(groups)
+
+
+def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
+    """Return the addresses between which the elements of an array are."""
+    begin = address_of(array)
+    if array.flags.forc:
+        return begin, begin + array.nbytes
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return int(low), int(high)
 
 
 def arrays_in(values: Sequence[Any]) -> list[np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from jitla.classes import dataclass
 
@@ -38,6 +38,7 @@ class RewrittenLoop:
     terminals: tuple[ast.stmt, ...]
 
 
+# A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at its line.
 _FOR = """
 hidden_run = {begin}
 while hidden_run.more:
@@ -100,32 +101,60 @@ def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
     arguments = "".join(f"{name}, " for name in loop.arguments)
     unpack = "".join(f"{_HIDDEN}new_{name}, " for name in loop.results)
     template = (_FOR if isinstance(node, ast.For) else _WHILE).replace("hidden_", _HIDDEN)
+    expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
+        "TARGET": node.target}
     text = template.format(
-        begin=_beginning(loop), key=loop.key, arguments=arguments, unpack=f"{_HIDDEN}exit, {unpack}",
+        begin=_beginning(loop, expressions), key=loop.key, arguments=arguments, unpack=f"{_HIDDEN}exit, {unpack}",
         broken=LOOP_BROKEN)
     tree = ast.parse(text.replace("\0", "\\0"))
     parts: dict[str, list[ast.stmt]] = {
         "ASSIGN": [_assignment(name) for name in loop.results] or [ast.Pass()],
         "TERMINALS": [_terminal(k, terminal) for k, terminal in enumerate(loop.terminals)],
         "BODY": node.body, "ORELSE": node.orelse or [ast.Pass()]}
-    expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
-        "TARGET": node.target, "ITER": node.iter}
     _Filling(parts, expressions).visit(tree)
     _place(tree, node, {id(part) for body in (node.body, node.orelse, *loop.terminals) for part in (
         body if isinstance(body, list) else [body])} | {id(part) for part in expressions.values()})
     return tree.body
 
 
-def _beginning(loop: RewrittenLoop) -> str:
-    """Return the text that begins the run of a ``for`` loop, with what it goes through."""
+def _beginning(loop: RewrittenLoop, expressions: dict[str, ast.expr]) -> str:
+    """Return the text that begins the run of a ``for`` loop; `expressions` are those that its words stand for."""
     node = loop.node
     if isinstance(node, ast.While):
         return ""
-    match node.iter:
-        case ast.Call(func=ast.Name(), args=args, keywords=[]) if not any(
-                isinstance(arg, ast.Starred) for arg in args):
-            return f"'{loop.key}'.begin_call({_HIDDEN}CALLEE, {', '.join(f'{_HIDDEN}ARGUMENT{k}' for k in range(len(args)))})"
-    return f"'{loop.key}'.begin_over({_HIDDEN}ITER)"
+    if _is_source_call(node.iter):
+        return _source_call(f"'{loop.key}'.begin_call", loop.key, node.iter, expressions)
+    return f"'{loop.key}'.begin_over({_word(node.iter, expressions)})"
+
+
+#: Functions whose calls within others are not done before the loop begins.
+_NESTED = frozenset({"range", "zip", "enumerate", "reversed"})
+
+
+def _is_source_call(node: ast.expr) -> TypeGuard[ast.Call]:
+    """Return whether an expression is a call that may be what a loop goes through."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and all(
+        keyword.arg == "strict" for keyword in node.keywords) and not any(
+        isinstance(arg, ast.Starred) for arg in node.args)
+
+
+def _source_call(begin: str, key: str, call: ast.Call, expressions: dict[str, ast.expr]) -> str:
+    """Return the text of ``begin(function, arguments)`` for a call, where calls among the arguments are `nested`."""
+    parts = [_word(call.func, expressions)]
+    for arg in call.args:
+        if _is_source_call(arg) and isinstance(arg.func, ast.Name) and arg.func.id in _NESTED:
+            parts.append(_source_call(f"'{key}'.nested", key, arg, expressions))
+        else:
+            parts.append(_word(arg, expressions))
+    parts += [f"{keyword.arg}={_word(keyword.value, expressions)}" for keyword in call.keywords]
+    return f"{begin}({', '.join(parts)})"
+
+
+def _word(node: ast.expr, expressions: dict[str, ast.expr]) -> str:
+    """Return a new word that stands for an expression."""
+    word = f"EXPRESSION{len(expressions)}"
+    expressions[word] = node
+    return f"{_HIDDEN}{word}"
 
 
 def _assignment(name: str) -> ast.stmt:
@@ -145,11 +174,7 @@ class _Filling(ast.NodeTransformer):
 
     def __init__(self, parts: Mapping[str, list[ast.stmt]], expressions: dict[str, ast.expr]) -> None:
         self._parts = parts
-        self._expressions = dict(expressions)
-        source = expressions.get("ITER")
-        if isinstance(source, ast.Call):
-            self._expressions["CALLEE"] = source.func
-            self._expressions |= {f"ARGUMENT{k}": arg for k, arg in enumerate(source.args)}
+        self._expressions = expressions
 
     def visit_Expr(self, node: ast.Expr) -> Any:
         """Return the statements that a word stands for; they are not visited."""

@@ -257,7 +257,7 @@ def _of_one_kind(x: Num, kind: str) -> Num:
     if storage.kind in "iu" and x.dtype.kind in "fc":
         limit = EXACT_FLOAT64
         exact = x.value if x.dtype.kind == "f" else ir.Apply("real", (x.value,), FLOAT64)
-        return of_kind(kind, cast(exact, storage), max(x.low, -limit), min(x.high, limit))
+        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -limit), min(x.high, limit))
     if x.dtype.kind == "c" and storage.kind != "c":
         return of_kind(kind, cast(ir.Apply("real", (x.value,), FLOAT64), storage))
     if storage.kind == "b" and x.dtype.kind != "b":
@@ -373,15 +373,21 @@ def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
     """Apply an operator to integers of one dtype, with a check where the result may not fit."""
     least, most = kind_range(kind)
     low, high = least, most
+    value: ir.Value
     if name in ("Add", "Sub", "Mult"):
         ends = [fold(name, i, j) for i in (x.low, x.high) for j in (y.low, y.high)]
         low, high = min(ends), max(ends)
         if least <= low and high <= most:
             return of_kind(kind, apply(UFUNCS[name], x.value, y.value), low, high)
-        value: ir.Value = ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], b.undo(OVERFLOW))
+        value = ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], b.undo(OVERFLOW))
         return of_kind(kind, value, max(low, least), min(high, most))
     if name in ("FloorDiv", "Mod"):
         return _integer_division(b, name, x, y, kind)
+    if name == "BitAnd" and kind == "int" and (x.low >= 0 or y.low >= 0):
+        for one, mask in ((x, y), (y, x)):
+            value = unchecked(one.value)
+            if mask.low >= 0 and value != one.value:
+                return of_kind(kind, apply("bitwise_and", value, mask.value), 0, mask.high)
     if name in _BITWISE:
         if name == "BitAnd" and (x.low >= 0 or y.low >= 0):
             low, high = 0, min(side.high for side in (x, y) if side.low >= 0)
@@ -403,6 +409,23 @@ def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
     return of_kind(kind, apply(UFUNCS[name], x.value, y.value))
 
 
+_WRAPPING = {"add": "add", "sub": "subtract", "mul": "multiply", "neg": "negative"}
+
+
+def unchecked(value: ir.Value) -> ir.Value:
+    """Return an integer whose low bits only are needed: those of sums and products are right if they overflow."""
+    match value:
+        case ir.Checked(op, args, dtype) if dtype == ir.INT64 and op in _WRAPPING:
+            return ir.Apply(_WRAPPING[op], tuple(map(unchecked, args)), dtype)
+        case ir.Checked("shl", (x, count), dtype) if dtype == ir.INT64 and 0 <= (integer_constant(count) or 0) < 64 \
+                and integer_constant(count) is not None:
+            return ir.Apply("left_shift", (unchecked(x), count), dtype)
+        case ir.Apply(op, args, dtype) if dtype == ir.INT64 and op in (
+                "add", "subtract", "multiply", "negative", "invert", "bitwise_and", "bitwise_or", "bitwise_xor"):
+            return ir.Apply(op, tuple(map(unchecked, args)), dtype)
+    return value
+
+
 def b_check_shift(b: ProgramBuilder, count: Num) -> None:
     """Leave to Python shifts by negative counts."""
     if count.low < 0:
@@ -416,9 +439,10 @@ def _integer_division(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -
     elif name == "FloorDiv" and y.low > 0:
         low, high = min(x.low, x.low // y.low), max(x.high // y.low, x.high if x.high < 0 else 0)
     constant = y.low == y.high and y.low > 0
-    if constant and x.low >= 0 and y.low & (y.low - 1) == 0:
+    if constant and (x.low >= 0 or name == "Mod") and y.low & (y.low - 1) == 0:
         if name == "Mod":
-            return of_kind(kind, apply("bitwise_and", x.value, ir.constant(y.low - 1, STORAGE[kind])), low, high)
+            value = unchecked(x.value) if kind == "int" else x.value
+            return of_kind(kind, apply("bitwise_and", value, ir.constant(y.low - 1, STORAGE[kind])), low, high)
         shift = ir.constant(y.low.bit_length() - 1, STORAGE[kind])
         return of_kind(kind, apply("right_shift", x.value, shift), low, high)
     exit_number = b.undo(ZERO_DIVISION)

@@ -358,6 +358,76 @@ def _roll(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abs
     return Elementwise(source.dtype, source.shape, element, source.operands, source.is_ordered)
 
 
+def _repeat(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    value, count, axis = _arguments(args, keywords, "a", "repeats", "axis")
+    b = lowering.b
+    array = _array(value)
+    if axis is None and array.ndim > 1 or not isinstance(count, Num):
+        raise LoweringRefused("a repeat along several axes")
+    along = _axis(axis, array.ndim, 0)
+    source = elementwise(b, array)
+    times_each = b.temporary(scalars.index_value(b, count).value)
+    b.check(compare("less_equal", times_each, ZERO), "a repeat by nothing")
+    shape = list(source.shape)
+    shape[along] = b.temporary(times(shape[along], times_each))
+    return materialise(b, Elementwise(source.dtype, tuple(shape), lambda at: source.element((
+        *at[:along], b.temporary(apply("floor_divide", at[along], times_each)), *at[along + 1:])), source.operands))
+
+
+def _triangle(keeps: str) -> Handler:
+    """Return the handler of ``np.triu`` or ``np.tril``: the elements that `keeps` holds for, else zeros."""
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+        value, shift = _arguments(args, keywords, "m", "k")
+        b = lowering.b
+        source = elementwise(b, _array(value))
+        if source.ndim < 2:
+            raise LoweringRefused("a triangle of a vector")
+        offset = number(0) if shift is None else shift
+        if not isinstance(offset, Num):
+            raise LoweringRefused("a diagonal that is no number")
+        diagonal = b.temporary(scalars.index_value(b, offset).value)
+        zero = cast(ZERO, source.dtype)
+        return Elementwise(source.dtype, source.shape, lambda at: choose(
+            compare(keeps, minus(at[-1], at[-2]), diagonal), source.element(at), zero),
+            source.operands, source.is_ordered)
+
+    return handler
+
+
+def _bincount(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    value, weights, least = _arguments(args, keywords, "x", "weights", "minlength")
+    b = lowering.b
+    source = elementwise(b, _array(value))
+    if source.ndim != 1 or source.dtype.kind not in "iu" or source.dtype == np.uint64:
+        raise LoweringRefused("a bincount of other than a vector of integers")
+    weight = None if weights is None else elementwise(b, _array(weights))
+    if weight is not None:
+        if weight.ndim != 1 or weight.dtype != FLOAT64:
+            raise LoweringRefused("weights that are no vector of floats")
+        b.check(compare("not_equal", weight.shape[0], source.shape[0]), MISMATCH)
+    shortest = number(0) if least is None else least
+    if not isinstance(shortest, Num):
+        raise LoweringRefused("a length that is no number")
+    size = b.assign(b.fresh("size"), scalars.index_value(b, shortest).value)
+    b.check(compare("less", size, ZERO), "a negative length")
+
+    def widen(at: tuple[ir.Value, ...]) -> None:
+        place = b.temporary(cast(source.element(at), ir.INT64))
+        b.check(compare("less", place, ZERO), "a negative number is counted")
+        b.assign(size.name, apply("maximum", size, plus(place, ONE)))
+
+    each_element(b, source.shape, widen)
+    made = allocate(b, ir.INT64 if weight is None else FLOAT64, (b.temporary(size),), True)
+
+    def count(at: tuple[ir.Value, ...]) -> None:
+        place = (b.temporary(cast(source.element(at), ir.INT64)),)
+        amount = cast(ONE, made.dtype) if weight is None else weight.element(at)
+        b.emit(ir.StoreElement(made.view, place, apply("add", ir.Element(made.view, place, made.dtype), amount)))
+
+    each_element(b, source.shape, count)
+    return made
+
+
 def _diff(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, _, axis = _arguments(args, keywords, "a", ".n", "axis")
     array = array_of(lowering.b, _array(value))
@@ -459,11 +529,14 @@ def _integer_range(b: ProgramBuilder, start: Num, stop: Num, step: Num) -> Eleme
         low, high = -MAX_EXTENT, MAX_EXTENT
         if x.low < low or x.high > high:
             b.check(compare("greater", apply("absolute", x.value), ir.constant(MAX_EXTENT)), "large integers")
-    if step.low <= 0:
+    distance, stride = minus(stop.value, begin), by
+    if step.high < 0:
+        distance, stride = minus(begin, stop.value), b.temporary(minus(ZERO, by))
+    elif step.low <= 0:
         b.check(compare("less_equal", by, ZERO), "a step that is not positive")
-    span = apply("maximum", minus(stop.value, begin), ZERO)
-    size = b.temporary(span if scalars.constant_integer(step) == 1 else apply(
-        "floor_divide", plus(span, minus(by, ONE)), by))
+    span = apply("maximum", distance, ZERO)
+    size = b.temporary(span if scalars.constant_integer(step) in (1, -1) else apply(
+        "floor_divide", plus(span, minus(stride, ONE)), stride))
     return Elementwise(ir.INT64, (size,), lambda at: plus(begin, times(at[0], by)), ())
 
 
@@ -525,7 +598,8 @@ HANDLERS: dict[Any, Handler] = {
     np.transpose: _transpose, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis, np.expand_dims: _expand_dims,
     np.squeeze: _squeeze, np.concatenate: _concatenate, np.stack: _stack, np.hstack: _hstack, np.vstack: _vstack,
     np.roll: _roll, np.diff: _diff, np.pad: _pad, np.arange: _arange, np.linspace: _linspace, np.eye: _eye,
-    np.identity: _eye,
+    np.identity: _eye, np.repeat: _repeat, np.triu: _triangle("greater_equal"), np.tril: _triangle("less_equal"),
+    np.bincount: _bincount,
 }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -109,8 +109,33 @@ class Zipped:
 Source = Endless | Range | Items | Enumerated | Zipped
 
 
+class Nested(NamedTuple):
+    """A call among the arguments of another, which is not done yet."""
+
+    function: Any
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def done(self) -> Any:
+        """Return the result of the call."""
+        return self.function(*map(plain_argument, self.args), **self.options)
+
+
+def may_wait(function: Any, args: tuple[Any, ...]) -> bool:
+    """Return whether nothing observes when a call is done: it is of a builtin function, for ranges and arrays."""
+    return any(function is each for each in (range, zip, enumerate, reversed)) and all(
+        type(arg) in (int, np.ndarray, range, Nested) or isinstance(arg, np.integer) for arg in args)
+
+
+def plain_argument(value: Any) -> Any:
+    """Return an argument, with the call that it is done."""
+    return value.done() if type(value) is Nested else value
+
+
 def source_of(iterable: Any) -> Source | None:
     """Return what a loop over `iterable` goes through; None if it is nothing that code can go through."""
+    if type(iterable) is Nested:
+        return source_of_call(iterable.function, iterable.args, iterable.options)
     if type(iterable) is range:
         return Range(iterable)
     if type(iterable) is np.ndarray and iterable.ndim:
@@ -118,8 +143,15 @@ def source_of(iterable: Any) -> Source | None:
     return None
 
 
-def source_of_call(function: Any, args: tuple[Any, ...]) -> Source | None:
-    """Return what a loop over ``function(*args)`` goes through, or None."""
+def source_of_call(function: Any, args: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> Source | None:
+    """Return what a loop over ``function(*args, **options)`` goes through, or None."""
+    if function is reversed and len(args) == 1 and not options and (
+            type(args[0]) is not Nested or args[0].function is range):
+        value = plain_argument(args[0])
+        return Range(value[::-1]) if type(value) is range else source_of(value[::-1]) \
+            if type(value) is np.ndarray and value.ndim else None
+    if options and function is not zip:
+        return None
     if function is range and all(type(arg) is int or isinstance(arg, np.integer) for arg in args) \
             and 1 <= len(args) <= 3 and not (len(args) == 3 and args[2] == 0):
         return Range(range(*args))
@@ -128,5 +160,7 @@ def source_of_call(function: Any, args: tuple[Any, ...]) -> Source | None:
         return None if inner is None else Enumerated(inner, args[1] if len(args) == 2 else 0)
     if function is zip and args:
         parts = [part for part in map(source_of, args) if part is not None]
-        return Zipped(parts) if len(parts) == len(args) else None
+        if len(parts) < len(args) or options and options.get("strict") and len({x.length for x in parts}) > 1:
+            return None
+        return Zipped(parts)
     return None

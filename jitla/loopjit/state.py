@@ -165,6 +165,7 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
         def write_complex(state: bytearray, value: Any) -> None:
             if tag_offset >= 0:
                 state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+                _require_exact(value)
             if value is not Unassigned:
                 data = dtype.type(value).tobytes()
                 state[offset:offset + len(data)] = data
@@ -176,6 +177,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     def write_tagged(state: bytearray, value: Any) -> None:
         state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
         if value is not Unassigned:
+            if kind is float:
+                _require_exact(value)
             packer.pack_into(state, offset, kind(value))
 
     def write(state: bytearray, value: Any) -> None:
@@ -183,6 +186,12 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
             packer.pack_into(state, offset, value)
 
     return write_tagged if tag_offset >= 0 else write
+
+
+def _require_exact(value: Any) -> None:
+    """Raise OverflowError for an integer that no float64 is equal to: code cannot be entered with it."""
+    if isinstance(value, (int, np.integer)) and int(float(value)) != int(value):
+        raise OverflowError("an integer of more than 53 bits")
 
 
 def read_results(

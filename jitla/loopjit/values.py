@@ -55,6 +55,10 @@ class LoweringRefused(Exception):
         self.line = line
 
 
+class NeverCompiled(LoweringRefused):
+    """A loop that is left to Python whatever the rest of it is, as a conditional statement is its main work."""
+
+
 @cache
 def result_kind(name: str, *kinds: str) -> str:
     """Return the kind of the result of an operator, such as ``Add``, applied to scalars of `kinds`."""

@@ -86,13 +86,13 @@ class NativeMethods:
         self.replaced: dict[str, Any] = {}
 
     def install(
-        self, owner: type, objects: Mapping[str, Any], numbers: Mapping[str, int],
+        self, owners: Mapping[str, type], objects: Mapping[str, Any], numbers: Mapping[str, int],
         slots: Mapping[str, tuple[type, ...]],
     ) -> bool:
-        """Replace methods of `owner` by native ones; return False if this Python has another memory layout.
+        """Replace methods by native ones; return False if this Python has another memory layout.
 
-        `objects` and `numbers` go into the table as they are; the replaced methods of `owner` are there under
-        `py_` and their names; `slots` give the offsets under `at_`, equal in instances of all classes given.
+        `owners` are the classes, by name of the method. `objects` and `numbers` go into the table as they
+        are; `slots` give the offsets under `at_`, equal in instances of all classes given.
         """
         if self.installed:
             return True
@@ -109,6 +109,7 @@ class NativeMethods:
         table = (ctypes.c_int64 * len(self.fields)).from_address(self.addresses["jitla_tape"])
         table[:] = [words[name] for name in self.fields]
         for name in self.names:
+            owner = owners[name]
             original = self.replaced[name] = getattr(owner, name)
             doc = original.__doc__ or ""
             setattr(owner, name, make_method(owner, name, self.addresses[f"jitla_{name}"], doc))

@@ -1,10 +1,11 @@
 """Tracing: lazy arrays record the operations of a call on a tape, whose blocks are compiled and run.
 
 Entry points are `run_traced`, `run_generator` and `run_loops`. Instrumented code calls `hooks` and
-`callees`; the `session` has the state of one traced call, whose proxies (`lazy`) and `recorder` append
-entries to the `tape`. `force` closes a block and delivers its values; a `site` has the compiled blocks of
-one function. `fallback` runs blocks by NumPy while programs are compiled, and `profile` decides which calls
-are traced at all.
+`callees`. A `session` has the parts that run one traced call: proxies (`lazy`), `recorder`, `indexing` and
+`numpy_dispatch` append entries to the `open_tape`; `force` closes a block and delivers its values; `mutation`
+tracks the values that depend on memory; `boundary` converts values that enter or leave traced code. A `site`
+has the compiled blocks of one function. `fallback` runs blocks by NumPy while programs are compiled, and
+`profile` decides which calls are traced at all.
 
 The package is below `dispatch`, which wraps user functions and supplies the compiler, and above `hops` and
 `instrument`.
@@ -19,7 +20,7 @@ from jitla.tracing.fallback import (
     abandon_program,
 )
 from jitla.tracing.fp_warnings import can_defer_warnings
-from jitla.tracing.frames import call_here, user_traceback
+from jitla.tracing.frames import LOCAL, call_here, user_traceback
 from jitla.tracing.guards import (
     LITERAL_VALUES,
     NEW,
@@ -27,7 +28,6 @@ from jitla.tracing.guards import (
     Recompilation,
     RecompilationLog,
 )
-from jitla.tracing.hidden_modules import HIDDEN_MODULES
 from jitla.tracing.hoisting import HoistingPolicy
 from jitla.tracing.hooks import (
     HOOKS,
@@ -43,10 +43,9 @@ from jitla.tracing.session import (
 from jitla.tracing.site import FallbackCounter, Site
 from jitla.tracing.sparse.sparsify import Sparsified, skipping_pays, sparsify
 from jitla.tracing.tape import LAYOUT_CACHE
-from jitla.tracing.thread_state import LOCAL
 
 __all__ = [
-    "FallbackCounter", "PlanGuard", "HIDDEN_MODULES", "HOOKS", "INSTRUMENTED", "InterimReplay",
+    "FallbackCounter", "PlanGuard", "HOOKS", "INSTRUMENTED", "InterimReplay",
     "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
     "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
     "WarmUp", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",

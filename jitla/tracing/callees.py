@@ -2,6 +2,8 @@
 
 `InstrumentedTable` finds the instrumented version of a user's function. The subclasses of `Callee` wrap all
 other callables: they end the open block or replace proxies by arrays as far as the callable requires it.
+Apart from `hooks`, which find where control leaves traced operations: the callables reached there are a
+subject of their own.
 """
 
 from __future__ import annotations
@@ -34,19 +36,22 @@ from jitla.instrument import (
     is_instrumented,
     loops_in_python,
 )
-from jitla.introspection import ARRAY_PACKAGES, is_decorated, is_installed, package_of
+from jitla.introspection import ARRAY_PACKAGES, hide_module, is_decorated, is_installed, package_of
 from jitla.tracing.callers import call_from, looks_at_caller
 from jitla.tracing.frames import (
     BRIDGE,
     INTERNAL,
+    LOCAL,
     USER,
     bridge,
     call_at,
     frame_kind,
+    hide_function,
     mark,
     place_of,
     user_frame,
 )
+from jitla.tracing.indexing import ArrayReader
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import record_or_call
 from jitla.tracing.numpy_api.functions import FUNCTIONS, add_at, written_arrays
@@ -54,7 +59,6 @@ from jitla.tracing.numpy_api.linalg import zeros
 from jitla.tracing.session import Session
 from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import apply_in_session
-from jitla.tracing.thread_state import LOCAL
 from jitla.tracing.user_types import CONTAINER_TYPES, SAFE_TYPES, may_run_user_code
 
 SAFE_ITERABLES = frozenset({
@@ -91,7 +95,9 @@ class ForeignCall(Callee):
         result = record_sparse_call(self.session, self.function, args, kwargs)
         if result is NotImplemented:
             result = apply_in_session(self.session, self.function, args, kwargs)
-        return self.session.call_opaque(self.function, args, kwargs) if result is NotImplemented else result
+        if result is NotImplemented:
+            result = self.session.boundary.call_opaque(self.function, args, kwargs)
+        return result
 
 
 class NumbaCall(Callee):
@@ -101,7 +107,9 @@ class NumbaCall(Callee):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         result = NotImplemented if kwargs else record_or_call(self.session, self.function, args)
-        return self.session.call_opaque(self.function, args, kwargs) if result is NotImplemented else result
+        if result is NotImplemented:
+            result = self.session.boundary.call_opaque(self.function, args, kwargs)
+        return result
 
 
 class AddAtCall(Callee):
@@ -131,9 +139,9 @@ class NumpyCall(Callee):
             return ForeignCall(self.function, session)(*args, **kwargs)
         for array in written_arrays(self.function, args, kwargs):
             if type(array) not in LAZY:
-                session.before_write(array)
+                session.memory.before_write(array)
         result = call_at(place_of(_getframe(1)), self.function, args, kwargs)
-        return session.result(result, args, args) if type(result) is np.ndarray else result
+        return session.boundary.result(result, args, args) if type(result) is np.ndarray else result
 
 
 class CreationCall(Callee):
@@ -149,9 +157,9 @@ class CreationCall(Callee):
             zero_array = zeros(session, *args, **kwargs)
             if zero_array is not NotImplemented:
                 return zero_array
-        plain = session.plain(args)
-        options = {k: session.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
-        return session.result(
+        plain = session.boundary.plain(args)
+        options = {k: session.boundary.plain(v) for k, v in kwargs.items()} if kwargs else kwargs
+        return session.boundary.result(
             call_at(place_of(_getframe(1)), self.function, plain, options), args, plain)
 
 
@@ -175,7 +183,7 @@ class ContainerCall(Callee):
         function = self.function
         if self._runs(function, args, kwargs):
             return ForeignCall(function, self.session)(*args, **kwargs)
-        plain = self.session.plain
+        plain = self.session.boundary.plain
         if not kwargs:
             return function(*plain(args))
         return function(*plain(args), **{k: plain(v) for k, v in kwargs.items()})
@@ -199,7 +207,7 @@ class ManagedContext:
 
     def __enter__(self) -> Any:
         manager = self.manager
-        return self.session.result(self._foreign(type(manager).__enter__, manager), (), ())
+        return self.session.boundary.result(self._foreign(type(manager).__enter__, manager), (), ())
 
     def __exit__(self, *raised: Any) -> Any:
         manager = self.manager
@@ -207,9 +215,9 @@ class ManagedContext:
 
     def _foreign(self, function: Any, *args: Any) -> Any:
         session = self.session
-        session.materialise_escapes()
+        session.boundary.materialise_escapes()
         if len(args) > 2:
-            session.materialise_exception(args[2])
+            session.boundary.materialise_exception(args[2])
         LOCAL.session = None
         try:
             if looks_at_caller(function):
@@ -217,7 +225,7 @@ class ManagedContext:
             return function(*args)
         finally:
             LOCAL.session = session
-            session.update_error_state()
+            session.closer.update_error_state()
 
 
 class BuiltinCall(Callee):
@@ -229,7 +237,7 @@ class BuiltinCall(Callee):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if all(map(_is_safe_argument, args)) and all(map(_is_safe_argument, kwargs.values())):
             if args and type(args[0]) is LazyScalar and self.function in _SEQUENCE_BUILTINS:
-                args = self.session.plain(args)  # an error, with NumPy's message
+                args = self.session.boundary.plain(args)  # an error, with NumPy's message
             return self.function(*args, **kwargs)
         return ForeignCall(self.function, self.session)(*args, **kwargs)
 
@@ -254,7 +262,7 @@ def is_safe_iterable(value: Any) -> bool:
     if kind is zip or kind is enumerate:
         return all(map(is_safe_iterable, value.__reduce__()[1]))
     if kind is map:
-        return getattr(value.__reduce__()[1][0], "__func__", None) is Session.element
+        return getattr(value.__reduce__()[1][0], "__func__", None) is ArrayReader.element
     return kind is GeneratorType and is_instrumented(value.gi_code)
 
 
@@ -447,3 +455,6 @@ def is_pure(function: Any) -> bool:
     if kind is np.ufunc:
         return not loops_in_python(function)
     return kind is _ArrayFunction and function in FUNCTIONS
+
+
+hide_module(__name__, hide_function)

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 
 from jitla.instrument import CodeCache
-from jitla.introspection import frame_access_of, hidden_code
+from jitla.introspection import frame_access_of, hidden_code, hide_module
 from jitla.tracing.frames import (
     INTERNAL,
     call_at,
+    hide_function,
     line_of,
     mark,
     place_of,
@@ -60,7 +61,7 @@ class CallerLocals(dict[str, Any]):
         """Compute the values of all variables."""
         for name, value in self._variables():
             if not dict.__contains__(self, name):
-                dict.__setitem__(self, name, self._call[4].plain(value))
+                dict.__setitem__(self, name, self._call[4].boundary.plain(value))
         return self
 
     def _variables(self) -> list[tuple[str, Any]]:
@@ -82,7 +83,7 @@ class CallerLocals(dict[str, Any]):
             return self._call
         if not values:
             raise KeyError(name)
-        value = self._call[4].plain(values.pop())
+        value = self._call[4].boundary.plain(values.pop())
         dict.__setitem__(self, name, value)
         return value
 
@@ -216,3 +217,6 @@ def _with_stacklevel(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tup
     if len(args) > _STACKLEVEL_INDEX:
         return (*args[:_STACKLEVEL_INDEX], level + 1, *args[_STACKLEVEL_INDEX + 1:]), kwargs
     return args, {**kwargs, _STACKLEVEL: level + 1}
+
+
+hide_module(__name__, hide_function)

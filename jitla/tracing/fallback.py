@@ -6,14 +6,12 @@ pays. `TracingBudget` limits the time that tracing may cost in one call.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
 from time import perf_counter, process_time, thread_time
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +27,6 @@ from jitla.hops import (
     stop_recording,
     take_flags,
 )
-from jitla.tracing.lazy import LAZY
 from jitla.tracing.tape import (
     LAYOUTS,
     LEAF,
@@ -260,6 +257,25 @@ def is_shared(value: np.ndarray, others: tuple[Any, ...]) -> bool:
     return any(np.may_share_memory(value, a) for a in others if isinstance(a, np.ndarray))
 
 
+def interpret(
+    entries: list[Entry] | tuple[Entry, ...], index: int, leaves: list[np.ndarray], scalars: list[Any],
+) -> Any:
+    """Return the value of entry `index` in new memory, without floating-point warnings.
+
+    Other code may append to the lists while this runs.
+    """
+    prefix = tuple(entries[: index + 1])
+    inputs = leaves[: sum(entry[0] == LEAF for entry in prefix)]
+    before = start_recording()
+    try:
+        value = replay_function(prefix, (index,))([*inputs, *scalars])[0]
+    finally:
+        stop_recording(before)
+    if isinstance(value, np.ndarray) and is_shared(value, tuple(inputs)):
+        value = value.copy("K")
+    return value
+
+
 class RetiredRuns:
     """A pseudo program that counts runs: of interim replays, or of programs that were dropped from memory."""
 
@@ -415,9 +431,6 @@ MAX_NEW_BLOCKS, NEW_BLOCK_SHARE, MIN_NEW_BLOCK_SECONDS, RECHECK_GROWTH = 8, 0.2,
 # The call is given up if this thread has worked this multiple of NumPy's estimated seconds since the last
 # comparison, which is at least MIN_RECHECK_SECONDS ago.
 MAX_WORK_RATIO, MIN_RECHECK_SECONDS = 1.5, 0.02
-_CONTAINERS = frozenset({list, dict, set})
-# Whether writes to `f_locals` change the local variables (PEP 667).
-_WRITES_THROUGH = sys.version_info >= (3, 13)
 
 
 class TracingBudget:
@@ -488,46 +501,3 @@ class TracingBudget:
         replayed = sum([each.best_seconds * each.count for each in waiting if each.count])
         most = MAX_COST_RATIO * (numpy + others) + CHECK_INTERVAL_SECONDS
         return now - self._start > most and saves < MIN_SAVED_RATIO * replayed
-
-
-def restore_values(session: Any, frames: list[FrameType]) -> None:
-    """Replace proxies of `session` whose values are in memory in the local variables of `frames`."""
-    for frame in frames:
-        names = frame.f_locals
-        for value in list(names.values()):
-            if type(value) in _CONTAINERS:
-                session.plain(value)
-        values = {
-            name: v._v for name, v in names.items()
-            if type(v) in LAZY and v._s is session and v._n < 0 and v._v is not None}
-        if values:
-            _write_locals(frame, names, values)
-        elif not _WRITES_THROUGH:
-            names.clear()
-
-
-def settle_locals(session: Any, frame: FrameType, seen: frozenset[int]) -> None:
-    """Replace proxies in the local variables of a suspended `frame` by their values."""
-    names = frame.f_locals
-    values = {}
-    for name, current in list(names.items()):
-        value = session.plain(current, seen)
-        if value is not current:
-            values[name] = value
-    if values:
-        _write_locals(frame, names, values)
-    elif not _WRITES_THROUGH:
-        names.clear()
-
-
-def _write_locals(frame: FrameType, names: Any, values: dict[str, Any]) -> None:
-    """Assign `values` to local variables of `frame`, whose `f_locals` is `names`."""
-    if _WRITES_THROUGH:
-        names.update(values)
-        return
-    # `names` is a copy that is written back as a whole: it is reduced to the changed variables. Afterwards
-    # it is emptied, so that it does not extend the life of arrays.
-    names.clear()
-    names.update(values)
-    ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-    names.clear()

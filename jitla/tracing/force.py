@@ -13,7 +13,7 @@ from itertools import islice
 from math import inf
 from operator import itemgetter
 from time import perf_counter, sleep
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,43 +21,42 @@ from jitla.errors import InternalError
 from jitla.hops import NUMPY_CALL_SECONDS, FlagsRaised
 from jitla.instrument import live_locals
 from jitla.tracing import frames
-from jitla.tracing.fallback import InterimReplay, TracingBudget
+from jitla.tracing.fallback import InterimReplay, TracingBudget, interpret
 from jitla.tracing.fp_warnings import (
     EntryHistory,
     can_defer_warnings,
     find_dead_casts,
     replay_last_entry,
 )
-from jitla.tracing.frames import Places, UserLine, user_place
+from jitla.tracing.frames import LOCAL, UserLine, user_line, user_place
 from jitla.tracing.guards import is_same
 from jitla.tracing.hoisting import HoistingState, new_hoisting_state, numpy_seconds_of
-from jitla.tracing.interpreter import interpret
-from jitla.tracing.lazy import (
-    LAZY,
-    Lazy,
-    LazyArray,
-    LazyScalar,
-    Placeholder,
-    apply_view,
-    proxy_in_memory,
-    scalar_entry,
+from jitla.tracing.lazy import LAZY, Lazy, LazyArray, Placeholder, apply_view, proxy_in_memory
+from jitla.tracing.open_tape import (
+    ENTRIES,
+    LEAVES,
+    NODES,
+    SCALARS,
+    VIEWS,
+    DetachedTape,
+    Tape,
+    TapeParts,
 )
 from jitla.tracing.tape import (
-    LAYOUTS,
+    CELLS,
     LEAF,
+    NBYTES,
     OP_ID,
     SCALAR,
-    SCALAR_META,
     AnnotatedTape,
     Block,
+    Entry,
     backward_slice,
     depends_on_slots,
     hops_of,
     layout_id,
-    scalars_of,
     split_entry,
 )
-from jitla.tracing.thread_state import LOCAL
 
 EMPTY = np.empty(0)  # in place of leaf arrays, where only metas matter
 
@@ -168,151 +167,35 @@ class LeafWrite(NamedTuple):
     reach: int
 
 
-class Tape(NamedTuple):
-    """A tape detached from its session for a run; the proxies on it have no entry number any more."""
-
-    ops: list[tuple]
-    nodes: list[Any]
-    leaves: list[np.ndarray]
-    scalars: list[Any]
-    lines: dict[int, Any] | None
-    views: dict[int, tuple[Lazy, Any, tuple]]
-    past: dict[int, EntryHistory]
-
-    def block(self) -> Block:
-        """Return the tape as a block."""
-        ops, count = self.ops, len(self.ops)
-        lines = {i: line for i, line in (self.lines or {}).items() if i < count}
-        places = ops.places if type(ops) is AnnotatedTape else Places()
-        return Block(tuple(ops), self.metas(), self.leaves, self.scalars, lines, places, [])
-
-    def metas(self) -> tuple[int, ...]:
-        """Return the meta of each entry."""
-        return tuple([
-            LAYOUTS[e[1]].meta if e[0] == LEAF else SCALAR_META[e[1]] if e[0] == SCALAR else n._m
-            for e, n in zip(self.ops, self.nodes, strict=True)])
-
-    def numbers(self) -> dict[int, int]:
-        """Return the entry number of each proxy, by the id of the proxy."""
-        return {id(node): i for i, node in enumerate(self.nodes) if type(node) in LAZY}
-
-
-# The fields of a tape as a plain tuple, which is created in half the time, and the indices of some.
-TapeParts: TypeAlias = tuple[
-    list[tuple], list[Any], list[np.ndarray], list[Any], dict[int, Any] | None,
-    dict[int, tuple[Lazy, Any, tuple]], dict[int, EntryHistory]]
-OPS: Final = 0
-NODES: Final = 1
-LEAVES: Final = 2
-SCALARS: Final = 3
-VIEWS: Final = 5
-
-
-class ImmediateNodes(list[Any]):
-    """The nodes of a tape whose entries are computed at once.
-
-    For lists of this type the native methods call their Python twins.
-    """
-
-    __slots__ = ()
-
-
 class BlockCloser:
-    """The part of a session that closes blocks; the slots are declared in `Session`.
+    """Closes blocks: looks up or builds their programs, runs them and delivers values to proxies.
 
     Signal handlers and finalizers may interrupt every method wherever it calls a function or allocates, and
     may record operations themselves. State therefore changes in steps that neither call nor allocate.
     """
 
-    __slots__ = ()
+    __slots__ = ("session", "site", "tape", "rematerialisable", "hits", "budget", "running_store",
+                 "raised_flags")
 
-    site: Any
-    ops: list[tuple]
-    nodes: list[Any]
-    leaves: list[np.ndarray]
-    scalars: list[Any]
-    entered: list[Lazy]
-    rematerialisable: list[Lazy]
-    lines: dict[int, Any] | None
-    views: dict[int, tuple[Lazy, Any, tuple]]
-    past: dict[int, EntryHistory]
-    positions: dict[tuple[int, int], tuple[np.ndarray, LazyArray]]
-    tables: dict[int, LazyArray]
-    extremes: dict[int, tuple[int, int]]
-    hoisted: dict[Any, Any]
-    immediate: bool
-    ended: bool
-    budget: TracingBudget | None
-    hole: object
-    hits: int
-    running: TapeParts | None
-    running_store: LeafWrite | None
-    raised_flags: FlagsRaised | None
-    slots: dict[tuple, Any]
-
-    def enter(self, proxy: Lazy) -> int:
-        """Append a value that is in memory, or rematerialisable, to the tape; return its entry."""
-        value = proxy._v
-        if value is None:
-            if proxy._r is not None:
-                return self.rematerialise(proxy)
-            value = self.compute_separately(proxy)  # it is being computed: this code interrupts that
-        if type(proxy) is LazyScalar:
-            return scalar_entry(self, proxy)
-        proxy._n = n = self.append(LAYOUTS[proxy._l].entry, self.hole, leaves=(value,), entered=(proxy,))
-        return n
-
-    def append(
-        self, entry: tuple, node: Any, scalars: tuple = (), leaves: tuple = (), entered: tuple = (),
-    ) -> int:
-        """Append an entry to the tape, with its node, scalars and leaves; return its number.
-
-        Signal handlers, and finalizers run by the garbage collector, may record operations themselves
-        wherever Python calls a function or allocates: the lists grow by statements that do neither.
-        """
-        ops, nodes = self.ops, self.nodes
-        if type(ops) is AnnotatedTape:
-            ops.note_origin()
-        entries, also = (entry,), (node,)
-        # Nothing is called from here on, so that nothing interrupts it.
-        ops += entries
-        nodes += also
-        self.scalars += scalars
-        self.leaves += leaves
-        self.entered += entered
-        return len(ops) - 1
-
-    def leave(self) -> None:
-        """Take the entered values off the tape: their proxies have no entry number any more."""
-        for p in self.entered:
-            p._n = -1
-
-    def put(self, kind: type[Lazy], entry: tuple, meta: int, *scalars: Any) -> Lazy:
-        """Append `entry` and its scalars to the tape; return the proxy of its value, of type `kind`."""
-        proxy = kind()
-        proxy._s = self
-        proxy._m = meta
-        proxy._v = proxy._r = None
-        proxy._n = n = self.append(entry, proxy, scalars)
-        if self.immediate:
-            self.perform_now(proxy, n)
-        return proxy
-
-    def repeats(self, entries: tuple, references: tuple) -> bool:
-        """Return whether the tape consists of `entries`, with these reference counts of the nodes."""
-        counts = tuple(map(_getrefcount, self.nodes))
-        ops = tuple(self.ops)
-        # Hashes are compared first: only if they are equal can attributes be compared safely.
-        return references == counts and hash(entries) == hash(ops) and entries == ops
+    def __init__(self, session: Any, site: Any, tape: Tape) -> None:
+        self.session = session
+        self.site = site
+        self.tape = tape
+        self.rematerialisable: list[Lazy] = []  # pending values that are on no tape, but have recipes
+        self.hits = 0  # successive blocks that were known, while lines are recorded
+        self.budget: TracingBudget | None = None
+        # The store of the tape that is being run, and the floating-point flags that its run raised.
+        self.running_store: LeafWrite | None = None
+        self.raised_flags: FlagsRaised | None = None
 
     def value(self, proxy: Lazy) -> Any:
         """Return the ndarray or NumPy scalar of `proxy`; this closes the block if the value is pending."""
         value = proxy._v
         if value is not None:
             return value
-        path = frames.path() if LOCAL.session is self is proxy._s else None
+        path = frames.path() if LOCAL.session is self.session is proxy._s else None
         if path is None or proxy._v is not None:
-            return proxy._s.compute_separately(proxy)
+            return proxy._s.closer.compute_separately(proxy)
         n = proxy._n
         if n < 0:
             n = self.rematerialise(proxy)
@@ -321,8 +204,20 @@ class BlockCloser:
         if value is None:
             self.site.note_failure(InternalError("a block was closed without the requested value"))
             assert parts is not None
-            value = self._set_value(proxy, interpret(parts[OPS], n, parts[LEAVES], parts[SCALARS]))
+            value = self._set_value(proxy, interpret(parts[ENTRIES], n, parts[LEAVES], parts[SCALARS]))
         return value
+
+    def settle(self, array: LazyArray) -> np.ndarray:
+        """Return the memory of `array`; its pending views become views of that memory."""
+        root: Any = array
+        tape = self.tape
+        while root._v is None and root._n in tape.views:
+            root = tape.views[root._n][0]
+        if root._v is None:
+            self.value(root)
+        if array._v is None:
+            self.value(array)
+        return array._v
 
     def compute_separately(self, proxy: Lazy) -> Any:
         """Return the value of `proxy`, computed by NumPy, without closing the open block.
@@ -330,6 +225,7 @@ class BlockCloser:
         This is for code outside of the session: of another session or thread, or code that interrupted an
         operation of this one.
         """
+        open_tape = self.tape
         for _ in range(MAX_ATTEMPTS):
             n = proxy._n
             if proxy._v is not None:
@@ -337,28 +233,29 @@ class BlockCloser:
             if n < 0 and proxy._r is not None:
                 block, index, _ = proxy._r
                 return self._set_value(proxy, interpret(block.entries, index, block.leaves, block.scalars))
-            tape = Tape(self.ops, self.nodes, self.leaves, self.scalars, None, self.views, {})
+            tape = DetachedTape(open_tape.ops, open_tape.nodes, open_tape.leaves, open_tape.scalars, None,
+                                open_tape.views, {})
             if n >= 0:
                 if n < len(tape.nodes) and (tape.nodes[n] is proxy or type(tape.nodes[n]) not in LAZY):
                     return self._set_value(proxy, self._interpret(tape, n))
             else:  # it has no number any more: its tape is being run, or about to be
-                for each in (tape, Tape(*self.running) if self.running else tape):
+                for each in (tape, DetachedTape(*open_tape.running) if open_tape.running else tape):
                     number = each.numbers().get(id(proxy))
                     if number is not None:
                         return self._set_value(proxy, self._interpret(each, number))
-                if LOCAL.session is self and proxy._v is None:
+                if LOCAL.session is self.session and proxy._v is None:
                     break
             sleep(ATTEMPT_SECONDS)  # the thread that owns the session has just closed the block
         raise InternalError(LOST_VALUE)
 
-    def _interpret(self, tape: Tape, n: int) -> Any:
+    def _interpret(self, tape: DetachedTape, n: int) -> Any:
         """Return the value of entry `n`, computed by NumPy."""
         if n in tape.views:
             parent, method, args = tape.views[n]
             return apply_view(
                 self.compute_separately(parent) if parent._v is None else parent._v, method, args)
-        running_store = self.running_store
-        if running_store is not None and self.running and tape.nodes is self.running[NODES] \
+        running, running_store = self.tape.running, self.running_store
+        if running_store is not None and running and tape.nodes is running[NODES] \
                 and depends_on_slots(
                     tuple(tape.ops[: n + 1]), {running_store.slot, *running_store.aliases})[n]:
             raise InternalError(LOST_VALUE)
@@ -378,9 +275,10 @@ class BlockCloser:
         The value of this entry counts as live in later runs of the block that it comes from.
         """
         if proxy._v is not None:
-            return self.enter(proxy)  # code that interrupted this has computed it
+            return self.tape.enter(proxy)  # code that interrupted this has computed it
         if proxy._r is None:
             raise InternalError(LOST_VALUE)
+        tape = self.tape
         block, index, key = proxy._r
         places, computed = self._origins(key)
         self.site.pin(key, index)
@@ -393,7 +291,7 @@ class BlockCloser:
             is_needed = i in wanted
             if entry[0] == LEAF:
                 if is_needed:
-                    numbers[i] = self.enter(proxy_in_memory(self, block.leaves[leaf], entry[1]))
+                    numbers[i] = tape.enter(proxy_in_memory(self.session, block.leaves[leaf], entry[1]))
                 leaf += 1
                 continue
             if entry[0] == SCALAR:
@@ -402,16 +300,16 @@ class BlockCloser:
                 refs, attrs = split_entry(entry)
                 count = sum(r < 0 for r in refs)
             if is_needed:
-                numbers[i] = len(self.ops)
+                numbers[i] = len(tape.ops)
                 refs = tuple(r if r < 0 else numbers[r] for r in refs)
                 if entry[0] != SCALAR:
                     entry = (entry[0], *refs, *((attrs,) if attrs else ()))
-                self.past[numbers[i]] = EntryHistory(places.get(i), i in computed)
-                self.append(entry, Placeholder(block.metas[i]), tuple(block.scalars[scalar : scalar + count]))
+                tape.past[numbers[i]] = EntryHistory(places.get(i), i in computed)
+                tape.append(entry, Placeholder(block.metas[i]), tuple(block.scalars[scalar : scalar + count]))
             scalar += count
         proxy._n = n = numbers[index]
         proxy._r = None
-        self.nodes[n] = proxy
+        tape.nodes[n] = proxy
         return n
 
     def _origins(self, key: tuple) -> tuple[Mapping[int, UserLine], set[int]]:
@@ -422,6 +320,8 @@ class BlockCloser:
         computed = {i for r in closed.roots for i in backward_slice(key[0], r)}
         return closed.bound.effects.places, computed
 
+    # ------------------------------------------------------------------ the end of a block
+
     def close(
         self, wanted: int = -1, store: LeafWrite | None = None, path: tuple | None = None,
         consumed: tuple[int, int] = NOTHING_CONSUMED,
@@ -431,26 +331,27 @@ class BlockCloser:
         `consumed` = (entry, references): the running operation drops its own references to this value
         afterwards; `references` is the number of all others.
         """
-        if len(self.nodes) == len(self.entered):
+        tape = self.tape
+        if len(tape.nodes) == len(tape.entered):
             if frames.path() is not None:
-                self.forget()
+                tape.forget()
             return None
         if path is None:
             path = frames.path()
             if path is None:
-                self._settle_interrupted(store)
+                self.settle_interrupted(store)
                 return None
-        nodes, site = self.nodes, self.site
+        nodes, site = tape.nodes, self.site
         count = len(nodes)
         place = (path, wanted, store, count)
         key, closed = site.likely.get(place, NO_LIKELY_BLOCK)
-        if closed is None or not self.repeats(key[0], key[1]):
+        if closed is None or not tape.repeats(key[0], key[1]):
             references = tuple(map(_getrefcount, islice(nodes, count)))
-            key = (tuple(self.ops[:count]), references, path, wanted, store)
+            key = (tuple(tape.ops[:count]), references, path, wanted, store)
             closed = site.exact.get(key)
             if closed is not None:
                 site.likely[place] = (key, closed)
-        is_new = closed is None or closed.fixed and not closed.literals_match(self.scalars)
+        is_new = closed is None or closed.fixed and not closed.literals_match(tape.scalars)
         alive: Iterable[int]
         if is_new:
             alive = [i for i, node in enumerate(nodes) if type(node) in LAZY]
@@ -458,15 +359,15 @@ class BlockCloser:
                 self.hits = min(self.hits, 0)
         else:
             alive = closed.alive
-            if self.lines is not None:
+            if tape.lines is not None:
                 self.hits += 1
                 if self.hits > 32:
-                    self.lines = None
-        parts = self.detach(count, alive)
+                    tape.lines = None
+        parts = tape.detach(count, alive)
         outs: tuple | None = None
         try:
             if is_new:
-                closed = self._close_new(Tape(*parts), key, store, consumed, closed is not None)
+                closed = self._close_new(DetachedTape(*parts), key, store, consumed, closed is not None)
             if store is not None:
                 self.running_store = store
             outs = self._run_program(parts, closed) if closed.roots else ()
@@ -476,82 +377,67 @@ class BlockCloser:
             if outs is not None:
                 self._deliver(parts, closed, key, outs)
             elif self.running_store is None:
-                self._set_recipes(Tape(*parts), key)
+                self._set_recipes(DetachedTape(*parts), key)
             raise
         finally:
-            self.running = self.running_store = None
+            tape.running = self.running_store = None
         if self.raised_flags is not None:
             raised_flags, self.raised_flags = self.raised_flags, None
-            self._give_warnings(closed, Tape(*parts), store, raised_flags)
+            self._give_warnings(closed, DetachedTape(*parts), store, raised_flags)
         budget = self.budget
         if budget is not None and perf_counter() > budget.check_at and budget.is_exhausted(site):
-            self.continue_untraced()
+            self.session.continue_untraced()
         return parts
 
-    def detach(self, count: int, alive: Iterable[int]) -> TapeParts:
-        """Detach the tape, which has `count` entries, from the session, and begin an empty one.
+    def flush(self) -> None:
+        """Close the block if it holds operations."""
+        tape = self.tape
+        if len(tape.nodes) > len(tape.entered):
+            self.close()
 
-        `alive` are the entries whose proxies may be referenced. Code that interrupts this sees the tape as
-        it was, or an empty one.
-        """
-        self.leave()
-        nodes, views, past, lines = self.nodes, self.views, self.past, self.lines
-        for i in alive:
-            nodes[i]._n = -1
-        ops: list[tuple] = []
-        if lines is not None:
-            lines = dict(lines)
-            ops = self._empty()
-        empty: list[Any] = ImmediateNodes() if self.immediate else []
-        parts = self.ops, nodes, self.leaves, self.scalars, lines, views, past
-        while nodes[count:]:  # `len` would be a call, after which code can interrupt
-            self._truncate(count)
-        # Nothing is called from here on, so that nothing interrupts it.
-        self.running = parts
-        self.ops, self.nodes = ops, empty
-        self.leaves, self.scalars, self.entered = [], [], []
-        if views:
-            self.views = {}
-        if past:
-            self.past = {}
-        if self.positions or self.tables or self.extremes:
-            self.positions, self.tables, self.extremes = {}, {}, {}
-        return parts
+    def close_long_block(self) -> None:
+        """Close the block because it is long, unless the site unrolls loop iterations to longer blocks."""
+        tape, site = self.tape, self.site
+        if len(tape.ops) >= site.unroll_limit:
+            site.note_cut(user_line(), len(tape.nodes) - len(tape.entered))
+            self.flush()
 
-    def _truncate(self, count: int) -> None:
-        """Compute and drop the entries that interrupting code has recorded after the first `count`."""
-        entries = self.ops[:count]
-        leaves, scalars = sum([e[0] == LEAF for e in entries]), scalars_of(entries)
-        self._settle_interrupted(None)
-        for p in self.entered:
-            p._n = -1
-        for i in [i for i in self.views if i >= count]:
-            del self.views[i]
-        # Nothing is called from here on, so that nothing interrupts it.
-        del self.ops[count:], self.nodes[count:], self.leaves[leaves:], self.scalars[scalars:]
+    def limit_entered_bytes(self) -> None:
+        """Close the block if the arrays that only it keeps alive take too much memory."""
+        entered = self.tape.entered
+        if len(entered) > 1:
+            counts = list(map(_getrefcount, entered))  # before variables below refer to the proxies
+            unreferenced = (p._v for p, count in zip(entered, counts, strict=True) if count == LIST_REFS)
+            nbytes = sum(value.nbytes for value in unreferenced if value is not None)
+            if nbytes > self.site.thresholds.max_entered_bytes:
+                self.close()
 
-    def _settle_interrupted(self, store: LeafWrite | None) -> None:
+    def settle_interrupted(self, store: LeafWrite | None) -> None:
         """Compute referenced values and perform `store` in interrupting code; the block stays open."""
-        counts = list(map(_getrefcount, self.nodes))
-        for node, count in zip(list(self.nodes), counts, strict=False):
+        tape = self.tape
+        counts = list(map(_getrefcount, tape.nodes))
+        for node, count in zip(list(tape.nodes), counts, strict=False):
             if type(node) in LAZY and count > LIST_REFS and node._n >= 0 and node._v is None:
                 self.compute_separately(node)
         if store is not None:
-            self.leaves[store.slot][...] = interpret(self.ops, store.index, self.leaves, self.scalars)
+            tape.leaves[store.slot][...] = interpret(tape.ops, store.index, tape.leaves, tape.scalars)
+
+    # ------------------------------------------------------------------ running and delivery
 
     def _run_program(self, parts: TapeParts, closed: ClosedBlock) -> tuple:
         """Run the program of a block and return its values; set `raised_flags` if it raised any."""
         outs = None
         try:
             if closed.hoisting_state is not None:
-                outs = closed.hoisting_state.run(self, Tape(*parts), closed, self.running_store)
+                outs = closed.hoisting_state.run(
+                    self.session, DetachedTape(*parts), closed, self.running_store)
             if outs is None:
                 outs = closed.bound.run(parts[LEAVES] + parts[SCALARS])
         except FlagsRaised as raised:
             outs, self.raised_flags = raised.values[: len(closed.roots)], raised.with_traceback(None)
         except Exception as error:
             try:
-                outs = self.run_by_numpy(Tape(*parts), closed, self.running_store, error)
+                outs = self.run_by_numpy(DetachedTape(*parts), closed, self.running_store, error)
             except FlagsRaised as raised:
                 outs, self.raised_flags = raised.values, raised.with_traceback(None)
         if not closed.places:
@@ -561,7 +447,7 @@ class BlockCloser:
         return outs
 
     def run_by_numpy(
-        self, tape: Tape, closed: ClosedBlock, store: LeafWrite | None, error: Exception,
+        self, tape: DetachedTape, closed: ClosedBlock, store: LeafWrite | None, error: Exception,
     ) -> tuple[Any, ...]:
         """Run a block by NumPy because its program failed with `error`; may raise `FlagsRaised`."""
         replay = self.site.replay(tape.block(), closed.roots, store, error)
@@ -583,9 +469,9 @@ class BlockCloser:
                 p._l = layout_id(v)
                 p._v = v
         if closed.rematerialisable:
-            self._set_recipes(Tape(*parts), key, closed)
+            self._set_recipes(DetachedTape(*parts), key, closed)
 
-    def _set_recipes(self, tape: Tape, key: tuple, closed: ClosedBlock | None = None) -> None:
+    def _set_recipes(self, tape: DetachedTape, key: tuple, closed: ClosedBlock | None = None) -> None:
         """Set the recipes of the rematerialisable proxies; without `closed`, of all that have no value."""
         metas = tape.metas() if closed is None else closed.metas
         recipe = Block(key[0], metas, tape.leaves, tape.scalars, {})
@@ -598,7 +484,7 @@ class BlockCloser:
                 self.rematerialisable.append(proxy)
 
     def _give_warnings(
-        self, closed: ClosedBlock, tape: Tape, store: LeafWrite | None, raised_flags: FlagsRaised,
+        self, closed: ClosedBlock, tape: DetachedTape, store: LeafWrite | None, raised_flags: FlagsRaised,
     ) -> None:
         """Give the floating-point warnings of a block whose values have been delivered.
 
@@ -609,8 +495,9 @@ class BlockCloser:
             effects.places = block.places
         session, LOCAL.session = LOCAL.session, None
         try:
-            if effects.report(block, closed.roots, store, raised_flags, tape.past, self.fill_slots):
-                self.hoisted.clear()
+            fill_slots = self.session.boundary.fill_slots
+            if effects.report(block, closed.roots, store, raised_flags, tape.past, fill_slots):
+                self.session.memory.hoisted.clear()
                 if not effects.places.straight:
                     site.note_lines()  # the same tape may come from other lines
             signs = effects.tests_to_compute(raised_flags.flags)
@@ -629,12 +516,14 @@ class BlockCloser:
         Code that interrupts this leaves the entries that it finds on the tape. It may have computed the
         value, but has not called handlers.
         """
-        ops, leaves, scalars, place = self.ops[: n + 1], self.leaves, self.scalars, user_place()
+        tape = self.tape
+        ops, leaves, scalars, place = tape.ops[: n + 1], tape.leaves, tape.scalars, user_place()
         node._n = -1
         if frames.path() is not None:
-            self.forget()
-        if self.slots:
-            self.fill_slots()
+            tape.forget()
+        boundary = self.session.boundary
+        if boundary.slots:
+            boundary.fill_slots()
         session, LOCAL.session = LOCAL.session, None
         try:
             value = replay_last_entry(ops, leaves, scalars, place)
@@ -643,48 +532,19 @@ class BlockCloser:
         node._l = layout_id(value) if isinstance(value, np.ndarray) else -1
         node._v = value
 
-    def fill_slots(self) -> None:
-        """Replace the proxies in attributes and containers by their values."""
-        raise NotImplementedError
-
     def update_error_state(self) -> None:
         """Update `immediate` after code ran that may have changed the handling of floating-point errors."""
-        self.hoisted.clear()
-        if can_defer_warnings() is self.immediate and frames.path() is not None:
+        self.session.memory.hoisted.clear()
+        tape = self.tape
+        if can_defer_warnings() is tape.immediate and frames.path() is not None:
             self.close()
-            self.immediate = not self.immediate
-            self.reset()
+            tape.immediate = not tape.immediate
+            tape.reset()
 
-    def forget(self) -> None:
-        """Drop the leaves of a block that has no operations."""
-        if self.nodes:
-            self.reset()
-
-    def reset(self) -> None:
-        """Begin an empty block; compute values that interrupting code has recorded meanwhile."""
-        ops: list[tuple] = self._empty()
-        nodes: list[Any] = ImmediateNodes() if self.immediate else []
-        if len(self.nodes) > len(self.entered):
-            self._settle_interrupted(None)
-        for p in self.entered:  # including those that interrupting code has added
-            p._n = -1
-        # Nothing is called from here on, so that nothing interrupts it.
-        self.ops, self.nodes = ops, nodes
-        self.leaves = []
-        self.scalars = []
-        self.entered = []
-        if self.views:
-            self.views = {}
-        if self.past:
-            self.past = {}
-        if self.positions or self.tables or self.extremes:
-            self.positions, self.tables, self.extremes = {}, {}, {}
-
-    def _empty(self) -> list[tuple]:
-        return [] if self.lines is None else AnnotatedTape(self.lines)
+    # ------------------------------------------------------------------ new blocks
 
     def _close_new(
-        self, tape: Tape, key: tuple, store: LeafWrite | None, consumed: tuple[int, int],
+        self, tape: DetachedTape, key: tuple, store: LeafWrite | None, consumed: tuple[int, int],
         drops_literals: bool,
     ) -> ClosedBlock:
         """Build a new block; charge the time to the allowance unless its program is in the disk cache.
@@ -701,11 +561,7 @@ class BlockCloser:
             self.budget.add_new_block(key[2], perf_counter() - start)
         return closed
 
-    def continue_untraced(self) -> None:
-        """Continue the call without tracing."""
-        raise NotImplementedError
-
-    def _build(self, tape: Tape, key: tuple, store: LeafWrite | None,
+    def _build(self, tape: DetachedTape, key: tuple, store: LeafWrite | None,
                consumed: tuple[int, int]) -> ClosedBlock:
         """Classify the values of the block, and bind a program of its class to sizes and layouts."""
         codes = tape.ops.codes if type(tape.ops) is AnnotatedTape else {}
@@ -721,7 +577,8 @@ class BlockCloser:
         return closed
 
     def _classify_values(
-        self, tape: Tape, key: tuple, block: Block, store: LeafWrite | None, consumed: tuple[int, int],
+        self, tape: DetachedTape, key: tuple, block: Block, store: LeafWrite | None,
+        consumed: tuple[int, int],
     ) -> tuple[list[int], list[int], list[int]]:
         """Split the referenced values of a block into roots, views of others, and rematerialisable ones.
 
@@ -778,3 +635,79 @@ def _dead_references(numbers: dict[int, int], count: int) -> list[int]:
         if type(names) is dict:
             names.clear()  # before Python 3.13 a copy that the frame stores: it must not refer to arrays
     return dead
+
+
+MAX_ITERATIONS = 4  # iterations of a block: with more, the halo recomputed at tile borders grows
+MIN_STENCIL_BYTES = 8 << 20  # of an iteration's result: smaller arrays stay in a cache between iterations
+MIN_STENCIL_SLICES = 2
+# Bytes of the result of an element-wise iteration, and entries of a block of such iterations: longer blocks
+# are slow to compile, and bound by arithmetic rather than by memory.
+MIN_CELL_BYTES, MAX_CELL_ENTRIES = 1 << 20, 48
+MAX_UNUSED_BATCHES = 2  # successive batches of one iteration; the last batch of a loop may be one
+_GETITEM = OP_ID["getitem"]
+
+
+class IterationBatcher:
+    """Merges successive loop iterations into one block if each only continues the one before."""
+
+    __slots__ = ("site", "tape", "_last")
+
+    def __init__(self, site: Any, tape: Tape) -> None:
+        self.site = site
+        self.tape = tape
+        # Of the last iteration after which the block stayed open: the tape's entries, the number of such
+        # iterations, and the number of entries.
+        self._last: tuple[list[tuple], int, int] = [], 0, 0
+
+    def continues_block(self) -> bool:
+        """Return whether the open block continues with the next iteration of a loop."""
+        tape = self.tape
+        node = tape.nodes[-1]
+        if type(node) is not LazyArray or NBYTES[node._m] < MIN_CELL_BYTES:
+            return False
+        ops = tape.ops
+        ops_before, iterations, begin = self._last
+        if ops_before is not ops:
+            iterations = begin = 0
+        if iterations + 1 >= MAX_ITERATIONS or len(ops) == begin or node._v is not None or \
+                not self._is_worth_batching(begin, iterations > 0, NBYTES[node._m]):
+            return False
+        loop, failures = frames.path(), self.site.failed_unrolls
+        if loop is None:
+            return False
+        if iterations:
+            failures.pop(loop, None)
+        elif failures.get(loop, 0) >= MAX_UNUSED_BATCHES:
+            return False
+        else:
+            failures[loop] = failures.get(loop, 0) + 1  # reset when a second iteration reads results
+        self._last = ops, iterations + 1, len(ops)
+        return True
+
+    def _is_worth_batching(self, begin: int, again: bool, size: int) -> bool:
+        """Return whether an iteration with a result of `size` bytes is worth batching with the next one."""
+        return size >= MIN_STENCIL_BYTES and self._is_stencil(begin, again) \
+            or _is_chain(self.tape.ops, begin, again)
+
+    def _is_stencil(self, begin: int, again: bool) -> bool:
+        """Return whether an iteration is element-wise over slices; `again`: of pending values."""
+        slices, leaf = 0, 0
+        leaves = self.tape.leaves
+        for at, entry in enumerate(self.tape.ops):
+            op = entry[0]
+            if op == LEAF:
+                slices += at >= begin and not again and leaves[leaf].base is not None
+                leaf += 1
+            elif at >= begin and op == _GETITEM:
+                slices += 1
+            elif at >= begin and op != SCALAR and not CELLS[op]:
+                return False
+        return slices >= MIN_STENCIL_SLICES
+
+
+def _is_chain(ops: list[Entry], begin: int, again: bool) -> bool:
+    """Return whether an iteration is a few element-wise operations; `again`: which read pending values."""
+    cells = [entry for entry in ops[begin:] if entry[0] not in (LEAF, SCALAR)]
+    pending = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
+    return (2 * len(ops) - begin <= MAX_CELL_ENTRIES and all(CELLS[entry[0]] for entry in cells)
+            and (not again or any(not pending.isdisjoint(split_entry(entry)[0]) for entry in cells)))

@@ -1,4 +1,4 @@
-"""Stack frames of users: their lines, tracebacks without jitla, calls made from them, and other threads.
+"""Stack frames of users, tracebacks without jitla, calls made from users' lines; threads and their state.
 
 Each code object has a kind: user code, jitla's own, jitla's where a session begins, or jitla's that calls
 user code within the session (bridge). `path` identifies the point in user code where a block ends.
@@ -22,7 +22,8 @@ from weakref import ref
 
 from numpy import ufunc
 
-from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK, hide_frames
+from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK, hide_frames, hide_module
+from jitla.process.resources import has_shallow_stack
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PACKAGE = __file__[: -len("tracing/frames.py")]
@@ -43,6 +44,22 @@ _CODES: dict[int, ref[CodeType]] = {}
 _BYTES: dict[int, bytes] = {}
 # Offsets of the first instructions of lines, and the line numbers.
 _LINES: dict[int, tuple[list[int], list[int | None]]] = {}
+
+
+class ThreadState(threading.local):
+    """The state of the current thread."""
+
+    #: The session of the innermost traced call; None outside of traced code.
+    session: Any = None
+    #: Whether a plain call is running that is timed.
+    timing: bool = False
+
+    def __init__(self) -> None:
+        #: Whether the thread's stack is too small for tracing.
+        self.shallow = has_shallow_stack()
+
+
+LOCAL = ThreadState()
 
 
 def mark(code: CodeType, kind: int) -> int:
@@ -323,3 +340,6 @@ def _is_known_library(thread: Thread) -> bool:
 def _is_debugged() -> bool:
     monitoring = getattr(sys, "monitoring", None)  # since Python 3.12
     return monitoring is not None and monitoring.get_tool(monitoring.DEBUGGER_ID) is not None
+
+
+hide_module(__name__, hide_function)

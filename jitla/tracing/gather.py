@@ -1,8 +1,9 @@
-"""Recording of advanced indexing by integer arrays as gathers.
+"""Recording of advanced indexing by integer arrays and masks as gathers.
 
 A gather reads elements of a contiguous table at linear positions: the sum of a contribution of each axis,
 index times stride. Indices are checked before: those in memory by their minimum and maximum (`Bounds`), or
-all elements. ``np.pad``, ``np.repeat`` and ``np.tile`` are recorded as gathers, too.
+all elements. ``np.pad``, ``np.repeat`` and ``np.tile`` are recorded as gathers, too. `read_at` records reads
+of vectors by long masks and indices.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.hops import POSITION_DTYPE, Shape
-from jitla.tracing.lazy import LazyArray, append_entry
-from jitla.tracing.mutation import lazy_array
+from jitla.tracing.lazy import LazyArray, append_entry, lazy_array
 from jitla.tracing.tape import METAS, OP_ID, TRACED, meta_id, scalars_of
 
 Session = Any  # the session that the arrays belong to
@@ -47,7 +47,7 @@ def index_bounds(session: Session, index: LazyArray) -> tuple[int, int] | None:
     memory, constant = base
     if not memory.flags.c_contiguous or not memory.size:
         return None
-    bounds = session.memory_facts.get(id(memory))
+    bounds = session.memory.facts.get(id(memory))
     if type(bounds) is not Bounds or bounds.array() is not memory:
         bounds = _compute_bounds(session, memory)
     least, greatest = bounds.least + constant, bounds.greatest + constant
@@ -59,7 +59,7 @@ def read_small_index(session: Session, index: LazyArray) -> np.ndarray:
     """Return the elements of a small index, without ending the block where that is possible."""
     base = as_shifted_memory(session, index) if index._v is None else None
     if base is None:
-        memory: np.ndarray = session.value(index)
+        memory: np.ndarray = session.closer.value(index)
         return memory
     elements = base[0].astype(METAS[index._m].dtype)
     if base[1]:
@@ -72,7 +72,7 @@ def _compute_bounds(session: Session, memory: np.ndarray) -> Bounds:
     """Compute and record the bounds of an array."""
     extremes = session.site.run_index_loop("bounds", memory.size, memory.reshape(-1))
     least, greatest = (int(memory.min()), int(memory.max())) if extremes is None else extremes
-    key, facts = id(memory), session.memory_facts
+    key, facts = id(memory), session.memory.facts
     bounds = Bounds(ref(memory, lambda _: facts.pop(key, None)), least, greatest)
     facts[key] = bounds
     return bounds
@@ -84,7 +84,7 @@ def as_shifted_memory(session: Session, index: LazyArray) -> tuple[np.ndarray, i
         return index._v, 0
     if index._n < 0:
         return None
-    entry = session.ops[index._n]
+    entry = session.tape.ops[index._n]
     sign = _SIGNS.get(entry[0])
     if sign is None or len(entry) != 3:
         return None
@@ -93,8 +93,8 @@ def as_shifted_memory(session: Session, index: LazyArray) -> tuple[np.ndarray, i
         a, b = b, a
     if a < 0 or b >= 0:
         return None
-    base = next((p for p in reversed(session.entered) if p._n == a), None)
-    constant = session.scalars[len(session.scalars) - scalars_of(session.ops[index._n:])]
+    base = next((p for p in reversed(session.tape.entered) if p._n == a), None)
+    constant = session.tape.scalars[len(session.tape.scalars) - scalars_of(session.tape.ops[index._n:])]
     if type(base) is not LazyArray or type(constant) is not int \
             or METAS[base._m].shape != METAS[index._m].shape:
         return None
@@ -157,7 +157,7 @@ def record_pad(session: Session, array: LazyArray, widths: np.ndarray, mode: str
 
 
 def _record_repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     most = session.site.thresholds.max_checked_indices
     if type(axis) is not int or type(repeats) is not int or not 0 < repeats <= most:
         return NotImplemented
@@ -169,7 +169,7 @@ def _record_repeat(session: Session, a: Any, repeats: Any, axis: Any = None) -> 
 
 
 def _record_tile(session: Session, A: Any, reps: Any) -> Any:
-    array = session.operand(A)
+    array = session.recorder.operand(A)
     times = reps if type(reps) is tuple else (reps,)
     most = session.site.thresholds.max_checked_indices
     if type(array) is not LazyArray or len(times) > array.ndim or not all(
@@ -193,7 +193,7 @@ def _record_per_axis(
     if not thresholds.min_gather_elements <= prod(shape) < MAX_TABLE_ELEMENTS \
             or max(shape) > thresholds.max_checked_indices:
         return NotImplemented
-    table = session.value(array)
+    table = session.closer.value(array)
     if not _is_table(table):
         return NotImplemented
     contributions: list[Contribution] = []
@@ -277,7 +277,7 @@ def _checked_contribution(
     invalid: Any = None
     is_deferrable = ndim == index_ndim and all(index.ndim == index_ndim for index, _, _ in large)
     for index, n, step in large:
-        proxy = session.operand(index)
+        proxy = session.recorder.operand(index)
         if type(proxy) is not LazyArray:
             return None
         bounds = index_bounds(session, proxy) if is_deferrable else None
@@ -293,7 +293,7 @@ def _checked_contribution(
     if invalid is None:
         contribution: LazyArray = total
         return contribution
-    if session.value(invalid.any()) or total._v is None or not total._v.flags.c_contiguous:
+    if session.closer.value(invalid.any()) or total._v is None or not total._v.flags.c_contiguous:
         return None
     shape = (1,) * (index_ndim - total.ndim) + total.shape + (1,) * (ndim - index_ndim)
     return total if shape == total.shape else lazy_array(session, total._v.reshape(shape))
@@ -320,14 +320,15 @@ def _clamped_contribution(session: Session, index: Any, n: int, step: int, has_n
     """
     memory, constant = as_shifted_memory(session, index)
     key = id(memory), (constant, n, step, index.dtype)
-    entry = session.positions.get(key)
+    entry = session.tape.positions.get(key)
     if entry is not None:
-        return session.nodes[entry[1]]
+        return session.tape.nodes[entry[1]]
     places = index if index.dtype == POSITION_DTYPE else index.astype(POSITION_DTYPE)
     if has_negative:
         places = np.where(places < 0, places + n, places)
     contribution = np.minimum(np.maximum(places, 0), n - 1) * step
-    session.positions[key] = memory, contribution._n  # a reference to the proxy would make the value live
+    # a reference to the proxy would make the value live
+    session.tape.positions[key] = memory, contribution._n
     return contribution
 
 
@@ -336,24 +337,63 @@ def _record_take(
 ) -> Any:
     """Record the read of the elements at positions that are the sum of `contributions`."""
     proxies = [p if type(p) is LazyArray else _shared_proxy(session, np.asarray(p)) for p in contributions]
-    places = reduce(lambda a, b: session.call_ufunc(np.add, a, b), proxies)
-    source = session.positions.get((id(table), -1))
+    places = reduce(lambda a, b: session.recorder.call_ufunc(np.add, a, b), proxies)
+    source = session.tape.positions.get((id(table), -1))
     if source is None:
-        source = session.positions[id(table), -1] = table, lazy_array(session, table.reshape(-1))
-    operands = [p._n if p._n >= 0 else session.enter(p) for p in (source[1], places)]
+        source = session.tape.positions[id(table), -1] = table, lazy_array(session, table.reshape(-1))
+    operands = [p._n if p._n >= 0 else session.tape.enter(p) for p in (source[1], places)]
     entry = (_TAKE, *operands, (("axes", axes),)) if axes else (_TAKE, *operands)
     return append_entry(session, entry, meta_id(shape, table.dtype))
 
 
 def _shared_proxy(session: Session, part: np.ndarray) -> LazyArray:
     """Return the proxy of a contribution, shared by all gathers of a block with equal contributions."""
-    for (_, kind), (shared, proxy) in session.positions.items():
+    for (_, kind), (shared, proxy) in session.tape.positions.items():
         if kind == _CONTRIBUTION and shared.shape == part.shape and np.array_equal(shared, part):
             proxy_found: LazyArray = proxy
             return proxy_found
     new_proxy = lazy_array(session, part)
-    session.positions[id(part), _CONTRIBUTION] = part, new_proxy
+    session.tape.positions[id(part), _CONTRIBUTION] = part, new_proxy
     return new_proxy
+
+
+# For short masks that select fewer than 1 in `SPARSE_MASK_RATIO` elements, or all, NumPy is as fast.
+SPARSE_MASK_RATIO = 32
+
+
+def read_at(session: Session, table: Any, key: np.ndarray) -> Any:
+    """Record ``table[key]``; None if NumPy has to read it now."""
+    if key.ndim != 1 or type(table) is not np.ndarray:
+        return None
+    if key.size < session.site.thresholds.min_deferred_key_elements:
+        if key.dtype != bool or key.shape != table.shape or table.dtype not in TRACED:
+            return None
+        selected = np.count_nonzero(key)
+        return session.boundary.wrap(table[key]) \
+            if selected < key.size // SPARSE_MASK_RATIO or selected == key.size else None
+    if table.ndim != 1 or table.dtype not in TRACED or not table.flags.c_contiguous:
+        return None
+    positions = _selected_positions(session, key, len(table))
+    if type(positions) is not LazyArray:
+        return None if positions is None else session.boundary.wrap(table[positions])
+    source = session.tape.tables.get(id(table))
+    if source is None:
+        source = session.tape.tables[id(table)] = lazy_array(session, table)
+    operands = [p._n if p._n >= 0 else session.tape.enter(p) for p in (source, positions)]
+    return append_entry(session, (_TAKE, *operands), meta_id(METAS[positions._m].shape, table.dtype))
+
+
+def _selected_positions(session: Session, key: np.ndarray, length: int) -> Any:
+    """Return the positions that `key` selects from an array of `length`: a proxy, if few an ndarray."""
+    cached = session.tape.positions.get((id(key), length))
+    if cached is not None:
+        return cached[1]
+    selected = session.site.run_index_loop("positions", key.size, key, length)
+    if selected is None or selected.size < session.site.thresholds.min_positions:
+        return selected
+    proxy = lazy_array(session, selected)
+    session.tape.positions[id(key), length] = key, proxy
+    return proxy
 
 
 GATHERS: dict[Any, Callable[..., Any]] = {np.repeat: _record_repeat, np.tile: _record_tile}

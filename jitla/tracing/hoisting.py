@@ -228,7 +228,7 @@ class HoistingState:
         leaves, scalars = tape.leaves, tape.scalars
         values: list[Any] = []
         for use in split[0]:
-            stored = session.hoisted.get(use.expression)
+            stored = session.memory.hoisted.get(use.expression)
             if stored is None or stored.threads != thread_count() \
                     or not stored.is_valid_for(leaves, scalars, use):
                 stored = self._compute_hoisted(session, tape, use, closed)
@@ -245,7 +245,7 @@ class HoistingState:
             raise
         except Exception as error:
             closed.stop_watching(session.site)
-            outputs = session.run_by_numpy(tape, closed, store, error)
+            outputs = session.closer.run_by_numpy(tape, closed, store, error)
         return outputs
 
     def _start_watching(self, session: Any, tape: Any, closed: Any, store: Any) -> None:
@@ -298,9 +298,9 @@ class HoistingState:
     def _unchanged_slots(self, session: Any, tape: Any, store: Any) -> set[int]:
         """Return the slots of leaves and scalars that are unchanged since the last run in this call."""
         leaves, scalars = tape.leaves, tape.scalars
-        last = session.hoisted.get(self)
+        last = session.memory.hoisted.get(self)
         addresses = {slot: (data_address(x), ref(owner_of(x))) for slot, x in enumerate(leaves)}
-        session.hoisted[self] = LastInputs(addresses, list(scalars))
+        session.memory.hoisted[self] = LastInputs(addresses, list(scalars))
         if last is None:
             return set()
         unchanged = {k for k, (at, owner) in addresses.items()
@@ -313,7 +313,7 @@ class HoistingState:
 
     def _compute_hoisted(self, session: Any, tape: Any, use: Occurrence, closed: Any) -> HoistedValue | None:
         """Compute and store a hoisted value; None: it cannot be hoisted, and the whole block has to run."""
-        expression, site, hoisted = use.expression, session.site, session.hoisted
+        expression, site, hoisted = use.expression, session.site, session.memory.hoisted
         hoisted.pop(expression, None)
         if expression.computations >= MIN_COMPUTATIONS \
                 and expression.uses < MIN_USES_PER_COMPUTATION * expression.computations:

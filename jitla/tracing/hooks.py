@@ -17,7 +17,8 @@ import numpy as np
 
 from jitla.hops import FLAGS_BY_THREAD, start_recording, stop_recording, take_flags
 from jitla.instrument import SCALAR_TYPES, loops_in_python
-from jitla.tracing import frames
+from jitla.introspection import hide_module
+from jitla.tracing.boundary import PROXY_CARRIERS, ProxyMethod
 from jitla.tracing.callees import (
     SAFE_ITERABLES,
     AddAtCall,
@@ -31,21 +32,18 @@ from jitla.tracing.callees import (
     NumpyCall,
     is_safe_iterable,
 )
-from jitla.tracing.force import COMPREHENSION_REFS, BlockCloser
+from jitla.tracing.force import COMPREHENSION_REFS
 from jitla.tracing.fp_warnings import can_defer_warnings
-from jitla.tracing.frames import bridge, call_at, call_here, place_of
-from jitla.tracing.indexing import PROXY_CARRIERS, ProxyMethod
+from jitla.tracing.frames import LOCAL, bridge, call_at, call_here, hide_function, place_of
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
 from jitla.tracing.numba_ufuncs import is_numba
 from jitla.tracing.numpy_api.functions import MUTATING
-from jitla.tracing.recorder import METHODS
-from jitla.tracing.session import Session as HooksSession
-from jitla.tracing.session import Session as LiftingSession
+from jitla.tracing.numpy_dispatch import METHODS
+from jitla.tracing.session import Session
 from jitla.tracing.sparse.lazy_sparse import LazySparse, scipy_matrix
 from jitla.tracing.sparse.operations import record_sparse_call
 from jitla.tracing.sparse.sparsify import Sparsified
-from jitla.tracing.tape import CELLS, LEAF, NBYTES, OP_ID, SCALAR, TRACED, Entry, split_entry
-from jitla.tracing.thread_state import LOCAL
+from jitla.tracing.tape import TRACED
 from jitla.tracing.user_types import (
     CONTAINER_TYPES,
     LAZY_ITERATORS,
@@ -59,72 +57,6 @@ from jitla.tracing.user_types import (
     setter_of,
     wrap_operand,
 )
-
-Session = Any  # the session of the block
-
-MAX_ITERATIONS = 4  # iterations of a block: with more, the halo recomputed at tile borders grows
-MIN_STENCIL_BYTES = 8 << 20  # of an iteration's result: smaller arrays stay in a cache between iterations
-MIN_STENCIL_SLICES = 2
-# Bytes of the result of an element-wise iteration, and entries of a block of such iterations: longer blocks
-# are slow to compile, and bound by arithmetic rather than by memory.
-MIN_CELL_BYTES, MAX_CELL_ENTRIES = 1 << 20, 48
-MAX_UNUSED_BATCHES = 2  # successive batches of one iteration; the last batch of a loop may be one
-_GETITEM = OP_ID["getitem"]
-
-
-def continues_block(session: Session) -> bool:
-    """Return whether the open block continues with the next iteration of a loop."""
-    node = session.nodes[-1]
-    if type(node) is not LazyArray or NBYTES[node._m] < MIN_CELL_BYTES:
-        return False
-    ops = session.ops
-    ops_before, iterations, begin = session.last_iteration
-    if ops_before is not ops:
-        iterations = begin = 0
-    if iterations + 1 >= MAX_ITERATIONS or len(ops) == begin or node._v is not None or \
-            not _is_worth_batching(session, begin, iterations > 0, NBYTES[node._m]):
-        return False
-    loop, failures = frames.path(), session.site.failed_unrolls
-    if loop is None:
-        return False
-    if iterations:
-        failures.pop(loop, None)
-    elif failures.get(loop, 0) >= MAX_UNUSED_BATCHES:
-        return False
-    else:
-        failures[loop] = failures.get(loop, 0) + 1  # reset when a second iteration reads results
-    session.last_iteration = ops, iterations + 1, len(ops)
-    return True
-
-
-def _is_worth_batching(session: Session, begin: int, again: bool, size: int) -> bool:
-    """Return whether an iteration with a result of `size` bytes is worth batching with the next one."""
-    return size >= MIN_STENCIL_BYTES and _is_stencil(session, begin, again) \
-        or _is_chain(session.ops, begin, again)
-
-
-def _is_chain(ops: list[Entry], begin: int, again: bool) -> bool:
-    """Return whether an iteration is a few element-wise operations; `again`: which read pending values."""
-    cells = [entry for entry in ops[begin:] if entry[0] not in (LEAF, SCALAR)]
-    pending = {at for at, entry in enumerate(ops[:begin]) if entry[0] not in (LEAF, SCALAR)}
-    return (2 * len(ops) - begin <= MAX_CELL_ENTRIES and all(CELLS[entry[0]] for entry in cells)
-            and (not again or any(not pending.isdisjoint(split_entry(entry)[0]) for entry in cells)))
-
-
-def _is_stencil(session: Session, begin: int, again: bool) -> bool:
-    """Return whether an iteration is element-wise over slices; `again`: of pending values."""
-    slices, leaf = 0, 0
-    for at, entry in enumerate(session.ops):
-        op = entry[0]
-        if op == LEAF:
-            slices += at >= begin and not again and session.leaves[leaf].base is not None
-            leaf += 1
-        elif at >= begin and op == _GETITEM:
-            slices += 1
-        elif at >= begin and op != SCALAR and not CELLS[op]:
-            return False
-    return slices >= MIN_STENCIL_SLICES
-
 
 _ARRAYS = LAZY | {np.ndarray}
 _REPRESENTING = LAZY | {LazySparse}  # proxies that may represent existing objects
@@ -141,12 +73,12 @@ class OperandHooks:
     def materialise(self, value: Any) -> Any:
         """Return the value to store in a global or closure variable: never a proxy."""
         session = LOCAL.session
-        return settle_value(value) if session is None else session.plain(value)
+        return settle_value(value) if session is None else session.boundary.plain(value)
 
     def element(self, value: Any) -> Any:
         """Return an element of a comprehension: never a proxy."""
         session = LOCAL.session
-        return settle_value(value) if session is None else session.plain(value)
+        return settle_value(value) if session is None else session.boundary.plain(value)
 
     def summand(self, value: Any) -> Any:
         """Return an element of a comprehension that `sum` adds up: arrays may be proxies."""
@@ -209,7 +141,7 @@ class OperandHooks:
         if kind is np.ndarray:
             if value.dtype.hasobject:
                 return wrap_operand(value, usage, self)
-            return value if usage[0] == "e" else session.argument(value)
+            return value if usage[0] == "e" else session.boundary.argument(value)
         if kind in CONTAINER_TYPES:
             use = usage[0]
             if usage == "[" or use in "aen." or (
@@ -220,7 +152,7 @@ class OperandHooks:
                 return value
             return wrap_operand(value, usage, self)
         if kind in LAZY_ITERATORS and usage[0] in "ae":
-            session.materialise_escapes()
+            session.boundary.materialise_escapes()
             return value  # NumPy tests whether it is a sequence
         return wrap_operand(value, usage, self) if may_run_user_code(value) else value
 
@@ -234,7 +166,7 @@ class OperandHooks:
             return getattr(obj, name)
         kind = type(obj)
         if kind is np.ndarray:
-            value = getattr(session.argument(obj), name)
+            value = getattr(session.boundary.argument(obj), name)
         elif name == "T" and (
                 transposed := record_sparse_call(session, "transpose", (obj,), {})) is not NotImplemented:
             value = transposed
@@ -253,7 +185,7 @@ class OperandHooks:
         try:
             session = LOCAL.session
             if session is not None and type(obj) in _ARRAYS and str(name).startswith("__"):
-                return getattr(session.plain(obj), name)  # not the special methods of proxies
+                return getattr(session.boundary.plain(obj), name)  # not the special methods of proxies
             return self.attribute(obj, name)
         except AttributeError:
             if not default:
@@ -269,7 +201,7 @@ class OperandHooks:
         if type(value) not in SAFE_TYPES:
             session = LOCAL.session
             if session is not None and type(value) not in CONTAINER_TYPES and may_run_user_code(value):
-                session.materialise_escapes()
+                session.boundary.materialise_escapes()
         return value
 
     def class_argument(self, value: Any) -> Any:
@@ -277,7 +209,7 @@ class OperandHooks:
         if type(value) is not type and may_run_user_code(value):
             session = LOCAL.session
             if session is not None:
-                session.materialise_escapes()
+                session.boundary.materialise_escapes()
         return value
 
     def star_elements(self, value: Any) -> Any:
@@ -291,13 +223,13 @@ class OperandHooks:
         """
         return self._safe_iterable(value, lambda iterable, session: ForeignCall(tuple, session)(iterable))
 
-    def _safe_iterable(self, value: Any, foreign: Callable[[Any, LiftingSession], Any]) -> Any:
+    def _safe_iterable(self, value: Any, foreign: Callable[[Any, Session], Any]) -> Any:
         """Return the iterable `value`; if its steps may run user code, the result of `foreign` for it."""
         session = LOCAL.session
         if session is None or type(value) in SAFE_ITERABLES:
             return value
         if is_safe_iterable(value):
-            return value if type(value) is not LazyScalar else session.plain(value)
+            return value if type(value) is not LazyScalar else session.boundary.plain(value)
         if not hasattr(type(value), "__iter__") and not hasattr(type(value), "__getitem__"):
             return value
         return foreign(value, session)
@@ -310,14 +242,14 @@ class OperandHooks:
         return ForeignCall(dict, session)(value)
 
 
-def _iterate_foreign(iterable: Iterable[Any], session: LiftingSession) -> Iterator[Any]:
+def _iterate_foreign(iterable: Iterable[Any], session: Session) -> Iterator[Any]:
     # The iterator is created now, as by a loop, so that an error has the line of the loop.
     return _advance_foreign(ForeignCall(iter, session)(iterable), session)
 
 
-def _advance_foreign(steps: Iterator[Any], session: LiftingSession) -> Iterator[Any]:
+def _advance_foreign(steps: Iterator[Any], session: Session) -> Iterator[Any]:
     while True:
-        session.materialise_escapes()
+        session.boundary.materialise_escapes()
         LOCAL.session = None
         try:
             value = next(steps)
@@ -325,13 +257,13 @@ def _advance_foreign(steps: Iterator[Any], session: LiftingSession) -> Iterator[
             return
         finally:
             LOCAL.session = session
-            session.update_error_state()
+            session.closer.update_error_state()
         yield value
 
 
 def settle_value(value: Any) -> Any:
     """Return the value of a proxy outside of sessions: suspended frames may hold proxies."""
-    return value._s.value(value) if type(value) in LAZY else value
+    return value._s.closer.value(value) if type(value) in LAZY else value
 
 
 def _existing_object(value: Any, kind: type) -> Any:
@@ -342,7 +274,7 @@ def _existing_object(value: Any, kind: type) -> Any:
         if value._v is not None:
             return value._v
         if kind is LazyScalar and value.dtype == bool:  # NumPy has only two objects of this type
-            return value._s.value(value)
+            return value._s.closer.value(value)
     return value
 
 
@@ -386,8 +318,8 @@ class Hooks(OperandHooks):
         session = LOCAL.session
         if session is None:
             return f
-        if len(session.ops) > session.site.thresholds.max_pending_operations:
-            session.close_long_block()
+        if len(session.tape.ops) > session.site.thresholds.max_pending_operations:
+            session.closer.close_long_block()
         kind = type(f)
         if kind is MethodType:
             if type(f.__self__) in PROXY_TYPES:
@@ -409,18 +341,18 @@ class Hooks(OperandHooks):
             return ForeignCall(f, session) if f in MUTATING else NumpyCall(f, session)
         return self._other_callee(f, kind, session)
 
-    def _other_callee(self, f: Any, kind: type, session: HooksSession) -> Any:
+    def _other_callee(self, f: Any, kind: type, session: Session) -> Any:
         if kind is BuiltinFunctionType:
             owner = f.__self__
             if owner is np.add and f.__name__ == "at":
                 return AddAtCall(f, session)
             if type(owner) is np.ndarray and f.__name__ in METHODS and owner.dtype in TRACED:
-                proxy = session.argument(owner)
+                proxy = session.boundary.argument(owner)
                 if type(proxy) is LazyArray:
                     return getattr(proxy, f.__name__)
             if isinstance(owner, _PURE_CONTAINERS):
                 if f.__name__ in _COMPARING_METHODS:
-                    session.plain(owner)  # elements are compared by identity first
+                    session.boundary.plain(owner)  # elements are compared by identity first
                 return ContainerCall(f, session)
             if f in _CREATORS:
                 return CreationCall(f, session)
@@ -437,7 +369,7 @@ class Hooks(OperandHooks):
                 return _class_of
             return BuiltinCall(f, session) if f in SAFE_BUILTINS and f is not object else f
         elif kind in LAZY:
-            return session.plain(f)  # an error, with NumPy's message
+            return session.boundary.plain(f)  # an error, with NumPy's message
         return (NumbaCall if is_numba(f) else ForeignCall)(f, session)
 
     def inplace(self, op: Any, target: Any, value: Any) -> Any:
@@ -451,21 +383,21 @@ class Hooks(OperandHooks):
         if kind is LazyArray:
             ufunc = _INPLACE_UFUNC.get(op)
             if target._s is session and ufunc is not None:
-                return session.inplace(target, ufunc, value, getrefcount(value) - _OWN_REFERENCES)
+                return session.writer.inplace(target, ufunc, value, getrefcount(value) - _OWN_REFERENCES)
             return op(target, value)
         if kind is np.ndarray:
             if session.ended and (type(value) is np.ndarray or type(value) in SCALAR_TYPES) \
-                    and session.has_no_dependents():
+                    and session.memory.has_no_dependents():
                 return call_at(place_of(_getframe(1)), op, (target, value), {})
-            proxy = session.argument(target)
+            proxy = session.boundary.argument(target)
             if type(proxy) is LazyArray and op in _INPLACE_UFUNC:
-                result = session.inplace(
+                result = session.writer.inplace(
                     proxy, _INPLACE_UFUNC[op], value, getrefcount(value) - _OWN_REFERENCES)
                 return target if result is proxy else result
-            value = session.plain(value)
+            value = session.boundary.plain(value)
             if may_run_user_code(value):
                 return ForeignCall(op, session)(target, value)
-            session.before_write(target)
+            session.memory.before_write(target)
             return call_at(place_of(_getframe(1)), op, (target, value), {})
         if kind in LAZY or kind in SCALAR_TYPES:
             value = self.lift(value, "r")
@@ -480,10 +412,10 @@ class Hooks(OperandHooks):
                 if not FLAGS_BY_THREAD or not take_flags():
                     return result
             return call_at(place_of(_getframe(1)), op, (target, value), {})
-        value = session.plain(value)
+        value = session.boundary.plain(value)
         if kind in CONTAINER_TYPES and not may_run_user_code(value):
             if kind is list and op is operator.imul:  # it repeats what the list holds
-                session.plain(target)
+                session.boundary.plain(target)
             return op(target, value)
         return ForeignCall(op, session)(target, value)
 
@@ -499,24 +431,24 @@ class Hooks(OperandHooks):
             return
         kind = type(obj)
         if kind is LazyArray:
-            obj._s.setitem(obj, key, value, getrefcount(value) - _OWN_REFERENCES)
+            obj._s.writer.setitem(obj, key, value, getrefcount(value) - _OWN_REFERENCES)
         elif kind is np.ndarray:
-            if session.ended and session.try_plain_store(obj, key, value):
+            if session.ended and session.writer.try_plain_store(obj, key, value):
                 return
-            proxy = session.argument(obj)
+            proxy = session.boundary.argument(obj)
             if type(proxy) is LazyArray:
-                session.setitem(proxy, key, value, getrefcount(value) - _OWN_REFERENCES)
+                session.writer.setitem(proxy, key, value, getrefcount(value) - _OWN_REFERENCES)
             else:
-                operands = obj, session.plain(key), session.plain(value)
+                operands = obj, session.boundary.plain(key), session.boundary.plain(value)
                 if may_run_user_code(operands[2]):
                     ForeignCall(operator.setitem, session)(*operands)
                     return
-                session.before_write(obj)
+                session.memory.before_write(obj)
                 call_at(place_of(_getframe(1)), operator.setitem, operands, {})
         elif kind is dict or kind is list:
-            key = session.plain(key)
+            key = session.boundary.plain(key)
             if type(value) in PROXY_CARRIERS or may_run_user_code(key):
-                value = session.plain(value)
+                value = session.boundary.plain(value)
             if type(value) in LAZY and type(key) is not slice:
                 _record_item(session, obj, key)
             obj[key] = value
@@ -525,7 +457,7 @@ class Hooks(OperandHooks):
             if type(method) is FunctionType and kind not in PROXY_TYPES:
                 self.call(method)(obj, key, value)
             else:
-                key, value = session.plain(key), session.plain(value)
+                key, value = session.boundary.plain(key), session.boundary.plain(value)
                 ForeignCall(operator.setitem, session)(obj, key, value)
 
     def delitem(self, obj: Any, key: Any) -> None:
@@ -534,7 +466,7 @@ class Hooks(OperandHooks):
         if session is None:
             del obj[key]
         elif type(obj) in CONTAINER_TYPES or type(obj) in LAZY:
-            del obj[session.plain(key)]
+            del obj[session.boundary.plain(key)]
         else:
             ForeignCall(operator.delitem, session)(obj, key)
 
@@ -546,28 +478,29 @@ class Hooks(OperandHooks):
             setattr(obj, name, settle_value(value))
             return
         if type(obj) is np.ndarray or type(obj) is LazyArray:
-            array = session.settle(obj) if type(obj) is LazyArray else obj
-            session.materialise_escapes()
-            session.foreigners.pop(id(array), None)
-            call_here(setattr, array, name, session.plain(value))
+            array = session.closer.settle(obj) if type(obj) is LazyArray else obj
+            session.boundary.materialise_escapes()
+            session.boundary.foreigners.pop(id(array), None)
+            call_here(setattr, array, name, session.boundary.plain(value))
             if type(obj) is LazyArray:
-                session.refresh_layout(obj)
+                session.boundary.refresh_layout(obj)
             return
         if type(obj) in LAZY:
-            setattr(session.plain(obj), name, session.plain(value))  # an error, with NumPy's message
+            plain = session.boundary.plain
+            setattr(plain(obj), name, plain(value))  # an error, with NumPy's message
             return
         if not is_store_plain(type(obj), name):
             setter = setter_of(type(obj), name)
             if type(setter) is FunctionType:
                 self.call(setter)(obj, value)
             else:
-                value = session.plain(value)  # the frame of a failed call must not hold a proxy
+                value = session.boundary.plain(value)  # the frame of a failed call must not hold a proxy
                 ForeignCall(setattr, session)(obj, name, value)
             return
         if type(value) in PROXY_CARRIERS:
-            value = session.plain(value)
+            value = session.boundary.plain(value)
         if type(value) in LAZY:
-            session.slots[id(obj), ".", name] = (
+            session.boundary.slots[id(obj), ".", name] = (
                 None, lambda: _read_attribute(obj, name), lambda v: setattr(obj, name, v))
         setattr(obj, name, value)
 
@@ -575,7 +508,7 @@ class Hooks(OperandHooks):
         """Perform ``del obj.name``."""
         session = LOCAL.session
         if session is not None and type(obj) in LAZY:
-            obj = session.plain(obj)
+            obj = session.boundary.plain(obj)
         plain = session is None or is_delete_plain(type(obj), name)
         (delattr if plain else self.foreign(delattr))(obj, name)
 
@@ -584,26 +517,27 @@ class Hooks(OperandHooks):
         session = LOCAL.session
         if session is None:
             return
-        if session.updates:
-            session.updates.clear()
-        if len(session.nodes) <= len(session.entered):
+        updates, tape = session.writer.updates, session.tape
+        if updates:
+            updates.clear()
+        if len(tape.nodes) <= len(tape.entered):
             return
-        if len(session.ops) >= session.site.unroll_limit and not continues_block(session):
-            BlockCloser.close(session)
+        if len(tape.ops) >= session.site.unroll_limit and not session.iterations.continues_block():
+            session.closer.close()
 
     def split_point(self) -> None:
         """Pass a split point of straight-line code: the block ends here if it has become long."""
         session = LOCAL.session
-        if session is not None and len(session.ops) > session.site.thresholds.max_pending_operations:
-            session.close_long_block()
+        if session is not None and len(session.tape.ops) > session.site.thresholds.max_pending_operations:
+            session.closer.close_long_block()
 
     def yield_value(self, value: Any) -> Any:
         """Return a value that leaves a suspendable frame: never a proxy; nothing stays pending."""
         session = LOCAL.session
         if session is None:
             return settle_value(value)
-        value = session.plain(value)
-        session.materialise_escapes()
+        value = session.boundary.plain(value)
+        session.boundary.materialise_escapes()
         return value
 
     await_value = yield_value
@@ -615,7 +549,7 @@ class Hooks(OperandHooks):
             return manager
         kind = type(manager)
         if kind in LAZY:
-            return session.plain(manager)  # an error, with NumPy's message
+            return session.boundary.plain(manager)  # an error, with NumPy's message
         if not hasattr(kind, "__enter__") or not hasattr(kind, "__exit__"):
             return manager
         return ManagedContext(manager, session)
@@ -638,11 +572,11 @@ def _identity(*args: Any, **kwargs: Any) -> int:
         proxy = args[0]
         kind = type(proxy)
         if kind is LazyArray:
-            memory = proxy._s.settle(proxy)
-            proxy._s.foreigners.setdefault(id(memory), proxy)  # like an array from outside
+            memory = proxy._s.closer.settle(proxy)
+            proxy._s.boundary.foreigners.setdefault(id(memory), proxy)  # like an array from outside
             return id(memory)
         if kind in LAZY:
-            return id(proxy._s.value(proxy))
+            return id(proxy._s.closer.value(proxy))
         if kind is LazySparse:
             return id(scipy_matrix(proxy))
     return id(*args, **kwargs)
@@ -656,7 +590,7 @@ def _read_attribute(obj: Any, name: str) -> Any:
         return None
 
 
-def _record_item(session: HooksSession, obj: Any, key: Any) -> None:
+def _record_item(session: Session, obj: Any, key: Any) -> None:
     """Record that an item of a list or dictionary is about to hold a proxy.
 
     It is recorded before the store, so that an interrupt between the two loses no proxy.
@@ -664,9 +598,9 @@ def _record_item(session: HooksSession, obj: Any, key: Any) -> None:
     if type(obj) is list and isinstance(key, (int, np.integer)) and key < 0:
         key += len(obj)
     slot = id(obj), "[]", key
-    if slot in session.slots and type(_read_item(obj, key)) not in LAZY:
-        session.plain(obj)  # the proxy that was stored there has moved inside the list
-    session.slots[slot] = obj, lambda: _read_item(obj, key), lambda v: obj.__setitem__(key, v)
+    if slot in session.boundary.slots and type(_read_item(obj, key)) not in LAZY:
+        session.boundary.plain(obj)  # the proxy that was stored there has moved inside the list
+    session.boundary.slots[slot] = obj, lambda: _read_item(obj, key), lambda v: obj.__setitem__(key, v)
 
 
 def _read_item(obj: Any, key: Any) -> Any:
@@ -678,3 +612,6 @@ def _read_item(obj: Any, key: Any) -> Any:
 
 HOOKS = Hooks()
 INSTRUMENTED = InstrumentedTable(HOOKS, LazyArray)
+
+
+hide_module(__name__, hide_function)

@@ -1,28 +1,27 @@
-"""Reading and writing parts of arrays: views, subscripts, in-place operations.
+"""Reading and writing parts of arrays: views, indexing, stores and in-place operations.
 
-A write into memory ends the block, fused with the computation of the value; an in-place operation on a
-pending value without views moves its proxy to a new entry. Therefore plans contain no aliases.
+`ArrayReader` records views and reads; `ArrayWriter` stores values into memory, or moves the proxy of a
+pending array to the result of an in-place operation.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
-from functools import partial
-from gc import get_referents
-from itertools import chain
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
-from jitla.hops import Meta, Shape
-from jitla.tracing.fallback import settle_locals
-from jitla.tracing.force import NOTHING_CONSUMED
-from jitla.tracing.frames import call_here
-from jitla.tracing.gather import record_gather
+from jitla.hops import Meta, Shape, broadcast
+from jitla.tracing import frames
+from jitla.tracing.boundary import Boundary
+from jitla.tracing.force import NOTHING_CONSUMED, BlockCloser
+from jitla.tracing.frames import LOCAL, call_here
+from jitla.tracing.gather import read_at, record_gather
 from jitla.tracing.lazy import (
     LAZY,
+    UFUNC_RECORDERS,
     Lazy,
     LazyArray,
     Placeholder,
@@ -31,33 +30,22 @@ from jitla.tracing.lazy import (
     is_pairwise,
     proxy_in_memory,
 )
-from jitla.tracing.mutation import UpdateDeferrer, lazy_array
-from jitla.tracing.sparse.lazy_sparse import (
-    LazySparse,
-    scipy_matrix,
-)
+from jitla.tracing.mutation import MemoryDependences
+from jitla.tracing.open_tape import Tape
+from jitla.tracing.recorder import TapeRecorder
 from jitla.tracing.tape import (
-    CELLS,
     LAYOUT_ID,
-    LAYOUTS,
-    LEAF,
     METAS,
     OP_ID,
-    OPS,
-    SCALAR,
     TRACED,
     Attrs,
-    ExactLayout,
     is_same_view,
     is_traceable,
     meta_id,
+    owns_memory,
     store_cast,
 )
-from jitla.tracing.thread_state import LOCAL
-from jitla.tracing.user_types import (
-    SAFE_TYPES,
-    may_run_user_code,
-)
+from jitla.tracing.user_types import SAFE_TYPES, may_run_user_code
 
 _BASIC_KEY_TYPES = (int, slice, type(None), type(Ellipsis))
 _INDEX_TYPES = frozenset({int, type(None)})
@@ -65,109 +53,25 @@ _GETITEM = OP_ID["getitem"]
 _CAST = OP_ID["cast"]
 _BROADCAST = OP_ID["broadcast_to"]
 _MATMUL_IN_PLACE = np.matmul
-_MUTABLE_CONTAINERS = frozenset({list, dict, set})
 _BOOL = np.dtype(bool)
-_NEW_IN_C_ORDER = frozenset({"full", "dot"})
-_C_ORDER_IF_OPERANDS = frozenset({"matmul", "getitem", "reshape", "ravel", "expand_dims", "squeeze"})
-
-
-class ProxyMethod(partial):
-    """Bound method of a proxy: a partial call with the session, the proxy and the name of the method."""
-
-    @property
-    def __self__(self) -> Any:
-        return self.args[1]
-
-    @property
-    def __name__(self) -> str:
-        return str(self.args[2])
-
-
-# Types whose objects may hold proxies.
-PROXY_HOLDERS = _MUTABLE_CONTAINERS | {tuple, frozenset, slice, ProxyMethod, MethodType, LazySparse}
-# Iterators and views, which return objects that other containers hold.
-_ITERATORS = frozenset({zip, enumerate, map, filter, reversed, type({}.keys()), type({}.values()),
-                       type({}.items()), *map(type, map(iter, (
-                           [], (), {}, {}.values(), {}.items(), set(), reversed([]), reversed({}))))})
-# Suspended frames, which may hold proxies: the attribute of the frame, by type.
-SUSPENDED_FRAMES = {GeneratorType: "gi_frame", CoroutineType: "cr_frame", AsyncGeneratorType: "ag_frame"}
-_PROXY_OWNERS = LAZY | {LazySparse}
 _ARRAY_KEYS = LAZY | {np.ndarray}
-# Types whose objects may hold proxies, or return some later.
-PROXY_CARRIERS = PROXY_HOLDERS | _ITERATORS | SUSPENDED_FRAMES.keys()
-_REPLACED = LAZY | PROXY_CARRIERS
 
 
-class Indexing(UpdateDeferrer):
-    """Base of sessions that reads and writes parts of arrays."""
+class ArrayReader:
+    """Reads parts of arrays: views and gathers are recorded, elements are read at once."""
 
-    __slots__ = ()
+    __slots__ = ("session", "site", "tape", "closer", "boundary", "recorder")
 
-    foreigners: dict[int, LazyArray]
-    ended: bool
-
-    def wrap(self, value: Any) -> Any:
-        """Return a proxy for a new ndarray of NumPy, other values unchanged."""
-        if type(value) is np.ndarray and is_traceable(value.shape, value.dtype) and not self.ended:
-            proxy = self.foreigners.get(id(value))
-            return proxy if proxy is not None and proxy._v is value else lazy_array(self, value)
-        return value
-
-    def plain(self, value: Any, visited: frozenset[int] = frozenset()) -> Any:
-        """Return `value` without proxies, for code that is not traced; containers are changed in place."""
-        kind = type(value)
-        if kind in LAZY:
-            return value._s.value(value)
-        if kind is tuple:
-            items = [self.plain(v, visited) for v in value]
-            return value if all(map(operator.is_, items, value)) else tuple(items)
-        if kind in _MUTABLE_CONTAINERS:
-            if id(value) not in visited and not _REPLACED.isdisjoint(map(type, _elements_of(value, kind))):
-                self._replace_proxies(value, kind, visited | {id(value)})
-        elif kind is slice:
-            return slice(self.plain(value.start), self.plain(value.stop), self.plain(value.step))
-        elif kind is ProxyMethod or kind is MethodType and type(value.__self__) in _PROXY_OWNERS:
-            if value.__name__ == "resize":
-                return value  # the proxy has to record the new shape
-            return getattr(self.plain(value.__self__), value.__name__)
-        elif kind is frozenset:
-            return value if LAZY.isdisjoint(map(type, value)) else frozenset(map(self.plain, value))
-        elif kind is LazySparse:
-            return scipy_matrix(value)
-        elif kind in _ITERATORS:
-            # The iterated container is changed in place; the iterator of a proxy returns arrays.
-            for each in get_referents(value):
-                if type(each) in PROXY_HOLDERS or type(each) in _ITERATORS:
-                    self.plain(each, visited)
-        elif kind in SUSPENDED_FRAMES:
-            frame = getattr(value, SUSPENDED_FRAMES[kind])
-            if frame is not None and id(value) not in visited:
-                settle_locals(self, frame, visited | {id(value)})
-        elif issubclass(kind, tuple) and hasattr(kind, "_make"):
-            return kind._make(self.plain(v, visited) for v in value)
-        return value
-
-    def _replace_proxies(self, container: Any, kind: type, visited: frozenset[int]) -> None:
-        if kind is list:
-            for i, v in enumerate(container):
-                if type(v) in _REPLACED:
-                    container[i] = self.plain(v, visited)
-            return
-        if kind is set:
-            items = [self.plain(v) for v in container]
-            container.clear()
-            container.update(items)
-            return
-        for k, v in container.items():
-            if type(v) in _REPLACED:
-                container[k] = self.plain(v, visited)
-        if any(type(k) in LAZY or type(k) is tuple for k in container):
-            pairs = [(self.plain(k), v) for k, v in container.items()]
-            if not all(map(operator.is_, container, [k for k, _ in pairs])):
-                container.clear()
-                container.update(pairs)
-
-    # ------------------------------------------------------------------ reading
+    def __init__(
+        self, session: Any, site: Any, tape: Tape, closer: BlockCloser, boundary: Boundary,
+        recorder: TapeRecorder,
+    ) -> None:
+        self.session = session
+        self.site = site
+        self.tape = tape
+        self.closer = closer
+        self.boundary = boundary
+        self.recorder = recorder
 
     def getitem(self, array: LazyArray, key: Any) -> Any:
         """Return ``array[key]``: a view where NumPy returns one, a recorded gather, or elements read now."""
@@ -175,31 +79,31 @@ class Indexing(UpdateDeferrer):
             index = _static_index(key)
             if index is not None and not self.site.has_many_classes:
                 return self.view(array, "__getitem__", (key,), _GETITEM, (("index", index),))
-        value = self.value(array)
+        value = self.closer.value(array)
         if type(key) in _ARRAY_KEYS \
                 or (type(key) is tuple or type(key) is slice) and not _is_integer_key(key):
-            if (gather := record_gather(self, value, key)) is not None:
+            if (gather := record_gather(self.session, value, key)) is not None:
                 return gather
-            key = self.plain(key)
+            key = self.boundary.plain(key)
             if type(key) is not np.ndarray and _may_run_code(key):
-                return self.call_opaque(operator.getitem, (array, key), {})
+                return self.boundary.call_opaque(operator.getitem, (array, key), {})
         elif type(key) not in SAFE_TYPES and type(key) is not tuple and may_run_user_code(key):
-            return self.call_opaque(operator.getitem, (array, key), {})
+            return self.boundary.call_opaque(operator.getitem, (array, key), {})
         if type(key) is np.ndarray:
-            elements = self.read_at(value, key)
+            elements = read_at(self.session, value, key)
             if elements is not None:
                 return elements
             name = "compress" if key.dtype == _BOOL else "take"
             gather = self.site.run_index_loop(name, key.size, value, key)
             if gather is not None:
-                return self.wrap(gather)
+                return self.boundary.wrap(gather)
         part = value[key]
-        if type(part) is np.ndarray and not self.ended:
+        if type(part) is np.ndarray and not self.session.ended:
             # of the dtype of `value`, and new: there is no proxy of it
             layout = LAYOUT_ID.get((part.dtype, part.shape, part.strides))
             if layout is not None and (part.dtype is not _BOOL or part.size):
-                return proxy_in_memory(self, part, layout)
-        return self.wrap(part)
+                return proxy_in_memory(self.session, part, layout)
+        return self.boundary.wrap(part)
 
     def view(
         self, array: Lazy, method: str | Callable[..., Any], args: tuple, op: int = -1, attrs: tuple = (),
@@ -213,78 +117,77 @@ class Indexing(UpdateDeferrer):
         if op < 0 and not is_immediate:
             op, attrs = _view_entry(array, method, args)
         if op < 0 or is_immediate:
-            return self.wrap(apply_view(self.value(array), method, args))
-        meta = self.infer(op, (array._m,), attrs)
+            return self.boundary.wrap(apply_view(self.closer.value(array), method, args))
+        meta = self.recorder.infer(op, (array._m,), attrs)
         if not is_traceable(METAS[meta].shape, METAS[meta].dtype):
-            return apply_view(self.value(array), method, args)
-        n = array._n if array._n >= 0 else self.enter(array)
-        result = append_entry(self, (op, n, attrs), meta)
-        self.views[result._n] = (array, method, args)
+            return apply_view(self.closer.value(array), method, args)
+        n = array._n if array._n >= 0 else self.tape.enter(array)
+        result = append_entry(self.session, (op, n, attrs), meta)
+        self.tape.views[result._n] = (array, method, args)
         return result
-
-    def operand(self, x: Any) -> Any:
-        """Return `x` as a proxy of this session or a traceable scalar; None if it is neither."""
-        raise NotImplementedError
-
-    def infer(self, op: int, ids: tuple[int, ...], attrs: tuple) -> int:
-        """Return the meta id of an entry."""
-        raise NotImplementedError
 
     def iterate(self, array: LazyArray) -> Iterator[Any]:
         """Iterate over the first axis like NumPy: views of rows, or scalars."""
-        value = self.value(array)
+        value = self.closer.value(array)
         return map(self.element, iter(value)) if value.ndim > 1 else iter(value)
 
     def element(self, value: Any) -> Any:
         """Return an element of an iteration: a proxy, unless code that is not traced receives it."""
-        return self.wrap(value) if LOCAL.session is self else value
+        return self.boundary.wrap(value) if LOCAL.session is self.session else value
 
-    # ------------------------------------------------------------------ writing
+    def complex_part(self, array: LazyArray, name: str) -> Any:
+        """Return the real or the imaginary part; of complex arrays it is a view."""
+        if METAS[array._m].dtype.kind == "c":
+            return self.view(array, "__getattribute__", (name,), OP_ID[name])
+        return array if name == "real" else self.boundary.wrap(self.closer.value(array).imag)
 
-    def settle(self, array: LazyArray) -> np.ndarray:
-        """Return the memory of `array`; its pending views become views of that memory."""
-        root: Any = array
-        while root._v is None and root._n in self.views:
-            root = self.views[root._n][0]
-        if root._v is None:
-            self.value(root)
-        if array._v is None:
-            self.value(array)
-        return array._v
 
-    def has_pending_views(self, array: LazyArray) -> bool:
-        """Return whether `array` is a pending view or has pending views."""
-        if not self.views:
-            return False
-        return array._n in self.views or any(v[0] is array for v in self.views.values())
+class ArrayWriter:
+    """Writes into arrays: stores, in-place operations, and ufuncs with an output array."""
+
+    __slots__ = ("session", "site", "tape", "closer", "memory", "boundary", "recorder", "updates")
+
+    def __init__(
+        self, session: Any, site: Any, tape: Tape, closer: BlockCloser, memory: MemoryDependences,
+        boundary: Boundary, recorder: TapeRecorder,
+    ) -> None:
+        self.session = session
+        self.site = site
+        self.tape = tape
+        self.closer = closer
+        self.memory = memory
+        self.boundary = boundary
+        self.recorder = recorder
+        # By identity of memory: the position of its last in-place operation in this loop iteration.
+        self.updates: dict[int, tuple[int, ...]] = {}
 
     def setitem(self, array: LazyArray, key: Any, value: Any, others: int | None = None) -> None:
         """Perform ``array[key] = value``; `others` is the number of other references to `value`, if known."""
-        memory = self.settle(array) if array._v is None else array._v
+        memory = self.closer.settle(array) if array._v is None else array._v
         basic = _is_integer_key(key)
         if not basic:
-            key = self.plain(key)
+            key = self.boundary.plain(key)
             if _may_run_code(key):
-                self.call_opaque(operator.setitem, (memory, key, value), {})
+                self.boundary.call_opaque(operator.setitem, (memory, key, value), {})
                 return
             basic = _is_basic_key(key)
-        if type(value) is LazyArray and value._s is self and basic and memory.flags.writeable:
+        if type(value) is LazyArray and value._s is self.session and basic and memory.flags.writeable:
             target = memory[key]
             if type(target) is np.ndarray:
                 if value._v is not None and is_same_view(target, value._v):
                     return  # the end of `x[key] += y`: the view has been written already
                 if value._v is None and self._store_pending(target, value, others):
                     return
-        value = self.plain(value)
+        value = self.boundary.plain(value)
         if may_run_user_code(value):  # converting it to an array may write into any memory
-            self.call_opaque(operator.setitem, (memory, key, value), {})
+            self.boundary.call_opaque(operator.setitem, (memory, key, value), {})
             return
-        self.before_write(memory)
+        self.memory.before_write(memory)
         call_here(operator.setitem, memory, key, value)
 
     def try_plain_store(self, target: np.ndarray, key: Any, value: Any) -> bool:
         """Perform ``target[key] = value`` if nothing is pending and no cast may warn; return whether so."""
-        if not (self.has_no_dependents() and _is_integer_key(key)
+        if not (self.memory.has_no_dependents() and _is_integer_key(key)
                 and getattr(value, "dtype", None) is target.dtype
                 and isinstance(value, (np.ndarray, np.generic))):
             return False
@@ -300,12 +203,12 @@ class Indexing(UpdateDeferrer):
             return False  # NumPy warns of the lost imaginary part
         if not is_broadcastable(shape, target.shape) or not target.size:
             return False  # an error, or no elements, so that no cast may warn
-        n = value._n if value._n >= 0 else self.enter(value)
+        n = value._n if value._n >= 0 else self.tape.enter(value)
         attrs = (("dtype", target.dtype),)
-        self.store(target, self._conform(n, value._m, target, attrs, always=True), _consumed(n, others))
+        self.memory.store(target, self.conform(n, value._m, target, attrs, always=True), _consumed(n, others))
         return True
 
-    def _conform(self, n: int, meta: int, target: np.ndarray, attrs: Attrs, always: bool = False) -> int:
+    def conform(self, n: int, meta: int, target: np.ndarray, attrs: Attrs, always: bool = False) -> int:
         """Cast and broadcast entry `n` to the dtype and shape of `target`; `always` adds a cast entry."""
         source = METAS[meta]
         if source.dtype != target.dtype or always:
@@ -316,70 +219,64 @@ class Indexing(UpdateDeferrer):
         return n
 
     def _append_unowned(self, entry: tuple, meta: int) -> int:
-        return self.append(entry, Placeholder(meta))
+        return self.tape.append(entry, Placeholder(meta))
 
     def inplace(
         self, array: LazyArray, ufunc: Any, other: Any, others: int | None = None
     ) -> Any:
         """Perform ``array op= other``; `others` is the number of other references to `other`, if known."""
-        lazy = type(other) in LAZY and other._v is None and other._s is self
+        lazy = type(other) in LAZY and other._v is None and other._s is self.session
         is_single = is_single_complex(METAS[array._m])
-        if array._v is None and not is_single and not self.has_pending_views(array) \
-                and self._rebind(array, ufunc, other):
+        if array._v is None and not is_single and not self.tape.has_pending_views(array) \
+                and self.rebind(array, ufunc, other):
             return array
-        memory = self.settle(array)
+        memory = self.closer.settle(array)
         lazy = lazy and not is_single and other._v is None \
             and is_broadcastable(METAS[other._m].shape, memory.shape)
         lazy = lazy and _is_recorded(ufunc, array, other) and memory.flags.writeable
         if lazy and (self.defer_update(array, memory, ufunc, other)
                      or self._update(array, memory, ufunc, other, others)):
             return array
-        other = self.plain(other)
+        other = self.boundary.plain(other)
         if may_run_user_code(other):
-            result = self.call_opaque(_ufunc_in_place(ufunc), (memory, other), {})
+            result = self.boundary.call_opaque(_ufunc_in_place(ufunc), (memory, other), {})
         else:
-            self.before_write(memory)
+            self.memory.before_write(memory)
             result = call_here(_ufunc_in_place(ufunc), memory, other)
-        return array if result is memory else self.wrap(result)  # the other operand may override the operator
+        # the other operand may override the operator
+        return array if result is memory else self.boundary.wrap(result)
 
     def _update(
         self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any, others: int | None
     ) -> bool:
         """Store ``ufunc(array, other)`` into `array` in memory; return whether dtype and shape allow it."""
-        result = self.call_ufunc(ufunc, array, other)
+        result = self.recorder.call_ufunc(ufunc, array, other)
         result_meta = METAS[result._m]
         attrs = store_cast(ufunc, result_meta.dtype, memory.dtype)
         if result._v is not None or result_meta.shape != memory.shape or attrs is None:
             return False
         n, meta = result._n, result._m
-        self.nodes[n] = Placeholder(meta)
+        self.tape.nodes[n] = Placeholder(meta)
         result._n = -1
         used = other._n
-        self.store(memory, self._conform(n, meta, memory, attrs), _consumed(used, others))
+        self.memory.store(memory, self.conform(n, meta, memory, attrs), _consumed(used, others))
         return True
 
-    def call_ufunc(self, ufunc: Any, x: Any, y: Any) -> Any:
-        """Record or run ``ufunc(x, y)``."""
-        raise NotImplementedError
-
-    def call_opaque(self, function: Any, args: tuple, kwargs: dict) -> Any:
-        """Call a function that may run code that is not traced."""
-        raise NotImplementedError
-
-    def _rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
+    def rebind(self, array: LazyArray, ufunc: Any, other: Any) -> bool:
         """Move the proxy of a pending value to the result of the operation; return whether it can be."""
-        if self.is_pending_gather_view(array) or not _is_recorded(ufunc, array, other) \
-                or self.operand(other) is None:
+        tape = self.tape
+        if tape.is_pending_gather_view(array) or not _is_recorded(ufunc, array, other) \
+                or self.recorder.operand(other) is None:
             return False
         if not is_broadcastable(np.shape(other), METAS[array._m].shape):
             return False
         if array._n < 0:
-            self.enter(array)
+            tape.enter(array)
         target_meta = METAS[array._m]
-        if len(target_meta.shape) > 1 and not self._reads_c_order(other) and not (
-                self.site.unroll_limit and self.is_in_c_order(array._n)):
+        if len(target_meta.shape) > 1 and not tape.reads_c_order(other) and not (
+                self.site.unroll_limit and tape.is_in_c_order(array._n)):
             return False  # in place the order of axes in memory stays, a new array might have another
-        result = self.call_ufunc(ufunc, array, other)
+        result = self.recorder.call_ufunc(ufunc, array, other)
         if type(result) is not LazyArray or result._v is not None or array._v is not None:
             return False
         result_meta = METAS[result._m]
@@ -387,58 +284,109 @@ class Indexing(UpdateDeferrer):
         if result_meta.shape != target_meta.shape or attrs is None:
             return False
         n, meta = result._n, result._m
-        self.nodes[n] = Placeholder(meta)
+        tape.nodes[n] = Placeholder(meta)
         result._n = -1
         if result_meta.dtype != target_meta.dtype:
             n = self._append_unowned((_CAST, n, attrs), array._m)
-        self.nodes[array._n] = Placeholder(array._m)
+        tape.nodes[array._n] = Placeholder(array._m)
         array._n = n
-        self.nodes[n] = array
+        tape.nodes[n] = array
         return True
 
-    def _reads_c_order(self, other: Any) -> bool:
-        """Return whether all arrays read by the block and `other` are in C order, and none is transposed."""
-        if type(other) is LazyArray and other._n < 0 and other._v is None:
-            return False  # a rematerialisable value: its recipe is not analysed
-        if type(other) is np.ndarray and not other.flags.c_contiguous:
+    def ufunc_into(self, ufunc: Any, inputs: tuple, out: Any) -> Any:
+        """Record or perform ``ufunc(*inputs, out=out)``."""
+        tape = self.tape
+        if self.site.unroll_limit and type(out) is LazyArray and len(inputs) == 2 and inputs[0] is out and \
+                out._v is None and not tape.has_pending_views(out) and self.rebind(out, ufunc, inputs[1]):
+            return out
+        memory = self.closer.settle(out) if type(out) is LazyArray else out
+        if tape.immediate and isinstance(memory, np.ndarray):
+            self.memory.before_write(memory)
+            call_here(ufunc, *self.boundary.plain(inputs), out=memory)
+            return out
+        if type(memory) is np.ndarray and memory.flags.writeable \
+                and (type(out) is LazyArray or memory.dtype in TRACED and owns_memory(memory)):
+            operands = [self.recorder.operand(x) for x in inputs]
+            if any(x is None for x in operands) or not _can_fill(memory, operands) \
+                    or _may_use_half(ufunc, operands) or ufunc is np.power and not is_pairwise(*inputs):
+                return self.boundary.eager(ufunc, inputs, {"out": out})
+            result = UFUNC_RECORDERS[ufunc](*operands)
+            if type(result) is LazyArray and result._v is None:
+                n, meta = result._n, METAS[result._m]
+                attrs = store_cast(ufunc, meta.dtype, memory.dtype)
+                if meta.shape == memory.shape and attrs is not None:
+                    is_unshared = not any(result is x for x in operands)
+                    if is_unshared:
+                        tape.nodes[n] = Placeholder(result._m)
+                        result._n = -1
+                    entry = self.conform(n, result._m, memory, attrs, not is_unshared)
+                    self.memory.store(memory, entry, NOTHING_CONSUMED)
+                    return out
+            del result  # it is not referenced any more, and so not computed
+        return self.boundary.eager(ufunc, inputs, {"out": out})
+
+    def defer_update(self, array: LazyArray, memory: np.ndarray, ufunc: Any, other: Any) -> bool:
+        """Make ``ufunc(array, other)`` the pending value of `array` if its memory has no other references.
+
+        Return whether that was done.
+        """
+        tape = self.tape
+        if memory.size < self.site.thresholds.min_update_elements or not self._is_repeated_update(memory):
             return False
-        arrays = [p for p in (*self.entered, other) if type(p) is LazyArray and p._v is not None]
-        return all(LAYOUTS[p._l].group == ("C",) for p in arrays) and not any(
-            method == "transpose" for _, method, _ in self.views.values())
-
-    def is_in_c_order(self, n: int, depth: int = 32) -> bool:
-        """Return whether entry `n` certainly is in C order; element-wise results of it then are, too."""
-        op, *refs = self.ops[n]
-        if op <= SCALAR:
-            return op == LEAF and _has_c_order_strides(LAYOUTS[refs[0]])
-        name, arrays = OPS[op], [r for r in reversed(refs) if type(r) is int and r >= 0]
-        if name in _NEW_IN_C_ORDER or depth == 0:
-            return depth > 0
-        if CELLS[op]:
-            shape = self._shape_at(n)
-            arrays = [r for r in arrays if self._shape_at(r) == shape]
-            return any(self.is_in_c_order(r, depth - 1) for r in arrays)
-        if name == "getitem" and any(i[0] != "s" or (i[3] or 1) < 1 for i in refs[-1][0][1]):
+        if _references(memory) > _SOLE_REFERENCES + sum([leaf is memory for leaf in tape.leaves]):
+            return False  # other references, such as views
+        if not memory.flags.owndata or not memory.flags.c_contiguous \
+                or id(memory) in self.boundary.foreigners or tape.has_pending_views(array):
             return False
-        return name in _C_ORDER_IF_OPERANDS and all(self.is_in_c_order(r, depth - 1) for r in arrays)
-
-    def _shape_at(self, n: int) -> Shape:
-        op, first = self.ops[n][:2]
-        return LAYOUTS[first].shape if op == LEAF else METAS[self.nodes[n]._m].shape if op > SCALAR else ()
-
-
-def _has_c_order_strides(layout: ExactLayout) -> bool:
-    """Return whether the strides do not increase from axis to axis, as in C order."""
-    extent = 1
-    for n, stride in zip(reversed(layout.shape), reversed(layout.strides), strict=True):
-        if n > 1 and stride < extent:
+        before = proxy_in_memory(self.session, memory, array._l)
+        for k, entered in enumerate(tape.entered):
+            if entered is array:
+                tape.entered[k] = before
+                before._n, array._n = array._n, -1
+        result = self.recorder.call_ufunc(ufunc, before, other)
+        meta = METAS[result._m]
+        attrs = store_cast(ufunc, meta.dtype, memory.dtype)
+        if type(result) is not LazyArray or result._v is not None or meta.shape != memory.shape or not attrs:
             return False
-        extent = stride * n if n > 1 else extent
-    return True
+        n = result._n
+        tape.nodes[n] = Placeholder(result._m)
+        result._n = -1
+        if meta.dtype != memory.dtype:
+            n = tape.append((_CAST, n, attrs), Placeholder(array._m))
+        array._v, array._n = None, n
+        tape.nodes[n] = array
+        return True
+
+    def _is_repeated_update(self, memory: np.ndarray) -> bool:
+        """Record the running operation; return whether it is known to be one of several on its array."""
+        place = (frames.path() or ())[:2]
+        before = self.updates.get(id(memory))
+        if before is not None:
+            self.site.fused_updates |= {before, place}
+        self.updates[id(memory)] = place
+        return place in self.site.fused_updates
 
 
-def _elements_of(container: Any, kind: type) -> Any:
-    return chain(container, container.values()) if kind is dict else container
+def _can_fill(memory: np.ndarray, operands: list[Any]) -> bool:
+    """Return whether a result of `operands`, proxies and scalars, has the shape to fill `memory`."""
+    if is_single_complex(memory):
+        return False
+    shape = memory.shape
+    shapes: list[Shape] = []
+    lazy = False
+    for x in operands:
+        if type(x) in LAZY:
+            lazy = True
+            shapes.append(METAS[x._m].shape)
+            if not is_broadcastable(shapes[-1], shape):
+                return False
+    return lazy and (shape in shapes or broadcast(tuple(shapes)) == shape)
+
+
+def _may_use_half(ufunc: Any, operands: list[Any]) -> bool:
+    """Return whether NumPy may compute in half precision, which is not recorded and may warn."""
+    sizes = [METAS[x._m].dtype.itemsize for x in operands if type(x) in LAZY]
+    return max(sizes) == 1 and ufunc.types[0][0] == "e"
 
 
 def _is_recorded(ufunc: Any, array: LazyArray, other: Any) -> bool:
@@ -547,3 +495,19 @@ def _view_entry(array: Lazy, method: str | Callable[..., Any], args: tuple) -> t
     return -1, ()
 
 
+def _references(memory: np.ndarray) -> int:
+    return getrefcount(memory)
+
+
+def _sole_references() -> int:
+    """Measure the reference count, as `defer_update` sees it, of memory that only a proxy refers to."""
+    arrays = [np.empty(0)]
+
+    def defer_update(memory: np.ndarray) -> int:
+        return _references(memory)
+
+    memory = arrays[0]
+    return defer_update(memory)
+
+
+_SOLE_REFERENCES = _sole_references()

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from jitla.hops import Kind, all_ops, broadcast, register_scipy_ufunc
+from jitla.introspection import hide_module
+from jitla.tracing.frames import call_here, hide_function
 from jitla.tracing.tape import (
     KIND_CODE,
     LAYOUT_ID,
@@ -90,66 +92,66 @@ class Lazy:
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if not kwargs and method == "__call__" and ufunc in UFUNC_RECORDERS:
             return UFUNC_RECORDERS[ufunc](*inputs)
-        return self._s.ufunc(ufunc, method, inputs, kwargs)
+        return self._s.dispatch.ufunc(ufunc, method, inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in TOTAL_RECORDERS and not kwargs and len(args) == 1 and type(args[0]) is LazyArray:
             return TOTAL_RECORDERS[func](args[0], func)
-        return self._s.function(func, args, kwargs)
+        return self._s.dispatch.function(func, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self._s.value(self), dtype=dtype, copy=copy)
+        return np.array(self._s.closer.value(self), dtype=dtype, copy=copy)
 
     def __bool__(self) -> bool:
-        return bool(self._s.value(self))
+        return bool(self._s.closer.value(self))
 
     def __float__(self) -> float:
-        value = self._s.value(self)
-        return float(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(float, value)
+        value = self._s.closer.value(self)
+        return float(value) if type(value) not in _MAY_WARN else call_here(float, value)
 
     def __int__(self) -> int:
-        value = self._s.value(self)
-        return int(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(int, value)
+        value = self._s.closer.value(self)
+        return int(value) if type(value) not in _MAY_WARN else call_here(int, value)
 
     def __complex__(self) -> complex:
-        value = self._s.value(self)
-        return complex(value) if type(value) not in _MAY_WARN else self._s.call_at_user_line(complex, value)
+        value = self._s.closer.value(self)
+        return complex(value) if type(value) not in _MAY_WARN else call_here(complex, value)
 
     def __index__(self) -> int:
-        return operator.index(self._s.value(self))
+        return operator.index(self._s.closer.value(self))
 
     def __repr__(self) -> str:
-        return repr(self._s.value(self))
+        return repr(self._s.closer.value(self))
 
     def __str__(self) -> str:
-        return str(self._s.value(self))
+        return str(self._s.closer.value(self))
 
     def __format__(self, spec: str) -> str:
-        return format(self._s.value(self), spec)
+        return format(self._s.closer.value(self), spec)
 
     def __divmod__(self, other: Any) -> Any:
-        return self._s.function(divmod, (self, other), {})
+        return self._s.dispatch.function(divmod, (self, other), {})
 
     def __rdivmod__(self, other: Any) -> Any:
-        return self._s.function(divmod, (other, self), {})
+        return self._s.dispatch.function(divmod, (other, self), {})
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._s.value(self).__reduce_ex__(protocol)
+        return self._s.closer.value(self).__reduce_ex__(protocol)
 
     def __reduce__(self) -> Any:
-        return self._s.value(self).__reduce__()
+        return self._s.closer.value(self).__reduce__()
 
     def __sizeof__(self) -> int:
-        return int(self._s.value(self).__sizeof__())
+        return int(self._s.closer.value(self).__sizeof__())
 
     def __dir__(self) -> list[str]:
-        return dir(self._s.value(self))
+        return dir(self._s.closer.value(self))
 
     def __copy__(self) -> Any:
-        return self._s.method(self, "copy", (), {})
+        return self._s.dispatch.method(self, "copy", (), {})
 
     def __deepcopy__(self, memo: Any) -> Any:
-        return self._s.method(self, "copy", (), {})
+        return self._s.dispatch.method(self, "copy", (), {})
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,7 +188,7 @@ class Lazy:
         """Transposed view."""
         value = self._v
         if value is None or type(self) is LazyScalar:
-            return self._s.view(self, "transpose", ())
+            return self._s.reader.view(self, "transpose", ())
         view = value.T
         layout = LAYOUT_ID.get((view.dtype, view.shape, view.strides))
         return proxy_in_memory(self._s, view, layout_id(view) if layout is None else layout)
@@ -200,7 +202,7 @@ class LazyScalar(Lazy):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__array"):
             raise AttributeError(name)
-        return getattr(self._s.value(self), name)
+        return getattr(self._s.closer.value(self), name)
 
     __iter__ = None  # has __getitem__, as NumPy's scalars, but is no sequence
 
@@ -209,22 +211,22 @@ class LazyScalar(Lazy):
         return METAS[self._m].dtype.type
 
     def __hash__(self) -> int:
-        return hash(self._s.value(self))
+        return hash(self._s.closer.value(self))
 
     def __round__(self, digits: int | None = None) -> Any:
-        return round(self._s.value(self), *(() if digits is None else (digits,)))
+        return round(self._s.closer.value(self), *(() if digits is None else (digits,)))
 
     def __trunc__(self) -> int:
-        return self._s.value(self).__trunc__()
+        return self._s.closer.value(self).__trunc__()
 
     def __floor__(self) -> Any:
-        return self._s.value(self).__floor__()
+        return self._s.closer.value(self).__floor__()
 
     def __ceil__(self) -> Any:
-        return self._s.value(self).__ceil__()
+        return self._s.closer.value(self).__ceil__()
 
     def __getitem__(self, key: Any) -> Any:
-        return self._s.value(self)[key]
+        return self._s.closer.value(self)[key]
 
 
 class LazyArray(Lazy):
@@ -243,35 +245,35 @@ class LazyArray(Lazy):
 
     def __len__(self) -> int:
         shape = METAS[self._m].shape
-        return shape[0] if shape else len(self._s.value(self))
+        return shape[0] if shape else len(self._s.closer.value(self))
 
     def __iter__(self) -> Iterator[Any]:
-        return self._s.iterate(self)
+        return self._s.reader.iterate(self)
 
     def __contains__(self, item: Any) -> bool:
-        return self._s.plain(item) in self._s.value(self)
+        return self._s.boundary.plain(item) in self._s.closer.value(self)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._s.getitem(self, key)
+        return self._s.reader.getitem(self, key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._s.setitem(self, key, value)
+        self._s.writer.setitem(self, key, value)
 
     def __delitem__(self, key: Any) -> None:
-        del self._s.value(self)[key]
+        del self._s.closer.value(self)[key]
 
     def __buffer__(self, flags: int) -> memoryview:
-        return memoryview(self._s.value(self))
+        return memoryview(self._s.closer.value(self))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
-        return self._s.value(self).__dlpack__(**kwargs)
+        return self._s.closer.value(self).__dlpack__(**kwargs)
 
     def __dlpack_device__(self) -> Any:
-        return self._s.value(self).__dlpack_device__()
+        return self._s.closer.value(self).__dlpack_device__()
 
 
 def _forwarding_property(name: str) -> property:
-    return property(lambda self: self._s.attribute(self, name))
+    return property(lambda self: self._s.dispatch.attribute(self, name))
 
 
 for _name in {*dir(np.ndarray)} - {*dir(LazyArray)}:
@@ -284,7 +286,7 @@ copy_sequence_flag(LazyArray)
 
 def append_entry(session: Any, entry: tuple, meta: int, *scalars: Any) -> Lazy:
     """Append `entry` and its scalars to the session's tape and return the proxy of its value."""
-    proxy: Lazy = session.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
+    proxy: Lazy = session.tape.put(LazyArray if METAS[meta].shape else LazyScalar, entry, meta, *scalars)
     return proxy
 
 
@@ -299,6 +301,11 @@ def proxy_in_memory(session: Any, value: np.ndarray, layout: int) -> LazyArray:
     return proxy
 
 
+def lazy_array(session: Any, array: np.ndarray) -> LazyArray:
+    """Return a new proxy of `array`, which has to be traceable."""
+    return proxy_in_memory(session, array, layout_id(array))
+
+
 def apply_view(array: Any, method: str | Callable[..., Any], args: tuple) -> Any:
     """Return the view that `method`, a method name or a function, makes of `array`."""
     return getattr(array, method)(*args) if isinstance(method, str) else method(array, *args)
@@ -309,14 +316,6 @@ def is_chunked(array: LazyArray) -> bool:
     memory, meta = array._v, METAS[array._m]
     is_long = meta.size > BUFFER_ELEMENTS and meta.dtype.kind in "fc"
     return is_long and memory is not None and not memory.flags.aligned
-
-
-def scalar_entry(session: Any, proxy: LazyScalar) -> int:
-    """Append the value of a scalar proxy that is in memory to the tape; return its entry."""
-    value = proxy._v
-    entry = SCALAR, KIND_CODE[type(value)]
-    proxy._n = n = session.append(entry, session.hole, scalars=(value,), entered=(proxy,))
-    return n
 
 
 LAZY = frozenset({LazyArray, LazyScalar})
@@ -367,11 +366,11 @@ def record_constant_power(x: Any, exponent: Any) -> LazyArray | None:
     meta = METAS[x._m]
     if meta.dtype.char not in "fd" or not meta.shape:
         return None
-    session = x._s
-    i = x._n if x._n >= 0 else session.enter(x)
+    tape = x._s.tape
+    i = x._n if x._n >= 0 else tape.enter(x)
     value = meta.dtype.type(exponent)
-    j = session.append((SCALAR, KIND_CODE[type(value)], float(exponent)), session.hole, scalars=(value,))
-    proxy: LazyArray = session.put(LazyArray, (_POWER, i, j), x._m)
+    j = tape.append((SCALAR, KIND_CODE[type(value)], float(exponent)), tape.hole, scalars=(value,))
+    proxy: LazyArray = tape.put(LazyArray, (_POWER, i, j), x._m)
     return proxy
 
 
@@ -393,33 +392,34 @@ def _binary(name: str, fallback: Any, reflected: bool) -> Callable[[Any, Any], A
 
     def method(self: Any, other: Any) -> Any:
         session = self._s
+        tape = session.tape
         i = self._n
         m = self._m
         kind = type(other)
         try:
             if kind is LazyArray or kind is LazyScalar:
                 if other._s is not session:
-                    return session.binary(name, fallback, self, other, reflected, caches)
+                    return session.recorder.binary(name, fallback, self, other, reflected, caches)
                 if i < 0:
-                    i = session.enter(self)
+                    i = tape.enter(self)
                 j = other._n
                 if j < 0:
-                    j = session.enter(other)
+                    j = tape.enter(other)
                 n = other._m
                 meta, cls = same_meta[m] if m == n else metas[n][m]
             else:
                 j = KIND_CODE[kind]
                 meta, cls = metas[j][m]
                 if j == _INT and not -SMALL_INT < other < SMALL_INT:
-                    return session.binary(name, fallback, self, other, reflected, caches)
+                    return session.recorder.binary(name, fallback, self, other, reflected, caches)
                 if i < 0:
-                    i = session.enter(self)
+                    i = tape.enter(self)
         except KeyError:
             cls = None
         if cls is None:  # outside of the handler, so that exceptions of NumPy have no context
-            return session.binary(name, fallback, self, other, reflected, caches)
+            return session.recorder.binary(name, fallback, self, other, reflected, caches)
         entry = (op, j, i) if reflected else (op, i, j)
-        return session.put(cls, entry, meta, other) if j < 0 else session.put(cls, entry, meta)
+        return tape.put(cls, entry, meta, other) if j < 0 else tape.put(cls, entry, meta)
 
     return method
 
@@ -432,16 +432,17 @@ def _unary(name: str, fallback: Any) -> Callable[[Any], Any]:
 
     def method(self: Any) -> Any:
         session = self._s
+        tape = session.tape
         i = self._n
         if i < 0:
-            i = session.enter(self)
+            i = tape.enter(self)
         try:
             meta, cls = metas[self._m]
         except KeyError:
             cls = None
         if cls is None:
-            return session.unary(name, fallback, self, metas)
-        return session.put(cls, (op, i), meta)
+            return session.recorder.unary(name, fallback, self, metas)
+        return tape.put(cls, (op, i), meta)
 
     return method
 
@@ -459,20 +460,20 @@ def _reduction(name: str) -> Callable[..., Any]:
         if cached is None or ordered and self._v is not None and is_chunked(self):
             return record_and_cache(self, function)
         attrs, meta = cached
-        session = self._s
+        tape = self._s.tape
         i = self._n
         if i < 0:
-            i = session.enter(self)
-        return session.put(LazyScalar, (op, i, attrs), meta)
+            i = tape.enter(self)
+        return tape.put(LazyScalar, (op, i, attrs), meta)
 
     def record_and_cache(self: Any, function: Any) -> Any:
         session = self._s
         if function is None:
-            result = session.call_reduction(self, name, (), {})
+            result = session.dispatch.call_reduction(self, name, (), {})
         else:  # if NumPy has to do it, it warns as the function does
-            result = session.function(function, (self,), {})
+            result = session.dispatch.function(function, (self,), {})
         if type(result) is LazyScalar and result._v is None:
-            totals[self._m] = (session.ops[result._n][-1], result._m)
+            totals[self._m] = (session.tape.ops[result._n][-1], result._m)
         return result
 
     def method(self: Any, axis: Any = None, *more: Any, keepdims: Any = False, **options: Any) -> Any:
@@ -483,15 +484,15 @@ def _reduction(name: str) -> Callable[..., Any]:
         if not is_plain or type(keepdims) is not bool:
             if keepdims is not False:
                 options["keepdims"] = keepdims
-            return session.call_reduction(self, name, (axis, *more), options)
+            return session.dispatch.call_reduction(self, name, (axis, *more), options)
         cached = by_axis.get((self._m, axis, keepdims))
         if cached is None or ordered and self._v is not None and is_chunked(self):
-            result = session.call_reduction(self, name, (axis,), {"keepdims": keepdims})
+            result = session.dispatch.call_reduction(self, name, (axis,), {"keepdims": keepdims})
             if type(result) in LAZY and result._v is None:
-                by_axis[self._m, axis, keepdims] = (session.ops[result._n][-1], result._m)
+                by_axis[self._m, axis, keepdims] = (session.tape.ops[result._n][-1], result._m)
             return result
         attrs, meta = cached
-        i = self._n if self._n >= 0 else session.enter(self)
+        i = self._n if self._n >= 0 else session.tape.enter(self)
         return append_entry(session, (op, i, attrs), meta)
 
     TOTAL_RECORDERS[getattr(np, name)] = total
@@ -499,7 +500,7 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 
 def _inplace(ufunc: Any) -> Callable[[Any, Any], Any]:
-    return lambda self, other: self._s.inplace(self, ufunc, other)
+    return lambda self, other: self._s.writer.inplace(self, ufunc, other)
 
 
 _INT = KIND_CODE[int]
@@ -591,7 +592,7 @@ def _set_method(cls: type, name: str, method: Callable[..., Any]) -> None:
 def _power_call(general: Callable[..., Any]) -> Callable[..., Any]:
     def record(x: Any, y: Any) -> Any:
         if not is_pairwise(x, y):
-            return (x if type(x) in LAZY else y)._s.eager(np.power, (x, y), {})
+            return (x if type(x) in LAZY else y)._s.boundary.eager(np.power, (x, y), {})
         proxy = record_constant_power(x, y)
         return general(x, y) if proxy is None else proxy
 
@@ -600,31 +601,31 @@ def _power_call(general: Callable[..., Any]) -> Callable[..., Any]:
 
 def _power(self: Any, exponent: Any, modulo: Any = None) -> Any:
     if modulo is not None:
-        return self._s.eager(pow, (self, exponent, modulo), {})
-    return self._s.power(self, exponent)
+        return self._s.boundary.eager(pow, (self, exponent, modulo), {})
+    return self._s.recorder.power(self, exponent)
 
 
 def _rpower(self: Any, base: Any) -> Any:
-    return self._s.function(operator.pow, (base, self), {})
+    return self._s.dispatch.function(operator.pow, (base, self), {})
 
 
 def _matmul(self: Any, other: Any) -> Any:
     session = self._s
     if type(other) is not LazyArray or type(self) is not LazyArray or other._s is not session:
-        return session.matmul(self, other)
+        return session.recorder.matmul(self, other)
     meta = _matmul_metas.get((self._m, other._m))
     if meta is None:
-        result = session.matmul(self, other)
-        if type(result) in LAZY and result._v is None and session.ops[result._n][0] == _MATMUL:
+        result = session.recorder.matmul(self, other)
+        if type(result) in LAZY and result._v is None and session.tape.ops[result._n][0] == _MATMUL:
             _matmul_metas[self._m, other._m] = result._m
         return result
-    i = self._n if self._n >= 0 else session.enter(self)
-    j = other._n if other._n >= 0 else session.enter(other)
+    i = self._n if self._n >= 0 else session.tape.enter(self)
+    j = other._n if other._n >= 0 else session.tape.enter(other)
     return append_entry(session, (_MATMUL, i, j), meta)
 
 
 def _rmatmul(self: Any, other: Any) -> Any:
-    return self._s.matmul(other, self)
+    return self._s.recorder.matmul(other, self)
 
 
 _install_operators()
@@ -634,3 +635,6 @@ def clear_operator_caches() -> None:
     """Empty the caches of the fast paths, whose meta ids are invalid after `tape.forget`."""
     for metas in _META_CACHES:
         metas.clear()
+
+
+hide_module(__name__, hide_function)

@@ -480,7 +480,7 @@ def record_or_call(session: Any, function: Any, args: tuple[Any, ...]) -> Any:
     if isinstance(function_ref, UserFunction) and function_ref.flagged_kernels > MAX_ALARMS:
         entry.reject(argument_types, "it warns too often")
         return NotImplemented
-    return session.try_record(name, args)
+    return session.recorder.try_record(name, args)
 
 
 def _is_gufunc(function: Any) -> bool:
@@ -518,9 +518,9 @@ def _call_and_translate(
         known = isinstance(reason, Untranslatable)
         entry.reject(argument_types, str(reason) if known else "its loop is not known yet")
         return NotImplemented
-    result = session.call_opaque(function, args, {})
-    wanted = session.plain(result)
-    operands = [np.asarray(each) for each in session.plain(args)]
+    result = session.boundary.call_opaque(function, args, {})
+    wanted = session.boundary.plain(result)
+    operands = [np.asarray(each) for each in session.boundary.plain(args)]
     if np.asarray(wanted).size and np.asarray(wanted).dtype == out:
         if _is_equal_on_sample(body, ins, operands, np.asarray(wanted)):
             called = Elementwise(function, rows_of(function)) if _is_gufunc(function) else function

@@ -11,14 +11,15 @@ from math import ceil, inf
 from time import perf_counter
 from typing import Any
 
+from jitla.introspection import hide_module
 from jitla.profiling.call_classes import (
     UNTIMED_CALLS,
     OnTimed,
 )
 from jitla.tracing.fallback import InterimSeconds, TracingBudget
+from jitla.tracing.frames import LOCAL, hide_function
 from jitla.tracing.session import run_traced, run_untraced
 from jitla.tracing.site import ANNOTATED_CALLS
-from jitla.tracing.thread_state import LOCAL
 
 # Calls of at least this length are traced even if programs are missing: these are swapped in during the call.
 LONG_CALL_SECONDS = 0.03
@@ -394,3 +395,6 @@ class TimedClass:
             self.bypassed = False
             self.left = 0
             self._reset_times()
+
+
+hide_module(__name__, hide_function)

@@ -24,13 +24,14 @@ from jitla.config import TracingThresholds, current
 from jitla.errors import FallbackWarning, MemoryLimitWarning, UnsupportedError
 from jitla.events import log, record_moment
 from jitla.hops import Hop, by_numpy
+from jitla.introspection import hide_module
 from jitla.process.loading import (
     RESOURCE_ERRORS,
     RetryBackoff,
 )
 from jitla.tracing.fallback import FORGOTTEN_RUNS, INTERIM_RUNS, Replay, Request, retire_waiting
 from jitla.tracing.fp_warnings import FlagTest, WarningReporter
-from jitla.tracing.frames import Places, call_at, codes_of, place_of, user_frame
+from jitla.tracing.frames import Places, call_at, codes_of, hide_function, place_of, user_frame
 from jitla.tracing.guards import LiteralValues, RecompilationLog, is_same, last_line_of, literals_of
 from jitla.tracing.tape import LAYOUTS, LEAF, Block, class_key, hops_of
 
@@ -553,3 +554,6 @@ def store_targets(
 def _layouts(block: Block) -> dict[int, tuple[tuple[int, ...], tuple[int, ...]]]:
     layouts = [LAYOUTS[e[1]] for e in block.entries if e[0] == LEAF]
     return {slot: (layout.shape, layout.strides) for slot, layout in enumerate(layouts)}
+
+
+hide_module(__name__, hide_function)

@@ -30,7 +30,8 @@ from weakref import ref
 import numpy as np
 
 from jitla.instrument import SCALAR_TYPES
-from jitla.tracing.frames import bridge
+from jitla.introspection import hide_module
+from jitla.tracing.frames import bridge, hide_function
 from jitla.tracing.lazy import LazyArray, LazyScalar
 from jitla.tracing.sparse.lazy_sparse import LazySparse
 
@@ -420,3 +421,6 @@ def _install_operators() -> None:
 
 
 _install_operators()
+
+
+hide_module(__name__, hide_function)

@@ -13,11 +13,9 @@ import pytest
 
 import jitla
 from jitla.introspection import is_decorated
-from jitla.tracing.force import (
-    NODES,
-    BlockCloser,
-)
+from jitla.tracing.force import BlockCloser
 from jitla.tracing.lazy import LAZY
+from jitla.tracing.open_tape import NODES
 
 MODES = ("sync", "background", "auto")
 

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 
 import jitla
+from jitla.runtime import native_methods
 from jitla.tracing import force as closing
 from jitla.tracing.force import BlockCloser
 from jitla.tracing.lazy import LAZY
+from jitla.tracing.open_tape import Tape
 
 MODES = ("sync", "background", "auto")
 
@@ -45,6 +47,12 @@ def same(a: Any, b: Any) -> bool:
 # -- code that runs at any place inside of the closing of a block
 
 
+def part_of(name: str) -> Any:
+    """Return the method of that name of a session's tape or closer, as written in Python."""
+    method = getattr(Tape if hasattr(Tape, name) else BlockCloser, name)
+    return method if inspect.isfunction(method) else native_methods().replaced[name]
+
+
 def points(function: Any) -> Iterator[int]:
     """Yield the lines at which a function can be interrupted."""
     text, first = inspect.getsourcelines(function)
@@ -53,14 +61,14 @@ def points(function: Any) -> Iterator[int]:
 
 
 PLACES = [(name, line) for name in ("close", "detach", "_run_program", "_deliver", "value")
-          for line in points(getattr(BlockCloser, name))]
+          for line in points(part_of(name))]
 
 
 def interrupted(
     run: Callable[[], Any], name: str, line: int, handler: Callable[[], None], nth: int = 0,
 ) -> Any:
     """Call `run`; `handler` runs once, as one of a signal would, the `nth` time before the given line."""
-    wanted = getattr(BlockCloser, name).__code__
+    wanted = part_of(name).__code__
     left = [handler] + nth * [lambda: None]
 
     def trace(frame: Any, event: str, argument: Any) -> Any:
@@ -127,7 +135,7 @@ def test_a_handler_at_any_line_of_the_closing_of_a_block(name: str, line: int) -
 
 
 _RECORDING = ("perform_now", "put", "append", "enter", "forget", "leave", "reset", "update_error_state")
-ONE_BY_ONE = [(name, line) for name in _RECORDING for line in points(getattr(BlockCloser, name))]
+ONE_BY_ONE = [(name, line) for name in _RECORDING for line in points(part_of(name))]
 
 
 @pytest.mark.parametrize("nth", [0, 1, 5])

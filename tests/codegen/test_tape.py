@@ -16,8 +16,10 @@ import pytest
 import jitla
 from jitla.codegen import LlvmBackend
 from jitla.runtime import layout_table, native_methods
+from jitla.tracing.boundary import MIN_RELEASE_COUNT, Boundary
 from jitla.tracing.lazy import LazyArray, LazyScalar
-from jitla.tracing.session import MIN_RELEASE_COUNT, Session
+from jitla.tracing.open_tape import Tape
+from jitla.tracing.session import Session
 from jitla.tracing.site import Site
 from jitla.tracing.tape import LAYOUT_CACHE, LAYOUTS, OP_ID, layout_id, meta_id
 
@@ -33,7 +35,8 @@ def first(x):
 
 
 first(np.ones(3))
-NATIVE = {name: Session.__dict__[name] for name in NAMES}
+OWNERS = {name: Boundary if name == "arguments" else Tape for name in NAMES}
+NATIVE = {name: OWNERS[name].__dict__[name] for name in NAMES}
 PYTHON = native_methods().replaced
 both = pytest.mark.parametrize("how", [NATIVE, PYTHON], ids=["native", "python"])
 
@@ -62,25 +65,27 @@ def test_detaches_as_python_does(unusual):
     found = []
     for how in (NATIVE, PYTHON):
         mine = session()
-        mine.lines = {} if unusual == "lines" else None
-        mine.reset()
-        x, y = how["arguments"](mine, (a, b))
-        how["enter"](mine, x), how["enter"](mine, y)
-        made = how["put"](mine, LazyArray, (OP_ID["add"], 0, 1), x._m)
-        other = how["put"](mine, LazyArray, (OP_ID["add"], 2, -5), x._m, 2.0)
+        mine.tape.lines = {} if unusual == "lines" else None
+        mine.tape.reset()
+        x, y = how["arguments"](mine.boundary, (a, b))
+        how["enter"](mine.tape, x), how["enter"](mine.tape, y)
+        made = how["put"](mine.tape, LazyArray, (OP_ID["add"], 0, 1), x._m)
+        other = how["put"](mine.tape, LazyArray, (OP_ID["add"], 2, -5), x._m, 2.0)
         if unusual == "views":
-            mine.views[3] = (made, "copy", ())
+            mine.tape.views[3] = (made, "copy", ())
         if unusual == "tables":
-            mine.tables[0] = x
-        mine.immediate = unusual == "immediate"
+            mine.tape.tables[0] = x
+        mine.tape.immediate = unusual == "immediate"
         alive = [2, 3] if unusual == "list" else (2, 3)
-        before = mine.ops, mine.nodes, mine.leaves, mine.scalars
-        parts = how["detach"](mine, 3 if unusual == "more" else 4, alive[:1] if unusual == "more" else alive)
+        before = mine.tape.ops, mine.tape.nodes, mine.tape.leaves, mine.tape.scalars
+        count, alive = (3, alive[:1]) if unusual == "more" else (4, alive)
+        parts = how["detach"](mine.tape, count, alive)
         assert type(parts) is tuple
         assert all(one is two for one, two in zip(parts, before, strict=False))
-        assert mine.running is parts
-        assert (mine.ops, mine.leaves, mine.scalars, mine.entered, mine.tables) == ([], [], [], [], {})
-        assert len(mine.nodes) == 0
+        assert mine.tape.running is parts
+        tape = mine.tape
+        assert (tape.ops, tape.leaves, tape.scalars, tape.entered, tape.tables) == ([], [], [], [], {})
+        assert len(mine.tape.nodes) == 0
         assert made._n == other._n == x._n == y._n == -1
         found.append((len(parts[1]), parts[4:], sys.getrefcount(parts[0]), sys.getrefcount(parts)))
         if unusual == "more":
@@ -91,20 +96,20 @@ def test_detaches_as_python_does(unusual):
 def test_detaching_keeps_no_reference():
     a, b = known(np.zeros((3, 4)), np.zeros((3, 4)))
     mine = session()
-    mine.lines = None
-    mine.reset()
+    mine.tape.lines = None
+    mine.tape.reset()
     counts = []
     for _ in range(3):
         for _ in range(100):
-            x, y = mine.arguments((a, b))
-            mine.enter(x), mine.enter(y)
-            made = mine.put(LazyArray, (OP_ID["add"], 0, 1), x._m)
-            mine.detach(3, (2,))
-            mine.running = None
-            mine.foreigners.clear()
+            x, y = mine.boundary.arguments((a, b))
+            mine.tape.enter(x), mine.tape.enter(y)
+            made = mine.tape.put(LazyArray, (OP_ID["add"], 0, 1), x._m)
+            mine.tape.detach(3, (2,))
+            mine.tape.running = None
+            mine.boundary.foreigners.clear()
             del x, y, made
         counts.append((sys.getrefcount(a), sys.getrefcount(mine), sys.getrefcount(-1), sys.getrefcount(None),
-                       sys.getrefcount(mine.views)))
+                       sys.getrefcount(mine.tape.views)))
     assert counts[1][:3] == counts[2][:3] and counts[1][4] == counts[2][4]
     assert abs(counts[1][3] - counts[2][3]) < 20
 
@@ -128,7 +133,8 @@ def described(made: tuple, mine: Session, given: tuple) -> list:
     for m, g in zip(made, given, strict=True):
         if type(m) is LazyArray:
             assert m._v is g
-            found.append((m._s is mine, m._n, m._m, m._l, mine.foreigners[id(g)] is m, hasattr(m, "_r")))
+            is_known = mine.boundary.foreigners[id(g)] is m
+            found.append((m._s is mine, m._n, m._m, m._l, is_known, hasattr(m, "_r")))
         else:
             assert m is g
             found.append(None)
@@ -140,51 +146,51 @@ def test_takes_in_as_python_does(count):
     more = known(*(np.zeros(n + 1) for n in range(count)))
     for given in (more, (*kinds(), *more), (*more, *kinds())):
         one, other = session(), session()
-        native, python = NATIVE["arguments"](one, given), PYTHON["arguments"](other, given)
+        native, python = NATIVE["arguments"](one.boundary, given), PYTHON["arguments"](other.boundary, given)
         assert type(native) is type(python) is tuple
         assert described(native, one, given) == described(python, other, given)
-        assert [*one.foreigners] == [*other.foreigners]
-        assert one.release_count == other.release_count
+        assert [*one.boundary.foreigners] == [*other.boundary.foreigners]
+        assert one.boundary.release_count == other.boundary.release_count
 
 
 def test_the_same_array_is_the_same_proxy():
     a, = known(np.zeros((3, 4)))
     mine = session()
-    x, y = NATIVE["arguments"](mine, (a, a))
-    z, = NATIVE["arguments"](mine, (a,))
+    x, y = NATIVE["arguments"](mine.boundary, (a, a))
+    z, = NATIVE["arguments"](mine.boundary, (a,))
     assert x is y is z
     layout = x._l
     a.shape = (4, 3)
     known(a)
-    w, = NATIVE["arguments"](mine, (a,))
+    w, = NATIVE["arguments"](mine.boundary, (a,))
     assert w is not x
     assert w._l != layout
-    assert mine.foreigners[id(a)] is w
+    assert mine.boundary.foreigners[id(a)] is w
 
 
 @both
 def test_enters_and_puts(how):
     a, b = known(np.zeros((3, 4)), np.zeros(5, "f4"))
     mine = session()
-    x, y = how["arguments"](mine, (a, b))
+    x, y = how["arguments"](mine.boundary, (a, b))
     meta = meta_id((), np.dtype("f8"))
-    assert how["enter"](mine, y) == y._n == 0
-    assert how["enter"](mine, x) == x._n == 1
-    made = how["put"](mine, LazyScalar, (5, 1, 0), meta)
-    array = how["put"](mine, LazyArray, (6, 2), x._m)
+    assert how["enter"](mine.tape, y) == y._n == 0
+    assert how["enter"](mine.tape, x) == x._n == 1
+    made = how["put"](mine.tape, LazyScalar, (5, 1, 0), meta)
+    array = how["put"](mine.tape, LazyArray, (6, 2), x._m)
     assert type(made) is LazyScalar
     assert type(array) is LazyArray
     assert (made._s, made._n, made._m, made._v) == (mine, 2, meta, None)
     assert (array._s, array._n, array._m, array._v) == (mine, 3, x._m, None)
     assert not hasattr(array, "_l")
-    assert mine.ops == [(0, layout_id(b)), (0, layout_id(a)), (5, 1, 0), (6, 2)]
-    assert mine.ops[0] is LAYOUTS[y._l].entry
-    assert [*map(id, mine.nodes)] == [*map(id, (mine.hole, mine.hole, made, array))]
-    assert mine.leaves[0] is b
-    assert mine.leaves[1] is a
-    assert mine.entered[0] is y
-    assert mine.entered[1] is x
-    assert how["leave"](mine) is None
+    assert mine.tape.ops == [(0, layout_id(b)), (0, layout_id(a)), (5, 1, 0), (6, 2)]
+    assert mine.tape.ops[0] is LAYOUTS[y._l].entry
+    assert [*map(id, mine.tape.nodes)] == [*map(id, (mine.tape.hole, mine.tape.hole, made, array))]
+    assert mine.tape.leaves[0] is b
+    assert mine.tape.leaves[1] is a
+    assert mine.tape.entered[0] is y
+    assert mine.tape.entered[1] is x
+    assert how["leave"](mine.tape) is None
     assert (x._n, y._n, made._n, array._n) == (-1, -1, 2, 3)
 
 
@@ -203,14 +209,14 @@ def test_a_tape_that_is_no_plain_list_is_asked(how, slot):
     a, = known(np.zeros(4))
     mine = session()
     noted = Noted()
-    setattr(mine, slot, noted)
-    x, = how["arguments"](mine, (a,))
-    how["enter"](mine, x)
+    setattr(mine.tape, slot, noted)
+    x, = how["arguments"](mine.boundary, (a,))
+    how["enter"](mine.tape, x)
     assert noted.note == 1
-    made = how["put"](mine, LazyArray, (5, 0, 0), x._m)
+    made = how["put"](mine.tape, LazyArray, (5, 0, 0), x._m)
     assert noted.note == 2
-    references = tuple(map(sys.getrefcount, mine.nodes))
-    assert how["repeats"](mine, tuple(mine.ops), references)
+    references = tuple(map(sys.getrefcount, mine.tape.nodes))
+    assert how["repeats"](mine.tape, tuple(mine.tape.ops), references)
     assert made._n == 1
 
 
@@ -219,10 +225,10 @@ def test_a_scalar_in_memory_is_entered_as_one(how):
     mine = session()
     made = LazyScalar()
     made._s, made._n, made._v, made._m = mine, -1, np.float64(2.0), meta_id((), np.dtype("f8"))
-    assert how["enter"](mine, made) == 0
-    assert mine.scalars == [2.0]
-    assert mine.leaves == []
-    assert how["leave"](mine) is None
+    assert how["enter"](mine.tape, made) == 0
+    assert mine.tape.scalars == [2.0]
+    assert mine.tape.leaves == []
+    assert how["leave"](mine.tape) is None
     assert made._n == -1
 
 
@@ -230,35 +236,35 @@ def test_a_scalar_in_memory_is_entered_as_one(how):
 def test_repeats_says_when_a_tape_is_the_same(how):
     a, = known(np.zeros(4))
     mine = session()
-    x, = how["arguments"](mine, (a,))
-    how["enter"](mine, x)
+    x, = how["arguments"](mine.boundary, (a,))
+    how["enter"](mine.tape, x)
     attrs = (("axis", (0, 1)), ("ddof", np.float64(1.0)), ("name", "long text"), ("n", 70_000))
-    kept = [how["put"](mine, LazyArray, (5, 0, 0), x._m), how["put"](mine, LazyArray, (9, 1, attrs), x._m)]
-    ops, references = tuple(mine.ops), tuple(map(sys.getrefcount, mine.nodes))
+    kept = [how["put"](mine.tape, LazyArray, entry, x._m) for entry in ((5, 0, 0), (9, 1, attrs))]
+    ops, references = tuple(mine.tape.ops), tuple(map(sys.getrefcount, mine.tape.nodes))
     alike = (("axis", (0, int("1"))), ("ddof", np.float64(1.0)), ("name", "long" + " text"[:]),
              ("n", int("70000")))
-    assert how["repeats"](mine, ops, references)
-    assert how["repeats"](mine, (*ops[:2], (9, 1, alike)), references)
+    assert how["repeats"](mine.tape, ops, references)
+    assert how["repeats"](mine.tape, (*ops[:2], (9, 1, alike)), references)
     others = [
         (*ops[:2], (9, 1)), (*ops[:2], (9, 2, attrs)), (ops[0], (5, 0, 1), ops[2]), ops[:2], (*ops, ops[2]),
         (*ops[:2], (9, 1, attrs[:2])), (*ops[:2], (9, 1, (attrs[0], ("ddof", (1.0, 2.0)), *attrs[2:]))),
         (*ops[:2], (9, 1, (("axis", np.float64(1.0)), *attrs[1:]))), ((0, -1), *ops[1:]), (None, *ops[1:]),
     ]
     for other in others:
-        assert not how["repeats"](mine, other, references)
-    assert not how["repeats"](mine, ops, references[:2])
-    assert not how["repeats"](mine, ops, (*references[:2], references[2] + 1))
+        assert not how["repeats"](mine.tape, other, references)
+    assert not how["repeats"](mine.tape, ops, references[:2])
+    assert not how["repeats"](mine.tape, ops, (*references[:2], references[2] + 1))
     more = kept[0]
-    assert not how["repeats"](mine, ops, references)
+    assert not how["repeats"](mine.tape, ops, references)
     del more
-    assert how["repeats"](mine, ops, references)
+    assert how["repeats"](mine.tape, ops, references)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_misuse_is_an_error(name):
     for given in ((1, 2, 3, 4), *([] if name == "leave" else [()])):
         with pytest.raises(TypeError):
-            NATIVE[name](session(), *given)
+            NATIVE[name](session().boundary if name == "arguments" else session().tape, *given)
     with pytest.raises(TypeError):
         NATIVE[name](object(), ())
     with pytest.raises(TypeError):
@@ -267,27 +273,27 @@ def test_misuse_is_an_error(name):
 
 def traced(mine: Session, given: tuple, meta: int) -> None:
     """One call's worth of native methods."""
-    proxies = mine.arguments(given)
+    proxies = mine.boundary.arguments(given)
     for p in proxies[:2]:
-        mine.enter(p)
-    made = [mine.put(LazyArray, (5, 0, 1), proxies[0]._m), mine.put(LazyScalar, (7, 2), meta)]
-    key = (tuple(mine.ops), tuple(map(sys.getrefcount, mine.nodes)))
-    assert mine.repeats(*key)
-    assert not mine.repeats(key[0][:3], key[1])
+        mine.tape.enter(p)
+    made = [mine.tape.put(LazyArray, (5, 0, 1), proxies[0]._m), mine.tape.put(LazyScalar, (7, 2), meta)]
+    key = (tuple(mine.tape.ops), tuple(map(sys.getrefcount, mine.tape.nodes)))
+    assert mine.tape.repeats(*key)
+    assert not mine.tape.repeats(key[0][:3], key[1])
     del made
-    mine.leave()
+    mine.tape.leave()
     assert proxies[0]._n == proxies[1]._n == -1
-    mine.reset()
-    mine.foreigners.clear()
+    mine.tape.reset()
+    mine.boundary.foreigners.clear()
 
 
 def failing(mine: Session, given: tuple, meta: int) -> None:
     """One call's worth of failure: `argument` raises for the last array, which is a view."""
-    mine.release_count = "none"
+    mine.boundary.release_count = "none"
     try:
-        mine.arguments(given)
+        mine.boundary.arguments(given)
     except TypeError:
-        mine.foreigners.clear()
+        mine.boundary.foreigners.clear()
     else:
         raise AssertionError
 
@@ -300,7 +306,7 @@ def test_references_and_memory_are_as_before(work):
     work(mine, given, meta)
     layout = LAYOUTS[layout_id(b)]
     watched = [a, b, view, given, mine, LazyArray, LazyScalar, layout, layout.entry, LAYOUT_CACHE.find(a),
-               LAYOUT_CACHE.find(b), LAYOUTS, mine.hole, meta, None, -1, True, False]
+               LAYOUT_CACHE.find(b), LAYOUTS, mine.tape.hole, meta, None, -1, True, False]
     least = None
     for _ in range(4):  # the interpreter itself may keep a few things at first
         gc.collect()
@@ -318,9 +324,9 @@ def test_references_and_memory_are_as_before(work):
 def test_proxies_are_seen_by_the_garbage_collector_and_can_go():
     a, = known(np.zeros(4))
     mine = session()
-    x, = mine.arguments((a,))
-    mine.enter(x)
-    made = mine.put(LazyArray, (5, 0, 0), x._m)
+    x, = mine.boundary.arguments((a,))
+    mine.tape.enter(x)
+    made = mine.tape.put(LazyArray, (5, 0, 0), x._m)
     assert gc.is_tracked(x)
     assert gc.is_tracked(made)
     gone = [weakref.ref(x), weakref.ref(made), weakref.ref(mine)]
@@ -352,8 +358,9 @@ from types import FunctionType
 import numpy as np
 import jitla
 from jitla import tracing
-tracing.quicken = lambda native: False
-from jitla.tracing.session import Session
+tracing.install_native_methods = lambda native: False
+from jitla.tracing.boundary import Boundary
+from jitla.tracing.open_tape import Tape
 @jitla.jit
 def work(x, y, z, n):
     u = x + y * n - z
@@ -367,7 +374,7 @@ for _ in range(50):
     ours, theirs = given(), given()
     for a, b in zip((*work(*ours), *ours), (*work.__wrapped__(*theirs), *theirs), strict=True):
         assert np.array_equal(a, b)
-assert type(Session.enter) is type(Session.put) is type(Session.arguments) is FunctionType
+assert type(Tape.enter) is type(Tape.put) is type(Boundary.arguments) is FunctionType
 assert not work.stats()["failures"], work.stats()["failures"]
 """
 

@@ -27,10 +27,8 @@ from jitla.hops import (
 )
 from jitla.recompile import Compiler
 from jitla.rewrites import RULES, Rule, RuleSet, Var, ops
-from jitla.tracing.force import (
-    SCALARS,
-    BlockCloser,
-)
+from jitla.tracing.force import BlockCloser
+from jitla.tracing.open_tape import SCALARS
 from tests.fuzz import layers, load
 from tests.fuzz.generate import generate
 from tests.fuzz.runner import run
@@ -59,7 +57,7 @@ def wrong_stride() -> None:
 
 def missed_alias() -> None:
     """A write leaves alone the pending values that read another view of the same memory."""
-    memory = jitla.tracing.memory
+    memory = jitla.tracing.mutation
 
     class Blind:
         """NumPy, to whom views are strangers."""
@@ -81,7 +79,7 @@ def missed_alias() -> None:
         return settle
 
     for name in ("before_write", "compute_readers"):
-        setattr(memory.MemoryWriter, name, blinded(getattr(memory.MemoryWriter, name)))
+        setattr(memory.MemoryDependences, name, blinded(getattr(memory.MemoryDependences, name)))
 
 
 def wrong_promotion() -> None:

@@ -105,7 +105,9 @@ def _chunk(begin: int, end: int, options: argparse.Namespace, counts: collection
                 seed = int(rest)
                 counts["programs"] += 1
             elif word == "runs":
-                counts["programs with compiled runs"] += int(rest) > 0
+                runs, raised = map(int, rest.split())
+                counts["programs with compiled runs"] += runs > 0
+                counts["programs with exceptions"] += raised > 0
             elif word in ("DIFFERENT", "CRASH"):
                 print(line.rstrip() if len(line) < 700 else f"{line[:60]} ... {line.rstrip()[-600:]}", flush=True)
                 counts[word] += 1

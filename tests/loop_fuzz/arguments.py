@@ -88,7 +88,7 @@ class Arguments:
     def make(self) -> dict[str, Any]:
         """Return the arguments by name."""
         r = self.random
-        n = r.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 7, 8))
+        n = r.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 7, 8, 5, 6, 7))
         width = r.choice((1, 2, 3, 4, 5))
         if r.random() < 0.15:
             width = max(n, 1)

@@ -69,6 +69,7 @@ class Report:
     refused: list[str] = field(default_factory=list)
     runs: int = 0
     failures: list[str] = field(default_factory=list)
+    raised: int = 0  # calls that end by an exception
 
 
 def plan_of(seed: int, machine: float, forced: bool) -> Plan:
@@ -216,6 +217,7 @@ def run(text: str, plan: Plan) -> Report:
         for call, variant in enumerate(VARIANTS):
             plain = observe(original, arguments(plan.seed, variant), plan.errors)
             other = observe(rewritten.function, arguments(plan.seed, variant), plan.errors)
+            report.raised += "error" in plain
             found = difference(plain, other)
             if found:
                 report.differences.append(f"call {call}: {found}")
@@ -269,5 +271,5 @@ def main_of_chunk(begin: int, end: int, machine: float, forced: bool, mode: str 
                             ("failure", report.failures)):
             for one in texts:
                 print(kind, seed, one.replace("\n", "\\n")[-1500:], flush=True)
-        print("runs", report.runs, flush=True)
+        print("runs", report.runs, report.raised, flush=True)
     sys.stdout.flush()

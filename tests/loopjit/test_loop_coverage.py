@@ -461,3 +461,107 @@ def test_complex_numbers_of_python() -> None:
         return z, steps
 
     compiled(function, lambda: (random(300) + 1j * random(300, seed=2), 300))
+
+
+def test_low_bits_of_large_products() -> None:
+    """Products of Python integers that do not fit, of which a mask or a power of two as modulus keeps the low bits."""
+    def function(a: Any, n: int) -> Any:
+        h = 2166136261
+        state = 12345
+        for k in range(n):
+            h = ((h ^ int(a[k])) * 0xCC9E2D51CC9E2D5) & 0xFFFFFFFF
+            h = (h << 33 | h) + (h << 60) & 0x7FFFFFFFFFFFFFFF
+            state = (6364136223846793005 * state + 1442695040888963407) % 2 ** 61
+            h = (h - state * state) % 1024
+            h ^= ~(state * 7) & 0xFF
+        return h, state
+
+    compiled(function, lambda: (np.random.default_rng(1).integers(0, 1 << 40, 300), 300))
+
+
+MOVES = [0, 0, 1, -1]
+
+
+def test_items_of_tuples_by_variables() -> None:
+    """Items of tuples and lists of numbers at indices that are computed."""
+    steps = (1, 2.5, -3)
+
+    def function(n: int, moves: tuple[int, ...]) -> Any:
+        total = 0.0
+        for k in range(n):
+            total += moves[k % 4] + moves[-1 - k % 3]
+            pair = (k, k * 2, 7)
+            total += pair[k % 3] * (1, 2.5, -3)[k % 3]
+        return total
+
+    del steps
+    compiled(function, lambda: (30, (1, 2, 3, 4)))
+    compare(function, lambda: (5, (1, 2, 3)))
+
+
+def test_functions_of_python_on_vectors() -> None:
+    """`sum`, `min`, `max`, `any` and `all` of vectors, and sums of tuples."""
+    def function(a: Any, m: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(n):
+            total += sum(a[k:]) + min(a[k:]) + max(a * k) + sum((k, 2.5, a[k])) + sum(m[k])
+            if any(m[k] > 20) and not all(m[k] > 1):
+                total += max(m[k]) - min(m[k])
+            total += np.linalg.norm(a[k:]) + np.linalg.norm(a[:k + 1] - 0.5)
+        return total
+
+    compiled(function, lambda: (random(30), np.arange(300).reshape(30, 10) % 23, 30))
+
+
+def test_repeated_counted_and_triangular_arrays() -> None:
+    """`repeat`, `bincount`, `triu` and `tril`, and ranges that run backwards."""
+    def function(a: Any, m: Any, x: Any) -> Any:
+        total = 0.0
+        for k in range(1, len(a)):
+            total += np.repeat(a[:k], k).sum() + np.repeat(m, 2, axis=1).sum(axis=0)[3] + np.arange(k, -1, -1).sum()
+            total += np.bincount(x[:k]).argmax() + np.bincount(x[:k], a[:k], minlength=9).sum()
+            total += np.triu(m, 1).sum() + np.tril(-m * a[k]).sum() + np.triu(m).max()
+        return total
+
+    compiled(function, lambda: (random(20), random(5, 6), np.random.default_rng(1).integers(0, 12, 20)))
+
+
+def _factorial(n: int) -> int:
+    return 1 if n < 2 else n * _factorial(n - 1)
+
+
+def test_recursion_is_refused() -> None:
+    """Loops that call recursive functions are left to Python at once."""
+    def function(n: int) -> Any:
+        total = 0
+        for k in range(n):
+            if k > 3:
+                total += _factorial(k % 10)
+        return total
+
+    (found,) = compare(function, lambda: (30,))
+    assert found.state is State.REFUSED
+    assert "recursive" in found.reason
+
+
+def test_outermost_loops_over_nested_calls() -> None:
+    """Loops over strict zips, enumerated zips, and reversed ranges and arrays."""
+    def function(a: Any, b: Any) -> Any:
+        total = 0.0
+        for x, y in zip(a, b, strict=True):
+            total += x * y
+        for k, (x, y) in enumerate(zip(a, b)):
+            total += k * x - y
+        for k in reversed(range(2, len(a))):
+            total = total * 0.5 + a[k]
+        for x in reversed(a):
+            total = total * 0.5 + x
+        for k, x in zip(range(3, 1000, 2), reversed(b)):
+            total = total * 0.5 + x * k
+        for k, x in enumerate(reversed(range(10)), 5):
+            total += k * x
+        return total
+
+    compiled(function, lambda: (random(50), random(50, seed=2)))
+    compare(function, lambda: (random(50), random(49, seed=2)))
+    compare(function, lambda: (random(50), 5))

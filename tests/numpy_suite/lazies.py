@@ -57,4 +57,4 @@ def begun(session: Any, made: Any) -> Any:
             or not packed or sys.getrefcount(memory) > _NEW \
             or sys.getrefcount(made) > _NEW_PROXY:
         return made
-    return session.record("cast", (made,), (("dtype", memory.dtype),))
+    return session.recorder.record("cast", (made,), (("dtype", memory.dtype),))

@@ -87,7 +87,7 @@ def test_this_python_counts_as_expected():
 
 def test_nothing_is_installed_where_a_slot_is_not_found():
     native = NativeMethods({}, ("ask",), ("at_a",))
-    assert not native.install(Open, {}, {}, {"a": (Open,)})
+    assert not native.install({"ask": Open}, {}, {}, {"a": (Open,)})
     assert not native.installed
     assert Open().ask() == "Python"
 
@@ -97,7 +97,8 @@ def test_classes_that_differ_are_refused():
         __slots__ = ("A", "a")
 
     assert _slot_offset(Other, "a") != _slot_offset(Slotted, "a")
-    assert not NativeMethods({}, ("ask",), ("at_a",)).install(Slotted, {}, {}, {"a": (Slotted, Other)})
+    native = NativeMethods({}, ("ask",), ("at_a",))
+    assert not native.install({"ask": Slotted}, {}, {}, {"a": (Slotted, Other)})
     assert Slotted().ask() == "Python"
 
 

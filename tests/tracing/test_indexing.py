@@ -15,7 +15,7 @@ from jitla.codegen import LlvmBackend
 from jitla.config import TracingThresholds
 from jitla.tracing import gather as bounded
 from jitla.tracing import gather as gathers
-from jitla.tracing.mutation import PositionReader
+from jitla.tracing import indexing
 from jitla.tracing.numpy_api import functions as scatters
 from jitla.tracing.site import Site
 from tests.tracing.sameness import same
@@ -511,7 +511,7 @@ def _few_are_enough():
 def picked(monkeypatch):
     """What was read later."""
     found = []
-    plain = PositionReader.read_at
+    plain = indexing.read_at
 
     def noted(session, table, key):
         made = plain(session, table, key)
@@ -520,7 +520,7 @@ def picked(monkeypatch):
         assert not session.site.failures
         return made
 
-    monkeypatch.setattr(PositionReader, "read_at", noted)
+    monkeypatch.setattr(indexing, "read_at", noted)
     return found
 
 

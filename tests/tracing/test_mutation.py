@@ -16,8 +16,8 @@ import jitla
 from jitla.config import TracingThresholds
 from jitla.errors import InternalError
 from jitla.tracing import force as closing
-from jitla.tracing.mutation import MemoryWriter
-from jitla.tracing.session import Session
+from jitla.tracing.mutation import MemoryDependences
+from jitla.tracing.open_tape import LEAVES, SCALARS, Tape
 from jitla.tracing.tape import data_address, is_same_view
 from tests.tracing.sameness import proxies_alive, same
 
@@ -114,9 +114,9 @@ def test_what_is_dead_is_looked_at_once_when_its_memory_is_written(monkeypatch) 
         assert np.isclose(wanted, jitted(x, yours), rtol=1e-12, atol=0)
         assert all(np.allclose(a, b, rtol=1e-13, atol=0) for a, b in zip(mine, yours, strict=True))
     looked: list[int] = []
-    before = MemoryWriter._dead_by_liveness
+    before = MemoryDependences._dead_by_liveness
     monkeypatch.setattr(
-        MemoryWriter, "_dead_by_liveness",
+        MemoryDependences, "_dead_by_liveness",
         lambda self, proxies: looked.append(len(proxies)) or before(self, proxies))
     jitted(x, [p.copy() for p in parts])
     assert 0 < len(looked) <= 3, looked  # once in a turn, not for each part
@@ -270,7 +270,7 @@ def test_an_interrupt_before_values_are_delivered(monkeypatch: pytest.MonkeyPatc
 
 def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jitla.jit(program)
-    real = Session.detach
+    real = Tape.detach
     interrupts = [KeyboardInterrupt]
 
     def detach(self, *args):
@@ -278,7 +278,7 @@ def test_an_interrupt_before_the_tape_is_taken_off(monkeypatch: pytest.MonkeyPat
             raise interrupts.pop()
         return real(self, *args)
 
-    monkeypatch.setattr(Session, "detach", detach)
+    monkeypatch.setattr(Tape, "detach", detach)
     for found, wanted in zip(f(*arrays()), expected(), strict=True):
         np.testing.assert_array_equal(found, wanted)
     assert not interrupts
@@ -290,7 +290,7 @@ def test_values_lost_in_a_program_are_an_error(monkeypatch: pytest.MonkeyPatch) 
 
     def outputs(self, parts, closed):
         monkeypatch.setattr(closing.BlockCloser, "_run_program", real)
-        closed.bound.run(parts[closing.LEAVES] + parts[closing.SCALARS])
+        closed.bound.run(parts[LEAVES] + parts[SCALARS])
         raise KeyboardInterrupt
 
     monkeypatch.setattr(closing.BlockCloser, "_run_program", outputs)

@@ -40,6 +40,7 @@ from jitla.tracing.fallback import (
     TracingBudget,
 )
 from jitla.tracing.force import ClosedBlock
+from jitla.tracing.frames import LOCAL
 from jitla.tracing.profile import (
     MAX_SLOWDOWN,
     MAX_TRIAL_SHARE,
@@ -51,7 +52,6 @@ from jitla.tracing.profile import (
     TimedClass,
 )
 from jitla.tracing.site import ANNOTATED_CALLS, Site
-from jitla.tracing.thread_state import LOCAL
 from tests.tracing.sameness import same
 
 # Which calls are left to the plain function, when that is looked at again, and that nothing runs twice.

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import jitla
-from jitla.tracing.session import MIN_RELEASE_COUNT
-from jitla.tracing.thread_state import LOCAL
+from jitla.tracing.boundary import MIN_RELEASE_COUNT
+from jitla.tracing.frames import LOCAL
 from tests.fuzz.arrays import Box
 from tests.tracing.sameness import same
 
@@ -407,7 +407,7 @@ def test_arrays_from_outside_are_let_go() -> None:
 
     def look() -> None:
         session = LOCAL.session
-        seen.append(len(session.foreigners) if session is not None else 0)
+        seen.append(len(session.boundary.foreigners) if session is not None else 0)
 
     w = np.ones(1000)
     assert train(Batches(100), w) == train.__wrapped__(Batches(100), w)
@@ -434,8 +434,9 @@ def test_a_session_that_serves_again_knows_nothing_of_the_call_before() -> None:
     assert not any(site.idle for site in sites)  # the session of a call that failed is left
     step(x, False)
     for session in [site.idle.pop() for site in sites]:
-        held = (session.ops, session.nodes, session.leaves, session.scalars, session.entered,
-                session.rematerialisable, session.views, session.foreigners, session.slots)
+        tape, boundary = session.tape, session.boundary
+        held = (tape.ops, tape.nodes, tape.leaves, tape.scalars, tape.entered, tape.views,
+                session.closer.rematerialisable, boundary.foreigners, boundary.slots)
         assert not any(held)
 
 
@@ -477,7 +478,7 @@ def test_stores_into_one_place_take_one_slot() -> None:
 
     def look() -> None:
         session = LOCAL.session
-        seen.append(len(session.slots) if session is not None else 0)
+        seen.append(len(session.boundary.slots) if session is not None else 0)
 
     loop(Box(d={}), 50)
     assert max(seen) <= 2

@@ -1,4 +1,4 @@
-"""Native methods of the session's tape, as LLVM text."""
+"""Native methods of a session's tape and of its boundary, as LLVM text."""
 
 from __future__ import annotations
 
@@ -240,10 +240,10 @@ METHODS = ("arguments", "detach", "enter", "leave", "put", "repeats")
 _PYTHON = (*METHODS, "argument")
 _OBJECTS = ("array", "scalar", "layouts", "minus")
 _NUMBERS = ("entry", "min_release_count", "list_references")
-#: Slots of proxies, then of sessions.
-_PLACES = ("_s", "_n", "_m", "_v", "_l", "_r", "ops", "nodes", "leaves", "scalars", "entered", "hole",
-           "foreigners", "release_count", "lines", "immediate", "views", "past", "positions", "tables",
-           "extremes", "running")
+#: Slots of proxies, tapes, and boundaries.
+_PLACES = ("_s", "_n", "_m", "_v", "_l", "_r", "owner", "ops", "nodes", "leaves", "scalars", "entered",
+           "hole", "lines", "immediate", "views", "past", "positions", "tables", "extremes", "running",
+           "session", "foreigners", "release_count")
 
 #: What the table says, in the order of its entries: Python's methods (`py_`), the types of proxies and
 #: other objects, numbers, and where the slots are (`at_`).
@@ -355,7 +355,8 @@ fill:
   %layout = call ptr %item(ptr %found, i64 0)
   %meta = call ptr %item(ptr %found, i64 1)
   %minus = load ptr, ptr $minus
-  give %made, at__s, %self
+  %session = slot %self, at_session
+  give %made, at__s, %session
   give %made, at__n, %minus
   give %made, at__m, %meta
   give %made, at__v, %array
@@ -423,8 +424,11 @@ typed:
   %values = load ptr, ptr %args
   %plain = call i1 @tape.is(ptr %values, ptr $tuple_type)
   %foreigners = slot %self, at_foreigners
+  %session = slot %self, at_session
   %begun = icmp ne ptr %foreigners, null
-  %usual = and i1 %plain, %begun
+  %owned = icmp ne ptr %session, null
+  %complete = and i1 %begun, %owned
+  %usual = and i1 %plain, %complete
   br i1 %usual, label %begin, label %python
 begin:
   %up = load ptr, ptr $Py_IncRef
@@ -941,9 +945,9 @@ python:
 ; put(kind, entry, meta): append an operation; the proxy of its value
 define ptr @jitla_put(ptr %self, ptr %args, i64 %nargs) {
 entry:
-  %three = icmp eq i64 %nargs, 3
+  %triple = icmp eq i64 %nargs, 3
   %four = icmp eq i64 %nargs, 4
-  %known = or i1 %three, %four
+  %known = or i1 %triple, %four
   br i1 %known, label %typed, label %python
 typed:
   %kind = load ptr, ptr %args
@@ -959,8 +963,11 @@ typed:
   %ops0 = list %self, at_ops
   %nodes0 = list %self, at_nodes
   %scalars0 = list %self, at_scalars
+  %owner = slot %self, at_owner
+  %owned = icmp ne ptr %owner, null
   %two = and i1 %ops0.plain, %nodes0.plain
-  %both = and i1 %two, %scalars0.plain
+  %three = and i1 %two, %scalars0.plain
+  %both = and i1 %three, %owned
   %usual = and i1 %both, %proxy
   br i1 %usual, label %go, label %python
 go:
@@ -990,7 +997,7 @@ count:
 fill:
   %none = load ptr, ptr $none
   call void @tape.set(ptr %made, ptr $at__n, ptr %n)
-  give %made, at__s, %self
+  give %made, at__s, %owner
   give %made, at__m, %meta
   give %made, at__v, %none
   give %made, at__r, %none

@@ -52,12 +52,12 @@ def _is_c_contiguous(session: Session, array: LazyArray) -> bool:
     """Return whether an array is certainly C-contiguous."""
     if array._v is not None:
         return bool(array._v.flags.c_contiguous)
-    return bool(session.is_in_c_order(array._n))
+    return bool(session.tape.is_in_c_order(array._n))
 
 
 def evaluate(session: Session, *proxies: Any) -> list[Any]:
     """Return the values of proxies, computed in one pass."""
-    return [session.value(p) if type(p) in LAZY else p for p in proxies]
+    return [session.closer.value(p) if type(p) in LAZY else p for p in proxies]
 
 
 # ------------------------------------------------------------------ statistics and polynomials
@@ -87,7 +87,7 @@ def _average(session: Session, a: Any, axis: Any = None, weights: Any = None, re
                             np.sum(array * factors, axis=axis, **options))
     if np.any(scale == 0.0):
         return NotImplemented
-    return session.wrap(total / scale)
+    return session.boundary.wrap(total / scale)
 
 
 def _cov(session: Session, m: Any, y: Any = None, rowvar: Any = True, bias: Any = False, ddof: Any = None,
@@ -117,14 +117,14 @@ def _cov_of_two(session: Session, x: Any, y: Any) -> Any:
         return NotImplemented
     u, v = x - np.mean(x), other - np.mean(other)
     uu, uv, vv = evaluate(session, *(
-        session.record_product("vdot", *pair) for pair in ((u, u), (u, v), (v, v))))
+        session.recorder.record_product("vdot", *pair) for pair in ((u, u), (u, v), (v, v))))
     covariances = np.array([[uu, uv], [uv, vv]])
     if not np.isfinite(covariances).all():
         rows = np.array(evaluate(session, x, other))
         with np.errstate(all="ignore"):  # these operations have already warned
             rows -= np.average(rows, axis=1)[:, None]
-        covariances = session.call_at_user_line(np.dot, rows, rows.T)
-    return session.wrap(covariances * np.true_divide(1, x.size - 1))
+        covariances = call_here(np.dot, rows, rows.T)
+    return session.boundary.wrap(covariances * np.true_divide(1, x.size - 1))
 
 
 def _corrcoef(session: Session, x: Any, y: Any = None, rowvar: Any = True, *, dtype: Any = None) -> Any:
@@ -137,7 +137,7 @@ def _corrcoef(session: Session, x: Any, y: Any = None, rowvar: Any = True, *, dt
     correlations /= spread[:, None]
     correlations /= spread[None, :]
     np.clip(correlations, -1, 1, out=correlations)
-    return session.wrap(correlations)
+    return session.boundary.wrap(correlations)
 
 
 def _polyval(session: Session, p: Any, x: Any) -> Any:
@@ -175,8 +175,9 @@ def _select(session: Session, condlist: Any, choicelist: Any, default: Any = 0) 
     if type(condlist) is not list or type(choicelist) is not list or \
             not 0 < len(condlist) == len(choicelist) <= MAX_TERMS:
         return NotImplemented
-    conditions = [session.operand(c) for c in condlist]
-    choices = [c if type(c) in _PYTHON_NUMBERS else session.operand(c) for c in (*choicelist, default)]
+    conditions = [session.recorder.operand(c) for c in condlist]
+    choices = [c if type(c) in _PYTHON_NUMBERS else session.recorder.operand(c)
+               for c in (*choicelist, default)]
     first = conditions[0]
     arrays = [c for c in (*conditions, *choices) if type(c) not in _PYTHON_NUMBERS]
     if any(type(c) is not LazyArray or c.shape != first.shape or not c.size or
@@ -207,19 +208,19 @@ def _fits(number: Any, dtype: np.dtype, casting: Any) -> bool:
 def _creation_like(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the handler of a function like `zeros_like`, which reads only layout and dtype of an array."""
     def handler(session: Session, a: Any, *args: Any, **options: Any) -> Any:
-        array = session.operand(a)
+        array = session.recorder.operand(a)
         if type(array) is not LazyArray or any(type(x) in LAZY for x in (*args, *options.values())):
             return NotImplemented
         if array._v is None and not _is_c_contiguous(session, array):
             return NotImplemented
         form = array._v if array._v is not None else np.broadcast_to(array.dtype.type(0), array.shape)
         order = {} if array._v is not None else {"order": "C"}
-        return session.wrap(function(form, *args, **{**order, **options}))
+        return session.boundary.wrap(function(form, *args, **{**order, **options}))
     return handler
 
 
 def _squeeze(session: Session, a: Any, axis: Any = None) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or axis is not None or array.size == 1 or 1 not in array.shape:
         return NotImplemented
     return array[tuple(0 if n == 1 else slice(None) for n in array.shape)]
@@ -228,7 +229,7 @@ def _squeeze(session: Session, a: Any, axis: Any = None) -> Any:
 def _flip(axes: tuple[int, ...] | None) -> Callable[..., Any]:
     """Return the handler of `flip` (None), or of `fliplr` and `flipud`, whose axes are fixed."""
     def handler(session: Session, m: Any, axis: Any = None) -> Any:
-        array = session.operand(m)
+        array = session.recorder.operand(m)
         if type(array) is not LazyArray or not array.ndim or axes is not None and array.ndim <= axes[0]:
             return NotImplemented
         if axes is None and axis is not None and (
@@ -243,7 +244,7 @@ def _vdot(session: Session, a: Any, b: Any, /) -> Any:
     x, y = plain_float_array(session, a), plain_float_array(session, b)
     if x is None or y is None or x.ndim != 1 or x.shape != y.shape or x.dtype != y.dtype:
         return NotImplemented
-    return session.record_product("vdot", x, y)
+    return session.recorder.record_product("vdot", x, y)
 
 
 def _cross(session: Session, a: Any, b: Any, axisa: Any = -1, axisb: Any = -1, axisc: Any = -1,
@@ -268,7 +269,7 @@ def _sinc(session: Session, x: Any) -> Any:
 
 
 def _split(session: Session, ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
-    array = session.operand(ary)
+    array = session.recorder.operand(ary)
     if type(array) is not LazyArray or type(axis) is not int or not 0 <= axis < array.ndim:
         return NotImplemented
     length = array.shape[axis]
@@ -329,7 +330,7 @@ def _nanmean(session: Session, a: Any, axis: Any = None, dtype: Any = None, out:
                             np.sum(~missing, axis=axis, **options))
     if np.any(count == 0):
         return NotImplemented
-    return session.wrap(_divide_by_count(total, count))
+    return session.boundary.wrap(_divide_by_count(total, count))
 
 
 def _nanvar(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0,
@@ -347,7 +348,7 @@ def _nanvar(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: 
     (total,) = evaluate(session, np.sum(centred * centred, axis=axis, **options))
     if total.ndim < count.ndim:
         count = count.squeeze(axis)
-    return session.wrap(_divide_by_count(total, count - ddof))
+    return session.boundary.wrap(_divide_by_count(total, count - ddof))
 
 
 def _nanstd(session: Session, a: Any, *args: Any, **options: Any) -> Any:
@@ -356,7 +357,7 @@ def _nanstd(session: Session, a: Any, *args: Any, **options: Any) -> Any:
         return lazy_variance
     (variance,) = evaluate(session, lazy_variance)
     if isinstance(variance, np.ndarray):
-        return session.wrap(np.sqrt(variance, out=variance))
+        return session.boundary.wrap(np.sqrt(variance, out=variance))
     return variance.dtype.type(np.sqrt(variance))
 
 
@@ -376,7 +377,7 @@ def _nan_extreme(name: str, identity: float) -> Callable[..., Any]:
             np.all(missing, axis=axis, **options))
         if np.any(all_missing) or np.any(extreme == 0) and bool(np.any(np.signbit(array) & (array == 0))):
             return NotImplemented
-        return session.wrap(extreme)
+        return session.boundary.wrap(extreme)
     return handler
 
 
@@ -413,7 +414,7 @@ def _comparison_operand(session: Session, x: Any) -> Any:
     """Return the proxy of an array of real numbers, or a finite Python number; None for anything else."""
     if type(x) in _NUMBERS:
         return x if abs(x) < 2 ** 53 else None
-    array = session.operand(x)
+    array = session.recorder.operand(x)
     if type(array) is not LazyArray or array.dtype.kind not in _KINDS or not array.ndim:
         return None
     return array
@@ -487,7 +488,7 @@ MAX_LABELS = 1 << 13  # their sums fit into the L1 cache
 def _take(
     session: Session, a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = "raise",
 ) -> Any:
-    table, index = session.plain(a), session.plain(indices)
+    table, index = session.boundary.plain(a), session.boundary.plain(indices)
     if out is not None or mode != "raise" or not _are_arrays(table, index) or index.dtype == np.uint64:
         return NotImplemented
     if (axis is not None or table.ndim != 1) and (type(axis) is not int or axis != 0):
@@ -495,21 +496,23 @@ def _take(
     if not _has_traced_dtype(table) or not _is_index_array(index) or not index.ndim:
         return NotImplemented
     result = session.site.run_index_loop("take", index.size, table, index)
-    return session.wrap(call_here(np.take, table, index, axis) if result is None else result)
+    return session.boundary.wrap(call_here(np.take, table, index, axis) if result is None else result)
 
 
 def _bincount(session: Session, x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     result = _record_bincount(session, x, weights, minlength)
     if result is not NotImplemented:
         return result
-    labels, factors = session.plain(x), session.plain(weights)
+    labels, factors = session.boundary.plain(x), session.boundary.plain(weights)
     if not _are_arrays(labels) or type(minlength) is not int or minlength < 0:
         return NotImplemented
     weighted = _are_arrays(factors) and _has_traced_dtype(factors) and factors.dtype.kind != "c"
     if not _is_index_array(labels) or labels.ndim != 1 or factors is not None and not weighted:
         return NotImplemented
     result = session.site.run_index_loop("bincount", labels.size, labels, factors, minlength)
-    return session.wrap(call_here(np.bincount, labels, factors, minlength) if result is None else result)
+    if result is None:
+        result = call_here(np.bincount, labels, factors, minlength)
+    return session.boundary.wrap(result)
 
 
 def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> Any:
@@ -528,28 +531,29 @@ def _record_bincount(session: Session, x: Any, weights: Any, minlength: Any) -> 
         return NotImplemented
     if all(p._v is not None for p in operands):
         return NotImplemented
-    labels = session.source(x)
+    labels = session.tape.source(x)
     if labels is None:
         return NotImplemented
-    bounds = session.extremes.get(id(labels)) or session.site.run_index_loop("bounds", labels.size, labels)
+    bounds = session.tape.extremes.get(id(labels)) \
+        or session.site.run_index_loop("bounds", labels.size, labels)
     if bounds is None or bounds[0] < 0 or bounds[1] >= max(minlength, MAX_LABELS):
         return NotImplemented
     if bounds[1] >= minlength and labels is not x._v:
         return NotImplemented  # the number of bins depends on which labels are read
     shape = (max(bounds[1] + 1, minlength),)
-    result = session.try_record("bincount", operands, (("shape", shape),))
+    result = session.recorder.try_record("bincount", operands, (("shape", shape),))
     if result is not NotImplemented:
-        session.extremes[id(labels)] = bounds  # bounds of an array that the tape reads
+        session.tape.extremes[id(labels)] = bounds  # bounds of an array that the tape reads
     return result
 
 
 def _histogram(
     session: Session, a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None
 ) -> Any:
-    values, weighted = session.plain(a), weights is not None or density not in (None, False)
+    values, weighted = session.boundary.plain(a), weights is not None or density not in (None, False)
     if weighted or type(bins) is not int or not _are_arrays(values):
         return NotImplemented
-    ends = session.plain(range)
+    ends = session.boundary.plain(range)
     if ends is not None:
         end_types = _RANGE_TYPES.get(values.dtype, ())
         if type(ends) not in (tuple, list) or len(ends) != 2 or any(type(e) not in end_types for e in ends):
@@ -561,18 +565,18 @@ def _histogram(
     result = session.site.run_index_loop("histogram", values.size, values, bins, ends)
     if result is None:
         result = call_here(np.histogram, values, bins, ends)
-    return tuple(map(session.wrap, result))
+    return tuple(map(session.boundary.wrap, result))
 
 
 def add_at(session: Session, target: Any, index: Any, values: Any) -> bool:
     """Run ``np.add.at(target, index, values)`` by a compiled loop; return False if there is none."""
-    memory, positions, addend = session.plain(target), session.plain(index), session.plain(values)
+    memory, positions, addend = map(session.boundary.plain, (target, index, values))
     if not _are_arrays(memory, positions):
         return False
     addends = addend if type(addend) is np.ndarray else _scalar_addend(addend, memory.dtype)
     if addends is None:
         return False
-    session.before_write(memory)
+    session.memory.before_write(memory)
     return session.site.run_index_loop("add_at", positions.size, memory, positions, addends) is True
 
 
@@ -626,10 +630,10 @@ def reduction(
     entry_memo = _reduction_memo.get(key)
     if entry_memo is not None and not (name in ORDERED_REDUCTIONS and is_chunked(a)):
         op, attrs, meta = entry_memo
-        return append_entry(session, (op, a._n if a._n >= 0 else session.enter(a), attrs), meta)
+        return append_entry(session, (op, a._n if a._n >= 0 else session.tape.enter(a), attrs), meta)
     result = _checked_reduction(session, name, a, axis, dtype, out, keepdims, initial, where, ddof)
     if plain and result is not NotImplemented and result._v is None:
-        entry = session.ops[result._n]
+        entry = session.tape.ops[result._n]
         if len(_reduction_memo) > _MAX_REDUCTION_MEMO:
             _reduction_memo.clear()
         _reduction_memo[key] = (entry[0], entry[-1], result._m)
@@ -642,7 +646,7 @@ def _checked_reduction(
 ) -> Any:
     if dtype is not None or out is not None or initial is not _NONE or where is not _NONE:
         return NotImplemented
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or array.ndim == 0 or name in ORDERED_REDUCTIONS and is_chunked(array):
         return NotImplemented
     axes = axes_of(axis, array.ndim)
@@ -661,7 +665,7 @@ def _checked_reduction(
         if ddof >= count:
             return NotImplemented
         attrs = (("axis", axes), ("ddof", ddof), ("keepdims", keep_dims))
-    return session.try_record(name, (array,), attrs)
+    return session.recorder.try_record(name, (array,), attrs)
 
 
 def _sum_like(name: str) -> Callable[..., Any]:
@@ -687,13 +691,13 @@ def _any_like(name: str) -> Callable[..., Any]:
 
 def _count_nonzero(session: Session, a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     """Record the sum of ``a != 0``; older versions of NumPy return a Python int for a full count."""
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or type(keepdims) is not bool:
         return NotImplemented
     if array._v is not None and axis is not None and 0 in array._v.strides:
         return NotImplemented  # the boolean copy of a repeated axis has another layout
     if array.dtype.kind != "b":
-        array = session.try_record("not_equal", (array, 0))
+        array = session.recorder.try_record("not_equal", (array, 0))
     elif array._v is not None:
         return NotImplemented  # NumPy counts booleans in memory as fast as it reads them
     if array is NotImplemented:
@@ -717,14 +721,14 @@ def _var_like(name: str) -> Callable[..., Any]:
 def _arg_like(name: str) -> Callable[..., Any]:
     def handler(session: Session, a: Any, axis: Any = None, out: Any = None,
                 *, keepdims: Any = False) -> Any:
-        array = session.operand(a)
+        array = session.recorder.operand(a)
         keep_dims = False if keepdims is _NONE else keepdims
         if out is not None or type(array) is not LazyArray or array.size == 0 or type(keep_dims) is not bool:
             return NotImplemented
         if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
             return NotImplemented
         normal = axis if axis is None else axis % array.ndim
-        return session.try_record(name, (array,), (("axis", normal), ("keepdims", keep_dims)))
+        return session.recorder.try_record(name, (array,), (("axis", normal), ("keepdims", keep_dims)))
     return handler
 
 
@@ -736,27 +740,28 @@ def _array_result(result: Any) -> Any:
 def _where(session: Session, condition: Any, x: Any = _NONE, y: Any = _NONE, /) -> Any:
     if x is _NONE or y is _NONE:
         return NotImplemented
-    return _array_result(session.try_record("where", (condition, x, y)))
+    return _array_result(session.recorder.try_record("where", (condition, x, y)))
 
 
 def _clip(session: Session, a: Any, a_min: Any = None, a_max: Any = None, out: Any = None) -> Any:
     if a_min is None or a_max is None or out is not None or any(map(_has_repeated_axis, (a, a_min, a_max))):
         return NotImplemented
-    result = session.try_record("clip", (a, a_min, a_max))
+    result = session.recorder.try_record("clip", (a, a_min, a_max))
     if type(result) is LazyArray and result.dtype.kind == "f" and any(
-            _is_elementwise_bound(session.operand(bound), result) for bound in (a_min, a_max)):
+            _is_elementwise_bound(session.recorder.operand(bound), result) for bound in (a_min, a_max)):
         # Of equal zeros the bound's sign wins here. Without casts each pair would be promoted alone.
         x, low, high = (_cast_like(session, each, result) for each in (a, a_min, a_max))
-        return session.try_record("minimum", (session.try_record("maximum", (x, low)), high))
+        record = session.recorder.try_record
+        return record("minimum", (record("maximum", (x, low)), high))
     return result
 
 
 def _cast_like(session: Session, x: Any, result: LazyArray) -> Any:
     """Return an operand cast to the dtype of the result; Python scalars stay as they are."""
-    operand = session.operand(x)
+    operand = session.recorder.operand(x)
     if type(operand) not in LAZY or operand.dtype == result.dtype:
         return x
-    return session.try_record("cast", (x,), (("dtype", result.dtype),))
+    return session.recorder.try_record("cast", (x,), (("dtype", result.dtype),))
 
 
 def _has_repeated_axis(x: Any) -> bool:
@@ -771,39 +776,39 @@ def _is_elementwise_bound(bound: Any, result: LazyArray) -> bool:
 
 
 def _dot(session: Session, a: Any, b: Any, out: Any = None) -> Any:
-    return NotImplemented if out is not None else session.record_product("dot", a, b)
+    return NotImplemented if out is not None else session.recorder.record_product("dot", a, b)
 
 
 def _concatenate(session: Session, arrays: Any, /, axis: Any = 0, out: Any = None) -> Any:
     if out is not None or type(arrays) not in (list, tuple) or type(axis) is not int or not arrays:
         return NotImplemented
-    operands = [session.operand(a) for a in arrays]
+    operands = [session.recorder.operand(a) for a in arrays]
     if any(type(a) is not LazyArray for a in operands):
         return NotImplemented
     ndim = operands[0].ndim
     if any(a.ndim != ndim for a in operands) or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.try_record("concatenate", tuple(operands), (("axis", axis % ndim),))
+    return session.recorder.try_record("concatenate", tuple(operands), (("axis", axis % ndim),))
 
 
 def _transpose(session: Session, a: Any, axes: Any = None, *more: Any) -> Any:
     """Record the function, or the method, which also takes axes as separate arguments."""
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray:
         return NotImplemented
     axes = (axes, *more) if more or type(axes) is int else axes
-    return session.view(array, "transpose", () if axes is None else (tuple(axes),))
+    return session.reader.view(array, "transpose", () if axes is None else (tuple(axes),))
 
 
 def _reshape(session: Session, a: Any, *shape: Any, **options: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or options or not shape:
         return NotImplemented
-    return session.view(array, "reshape", shape)
+    return session.reader.view(array, "reshape", shape)
 
 
 def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     wanted = np.dtype(dtype)
     if options or type(array) is not LazyArray or wanted not in TRACED or wanted == array.dtype:
         return NotImplemented
@@ -811,13 +816,13 @@ def _astype(session: Session, a: Any, dtype: Any, **options: Any) -> Any:
         return NotImplemented  # NumPy warns about the discarded imaginary part, at the user's line
     if array._v is not None and 0 in array._v.strides:
         return NotImplemented  # a copy of a repeated axis has another layout than a ufunc's result
-    return _array_result(session.try_record("cast", (array,), (("dtype", wanted),)))
+    return _array_result(session.recorder.try_record("cast", (array,), (("dtype", wanted),)))
 
 
 def _part(name: str) -> Callable[..., Any]:
     def handler(session: Session, val: Any) -> Any:
-        array = session.operand(val)
-        return session.complex_part(array, name) if type(array) is LazyArray else NotImplemented
+        array = session.recorder.operand(val)
+        return session.reader.complex_part(array, name) if type(array) is LazyArray else NotImplemented
     return handler
 
 
@@ -829,10 +834,10 @@ def _conjugate(session: Session, a: Any, *args: Any, **options: Any) -> Any:
 
 
 def _angle(session: Session, z: Any, deg: Any = False) -> Any:
-    array = session.operand(z)
+    array = session.recorder.operand(z)
     if deg is not False or type(array) is not LazyArray or array.dtype.kind != "c":
         return NotImplemented
-    return np.arctan2(session.complex_part(array, "imag"), session.complex_part(array, "real"))
+    return np.arctan2(session.reader.complex_part(array, "imag"), session.reader.complex_part(array, "real"))
 
 
 def _is_complex(wanted: bool) -> Callable[..., Any]:

@@ -44,7 +44,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...] | None:
 
 def float_array(session: Session, x: Any) -> Any:
     """Return the proxy of an array of floats; None for anything else."""
-    array = session.operand(x)
+    array = session.recorder.operand(x)
     return array if type(array) is LazyArray and array.dtype.kind == "f" and array.ndim else None
 
 
@@ -63,7 +63,7 @@ def _norm(session: Session, x: Any, ord: Any = None, axis: Any = None, keepdims:
     if ord not in (None, 1, math.inf) or ord is not None and (axis_count != 1 or not array.size):
         return NotImplemented
     attrs = (("axis", axes), ("keepdims", keepdims), ("order", None if ord is None else float(ord)))
-    return session.try_record("norm", (array,), attrs)
+    return session.recorder.try_record("norm", (array,), attrs)
 
 
 def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
@@ -81,8 +81,9 @@ def einsum(session: Session, *args: Any, out: Any = None, optimize: Any = False,
     if len(arrays) == 1 and set(labels[0]) == set(result) and len(labels) == 1:
         if len(set(labels[0])) != len(labels[0]) or len(labels[0]) != arrays[0].ndim:
             return NotImplemented
-        return session.view(arrays[0], "transpose", (tuple(map(labels[0].index, result)),))
-    return session.try_record("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
+        return session.reader.view(arrays[0], "transpose", (tuple(map(labels[0].index, result)),))
+    return session.recorder.try_record(
+        "einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
 @lru_cache(maxsize=256)
@@ -102,7 +103,7 @@ def parse_subscripts(subscripts: str) -> tuple[tuple[str, ...], str] | None:
 
 
 def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if dtype is not None or out is not None or type(array) is not LazyArray or not array.ndim:
         return NotImplemented
     if axis is not None and (type(axis) is not int or not -array.ndim <= axis < array.ndim):
@@ -113,10 +114,10 @@ def _scan(session: Session, name: str, a: Any, axis: Any, dtype: Any, out: Any) 
     normal = axis if axis is None else axis % array.ndim
     if name == "cumsum" and normal == 0 and array.ndim > 1 and (
             array._v is not None or array.size >= session.site.thresholds.min_column_scan_elements):
-        result = session.site.run_index_loop("running", array.size, session.value(array))
+        result = session.site.run_index_loop("running", array.size, session.closer.value(array))
         if result is not None:
-            return session.wrap(result)
-    return session.try_record(name, (array,), (("axis", normal),))
+            return session.boundary.wrap(result)
+    return session.recorder.try_record(name, (array,), (("axis", normal),))
 
 
 def _cumsum(session: Session, a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
@@ -128,7 +129,7 @@ def _cumprod(session: Session, a: Any, axis: Any = None, dtype: Any = None, out:
 
 
 def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray:
         return NotImplemented
     ndim = array.ndim + (len(axis) if type(axis) is tuple else 1)
@@ -139,7 +140,7 @@ def _expand_dims(session: Session, a: Any, axis: Any) -> Any:
 
 
 def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: Any = _NONE) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if out is not None or type(array) is not LazyArray or array.dtype.kind not in "iuf" or not array.size:
         return NotImplemented
     axes = axes_of(axis, array.ndim)
@@ -151,7 +152,7 @@ def _ptp(session: Session, a: Any, axis: Any = None, out: Any = None, keepdims: 
 
 def _diff(session: Session, a: Any, n: Any = 1, axis: Any = -1, prepend: Any = _NONE,
           append: Any = _NONE) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     is_plain = type(n) is int and n == 1 and prepend is _NONE and append is _NONE and type(axis) is int
     if not is_plain or type(array) is not LazyArray or array.dtype.kind not in "iufc" or \
             not -array.ndim <= axis < array.ndim:
@@ -175,49 +176,49 @@ def _round(session: Session, a: Any, decimals: Any = 0, out: Any = None) -> Any:
 
 
 def _swapaxes(session: Session, a: Any, axis1: Any, axis2: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or any(
             type(i) is not int or not -array.ndim <= i < array.ndim for i in (axis1, axis2)):
         return NotImplemented
     order = list(range(array.ndim))
     order[axis1], order[axis2] = order[axis2], order[axis1]
-    return session.view(array, "transpose", (tuple(order),))
+    return session.reader.view(array, "transpose", (tuple(order),))
 
 
 def _moveaxis(session: Session, a: Any, source: Any, destination: Any) -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or any(
             type(i) is not int or not -array.ndim <= i < array.ndim for i in (source, destination)):
         return NotImplemented
     order = [i for i in range(array.ndim) if i != source % array.ndim]
     order.insert(destination % array.ndim, source % array.ndim)
-    return session.view(array, "transpose", (tuple(order),))
+    return session.reader.view(array, "transpose", (tuple(order),))
 
 
 def _inner(session: Session, a: Any, b: Any, /) -> Any:
     x, y = float_array(session, a), float_array(session, b)
     if x is None or y is None or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
-    return session.record_product("dot", x, y)
+    return session.recorder.record_product("dot", x, y)
 
 
 def _ravel(session: Session, a: Any, order: Any = "C") -> Any:
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or not array.ndim or type(order) is not str or order != "C":
         return NotImplemented
-    return session.view(array, "ravel", (), _RAVEL)
+    return session.reader.view(array, "ravel", (), _RAVEL)
 
 
 def _outer(session: Session, a: Any, b: Any, out: Any = None) -> Any:
-    x, y = session.operand(a), session.operand(b)
+    x, y = session.recorder.operand(a), session.recorder.operand(b)
     if out is not None or type(x) is not LazyArray or type(y) is not LazyArray or x.ndim != 1 or y.ndim != 1:
         return NotImplemented
-    return session.try_record("multiply", (x[:, None], y[None, :]))
+    return session.recorder.try_record("multiply", (x[:, None], y[None, :]))
 
 
 def _diagonal_operand(session: Session, a: Any, offset: Any, axis1: Any, axis2: Any) -> Any:
     """Return the proxy of a matrix if its main diagonal is requested; None otherwise."""
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     plain = all(type(i) is int for i in (offset, axis1, axis2)) and (offset, axis1, axis2) == (0, 0, 1)
     return array if plain and type(array) is LazyArray and array.ndim == 2 else None
 
@@ -227,18 +228,18 @@ def _trace(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any
     matrix = _diagonal_operand(session, a, offset, axis1, axis2)
     if matrix is None or dtype is not None or out is not None:
         return NotImplemented
-    return session.try_record("trace", (matrix,))
+    return session.recorder.try_record("trace", (matrix,))
 
 
 def _diagonal(session: Session, a: Any, offset: Any = 0, axis1: Any = 0, axis2: Any = 1) -> Any:
     matrix = _diagonal_operand(session, a, offset, axis1, axis2)
-    return NotImplemented if matrix is None else session.view(matrix, "diagonal", (), _DIAGONAL)
+    return NotImplemented if matrix is None else session.reader.view(matrix, "diagonal", (), _DIAGONAL)
 
 
 def _diag(session: Session, v: Any, k: Any = 0) -> Any:
-    array = session.operand(v)
+    array = session.recorder.operand(v)
     if type(array) is LazyArray and array.ndim == 1 and type(k) is int and k == 0:
-        return session.try_record("diag", (array,))
+        return session.recorder.try_record("diag", (array,))
     return _diagonal(session, v, k)
 
 
@@ -248,9 +249,9 @@ def _column_stack(session: Session, tup: Any) -> Any:
     if arrays is None or any(a.ndim > 2 for a in arrays):
         return NotImplemented
     if all(a.ndim == 1 for a in arrays):
-        return session.try_record("stack", tuple(arrays), (("axis", 1),))
+        return session.recorder.try_record("stack", tuple(arrays), (("axis", 1),))
     columns = tuple([a[:, None] if a.ndim == 1 else a for a in arrays])
-    return session.try_record("concatenate", columns, (("axis", 1),))
+    return session.recorder.try_record("concatenate", columns, (("axis", 1),))
 
 
 def _dstack(session: Session, tup: Any) -> Any:
@@ -259,13 +260,13 @@ def _dstack(session: Session, tup: Any) -> Any:
     if arrays is None:
         return NotImplemented
     layers = tuple([a[None, :, None] if a.ndim == 1 else a[:, :, None] if a.ndim == 2 else a for a in arrays])
-    return session.try_record("concatenate", layers, (("axis", 2),))
+    return session.recorder.try_record("concatenate", layers, (("axis", 2),))
 
 
 def _triangle(upper: bool) -> Callable[..., Any]:
     """Return the handler of `triu` or `tril`: NumPy's selection of zeros by a mask."""
     def handler(session: Session, m: Any, k: Any = 0) -> Any:
-        array = session.operand(m)
+        array = session.recorder.operand(m)
         if type(array) is not LazyArray or array.ndim < 2 or type(k) is not int:
             return NotImplemented
         rows, columns = array.shape[-2:]
@@ -283,7 +284,7 @@ def _concatenation(across: int) -> Callable[..., Any]:
         if across == 0:
             arrays = [a[None] if a.ndim == 1 else a for a in arrays]
         axis = across if arrays[0].ndim > 1 else 0
-        return session.try_record("concatenate", tuple(arrays), (("axis", axis),))
+        return session.recorder.try_record("concatenate", tuple(arrays), (("axis", axis),))
     return handler
 
 
@@ -295,20 +296,20 @@ def _stack(session: Session, arrays: Any, axis: Any = 0, out: Any = None, *, dty
     ndim = operands[0].ndim + 1
     if type(axis) is not int or not -ndim <= axis < ndim:
         return NotImplemented
-    return session.try_record("stack", tuple(operands), (("axis", axis % ndim),))
+    return session.recorder.try_record("stack", tuple(operands), (("axis", axis % ndim),))
 
 
 def _array_sequence(session: Session, sequence: Any) -> list[Any] | None:
     """Return the proxies of a list or tuple of arrays; None for anything else."""
     if type(sequence) not in (list, tuple) or not sequence or not any(type(a) in LAZY for a in sequence):
         return None
-    arrays = [session.operand(a) for a in sequence]
+    arrays = [session.recorder.operand(a) for a in sequence]
     return arrays if all(type(a) is LazyArray and a.ndim for a in arrays) else None
 
 
 def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     """Record padding of an array; widths are one number, a pair, or a pair for every axis."""
-    operand = session.operand(array)
+    operand = session.recorder.operand(array)
     if type(operand) is not LazyArray or not operand.ndim or options:
         return NotImplemented
     if type(mode) is not str:
@@ -321,12 +322,12 @@ def _pad(session: Session, array: Any, pad_width: Any, mode: Any = "constant", *
         return NotImplemented
     if mode != "constant":
         return record_pad(session, operand, widths, mode)
-    return session.try_record("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
+    return session.recorder.try_record("pad", (operand,), (("widths", tuple(map(tuple, widths.tolist()))),))
 
 
 def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
     """Record an array rolled by a few elements, as in stencils."""
-    array = session.operand(a)
+    array = session.recorder.operand(a)
     if type(array) is not LazyArray or not (shape := array.shape) or 0 in shape:
         return NotImplemented
     if array._v is not None and min(array._v.strides) <= 0:
@@ -342,7 +343,7 @@ def _roll(session: Session, a: Any, shift: Any, axis: Any = None) -> Any:
             return NotImplemented
         arguments = tuple(map(int, shifts)), tuple(map(int, axes))
     attrs = _roll_attributes(*arguments, len(shape))
-    return NotImplemented if attrs is None else session.try_record("roll", (array,), attrs)
+    return NotImplemented if attrs is None else session.recorder.try_record("roll", (array,), attrs)
 
 
 @lru_cache(maxsize=1024)
@@ -387,7 +388,7 @@ def _einsum(session: Session, *args: Any, optimize: Any = False, **options: Any)
 def _integer_einsum(session: Session, subscripts: Any, x: Any, y: Any, out: Any = None, dtype: Any = None,
                     **options: Any) -> Any:
     """Record an einsum of two arrays of integers, cast to `dtype` first."""
-    arrays = [session.operand(a) for a in (x, y)]
+    arrays = [session.recorder.operand(a) for a in (x, y)]
     parsed = parse_subscripts(subscripts) if type(subscripts) is str else None
     if out is not None or options or parsed is None or len(parsed[0]) != 2 or not parsed[1] or any(
             type(a) is not LazyArray or a.dtype.kind != "i" for a in arrays):
@@ -401,12 +402,13 @@ def _integer_einsum(session: Session, subscripts: Any, x: Any, y: Any, out: Any 
     if any(type(a) is not LazyArray or len(axis_labels) != a.ndim or len(set(axis_labels)) < len(axis_labels)
            for a, axis_labels in zip(arrays, labels, strict=True)) or arrays[0].dtype != arrays[1].dtype:
         return NotImplemented
-    return session.try_record("einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
+    return session.recorder.try_record(
+        "einsum", tuple(arrays), (("subscripts", f"{','.join(labels)}->{result}"),))
 
 
 def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
     """Record a product over several axes as NumPy's: reshaped to one product of matrices."""
-    x, y = (session.operand(z) for z in (a, b))
+    x, y = (session.recorder.operand(z) for z in (a, b))
     if type(x) is not LazyArray or type(y) is not LazyArray:
         return NotImplemented
     if type(axes) is int and 0 < axes <= min(x.ndim, y.ndim):
@@ -426,13 +428,13 @@ def _tensordot(session: Session, a: Any, b: Any, axes: Any = 2) -> Any:
     inner = math.prod(x.shape[i] for i in over[0])
     left = np.transpose(x, (*rows, *over[0])).reshape((x.size // inner, inner))
     right = np.transpose(y, (*over[1], *columns)).reshape((inner, y.size // inner))
-    return session.record_product("dot", left, right).reshape(shape)
+    return session.recorder.record_product("dot", left, right).reshape(shape)
 
 
 def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, subok: Any = False,
              writeable: Any = False) -> Any:
     """Record sliding windows, of arrays in memory, too: a later reduction matches on the array below them."""
-    array = session.operand(x)
+    array = session.recorder.operand(x)
     if type(array) is not LazyArray or subok or writeable:
         return NotImplemented
     sizes = window_shape if type(window_shape) is tuple else (window_shape,)
@@ -443,7 +445,7 @@ def _windows(session: Session, x: Any, window_shape: Any, axis: Any = None, *, s
     axes = tuple([a % array.ndim for a in axes])
     if len(set(axes)) < len(axes) or any(array.shape[a] < n for a, n in zip(axes, sizes, strict=True)):
         return NotImplemented
-    return session.view(array, _SLIDING, (sizes, axes), _WINDOWS, (("axis", axes), ("sizes", sizes)),
+    return session.reader.view(array, _SLIDING, (sizes, axes), _WINDOWS, (("axis", axes), ("sizes", sizes)),
                         always=True)
 
 
@@ -455,7 +457,7 @@ def zeros(session: Session, shape: Any = None, dtype: Any = float, order: Any = 
     element_type = np.dtype(dtype) if isinstance(dtype, (type, np.dtype)) else None
     if element_type is None or element_type.kind not in "if" or not sizes:
         return NotImplemented
-    return session.try_record_operands("full", (element_type.type(0),), (("shape", sizes),))
+    return session.recorder.try_record_operands("full", (element_type.type(0),), (("shape", sizes),))
 
 
 CONTRACTIONS: dict[Any, Callable[..., Any]] = {

@@ -253,7 +253,7 @@ class PendingProduct(NamedTuple):
 
     def build(self, session: Session) -> Any:
         """Compute the product by SciPy."""
-        left, right = (each.pattern.build(session.value(each.values)) for each in self)
+        left, right = (each.pattern.build(session.closer.value(each.values)) for each in self)
         return left @ right
 
 
@@ -293,7 +293,7 @@ class LazySparse:
         set_attribute(self, "_view_method", view_method)
         set_attribute(self, "_sums_duplicates", False)  # SciPy's sum sums duplicates in place first
         set_attribute(self, "_matrix", None)
-        stored = session.stored
+        stored = session.memory.pending_matrices
         if len(stored) >= MAX_UNPRUNED_REFERENCES:
             stored[:] = [each for each in stored if each() is not None]
         stored.append(ref(self))
@@ -354,7 +354,8 @@ def scipy_matrix(lazy: LazySparse) -> Any:
         lazy._matrix = _build(lazy)
         if lazy._base is None:
             record_sparse_matrix(lazy._matrix, len(lazy._values))
-        for each in [reference() for reference in lazy._session.stored]:  # views share its memory
+        # views share its memory
+        for each in [reference() for reference in lazy._session.memory.pending_matrices]:
             if each is not None and each._base is lazy:
                 scipy_matrix(each)
     return lazy._matrix
@@ -367,9 +368,10 @@ def _build(lazy: LazySparse) -> Any:
     if type(lazy._base) is LazySparse:
         matrix = getattr(scipy_matrix(lazy._base), lazy._view_method)()
     elif lazy._stored_mask is not None:
-        return lazy._pattern.build_where(session.value(lazy._values), session.value(lazy._stored_mask))
+        return lazy._pattern.build_where(
+            session.closer.value(lazy._values), session.closer.value(lazy._stored_mask))
     else:
-        matrix = lazy._pattern.build(session.value(lazy._values))
+        matrix = lazy._pattern.build(session.closer.value(lazy._values))
     if lazy._sums_duplicates:
         matrix.sum_duplicates()
     return matrix
@@ -377,12 +379,12 @@ def _build(lazy: LazySparse) -> Any:
 
 def materialize_pending(session: Session, target: np.ndarray | None) -> None:
     """Compute pending matrices whose index arrays may overlap `target`, which is written (None: all)."""
-    alive = [each for reference in session.stored
+    alive = [each for reference in session.memory.pending_matrices
              if (each := reference()) is not None and each._matrix is None]
     for each in alive:
         if each._matrix is None and (target is None or _is_in(each, target)):
             scipy_matrix(each)
-    session.stored[:] = [ref(each) for each in alive if each._matrix is None]
+    session.memory.pending_matrices[:] = [ref(each) for each in alive if each._matrix is None]
 
 
 def _is_in(lazy: LazySparse, target: np.ndarray) -> bool:
@@ -403,7 +405,9 @@ def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable
     def method(self: LazySparse, *args: Any) -> Any:
         operands = (*args, self) if reflected else (self, *args)
         result = _record(self, function, operands, {})
-        return self._session.call_opaque(function, operands, {}) if result is NotImplemented else result
+        if result is NotImplemented:
+            result = self._session.boundary.call_opaque(function, operands, {})
+        return result
 
     return method
 
@@ -411,7 +415,7 @@ def _operator(function: Callable[..., Any], reflected: bool = False) -> Callable
 def _method(name: str) -> Callable[..., Any]:
     def method(self: LazySparse, *args: Any, **kwargs: Any) -> Any:
         result = _record(self, name, (self, *args), kwargs)
-        return self._session.call_opaque(getattr(scipy_matrix(self), name), args, kwargs) \
+        return self._session.boundary.call_opaque(getattr(scipy_matrix(self), name), args, kwargs) \
             if result is NotImplemented else result
 
     method.__name__ = name

@@ -17,8 +17,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.profiling.call_classes import sparse_classes
-from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar
-from jitla.tracing.mutation import lazy_array
+from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar, lazy_array
 from jitla.tracing.sparse.lazy_sparse import (
     IN_MEMORY,
     RECORDERS,
@@ -95,17 +94,17 @@ def entries_of(session: Session, x: Any) -> Entries | None:
             lazy = x if x._pattern.format == "coo" else None
             return Entries(x._pattern, x._values, x._stored_mask, None, lazy)
         x = scipy_matrix(x)
-    memo = session.memory_facts.get(id(x))
-    if memo is not None and memo.matches(x) and session.foreigners.get(id(memo.data)) is memo.values:
+    memo = session.memory.facts.get(id(x))
+    if memo is not None and memo.matches(x) and session.boundary.foreigners.get(id(memo.data)) is memo.values:
         return Entries(memo.pattern, memo.values, None, x)
     if type(x) not in sparse_classes(sys.modules["scipy.sparse"]):
         return None
     pattern = pattern_of(x)
-    values = session.argument(x.data) if pattern is not None else None
+    values = session.boundary.argument(x.data) if pattern is not None else None
     if pattern is None or type(values) is not LazyArray:
         return None
     if pattern.indptr is not None:
-        key, memos = id(x), session.memory_facts
+        key, memos = id(x), session.memory.facts
         reference = ref(x, lambda _: memos.pop(key, None))
         memos[key] = MatrixMemo(reference, values._v, pattern, values)
     return Entries(pattern, values, None, x)
@@ -117,7 +116,7 @@ def indices_of(session: Session, pattern: Pattern) -> tuple[Any, Any] | None:
     if lazy_indices is not None and lazy_indices[0] is session:
         proxies: tuple[Any, Any] = lazy_indices[1:]
         return proxies
-    indptr, indices = session.argument(pattern.indptr), session.argument(pattern.indices)
+    indptr, indices = session.boundary.argument(pattern.indptr), session.boundary.argument(pattern.indices)
     if type(indptr) is not LazyArray or type(indices) is not LazyArray:
         return None
     pattern.lazy_indices = session, indptr, indices
@@ -342,7 +341,7 @@ CONVERSIONS = {f"to{form}": _conversion(form) for form in ("csr", "csc", "coo")}
 
 
 def _dense_or_none(session: Session, dense: Any) -> Any:
-    return session.operand(dense) if type(dense) in LAZY or type(dense) is np.ndarray else None
+    return session.recorder.operand(dense) if type(dense) in LAZY or type(dense) is np.ndarray else None
 
 
 def dense_operand(session: Session, y: Any) -> Any:
@@ -357,7 +356,7 @@ _INT = np.dtype(np.int32)
 
 
 def _stored_operator(name: str) -> Operation:
-    return lambda session, x, y: session.try_record(name, (x, y))
+    return lambda session, x, y: session.recorder.try_record(name, (x, y))
 
 
 def _maximum(session: Session, x: Any, y: Any) -> Any:
@@ -424,7 +423,7 @@ def _align(session: Session, x: Entries, y: Entries) -> Any:
     union = session.site.unions.union_of(x.pattern, y.pattern)
     if union is None:
         return None
-    tables = [session.value(each.values) if at is not None else None
+    tables = [session.closer.value(each.values) if at is not None else None
               for each, at in zip((x, y), union.entry_maps, strict=True)]
     a, b = (each.values if table is None else _gather_entries(session, table, at)
             for each, table, at in zip((x, y), tables, union.entry_maps, strict=True))
@@ -433,11 +432,11 @@ def _align(session: Session, x: Entries, y: Entries) -> Any:
 
 def _gather_entries(session: Session, table: np.ndarray, at: tuple[np.ndarray, np.ndarray]) -> Any:
     """Record a gather from `table`: the elements numbered by an entry map, 0 at missing ones."""
-    source = session.tables.get(id(table))
+    source = session.tape.tables.get(id(table))
     if source is None:
-        source = session.tables[id(table)] = lazy_array(session, table)
+        source = session.tape.tables[id(table)] = lazy_array(session, table)
     indices, here = (lazy_array(session, x) for x in at)
-    return np.where(here, session.try_record("take", (source, indices)), table.dtype.type(0))
+    return np.where(here, session.recorder.try_record("take", (source, indices)), table.dtype.type(0))
 
 
 # --------------------------------------------------------------------------- products and sums
@@ -482,14 +481,16 @@ def dense_at_positions(session: Session, pattern: Pattern, dense: LazyArray) -> 
     indptr, indices = proxies
     shape, by_columns = dense.shape, bool(pattern.axis)
     if shape == pattern.shape:
-        return session.try_record("sampled", (dense.T if by_columns else dense, indptr, indices))
+        return session.recorder.try_record("sampled", (dense.T if by_columns else dense, indptr, indices))
     if shape not in ((pattern.shape[1],), (1, pattern.shape[1]), (pattern.shape[0], 1)):
         return NotImplemented
     is_column = shape[-1] == 1  # one element per row
-    line = dense if dense.ndim == 1 else session.try_record("reshape", (dense,), (("shape", (dense.size,)),))
+    line = dense
+    if dense.ndim != 1:
+        line = session.recorder.try_record("reshape", (dense,), (("shape", (dense.size,)),))
     if is_column == by_columns:
-        return session.try_record("by_column", (line, indices))
-    return session.try_record("by_row", (line, indptr, indices))
+        return session.recorder.try_record("by_column", (line, indices))
+    return session.recorder.try_record("by_row", (line, indptr, indices))
 
 
 def multiply_entries(session: Session, x: Any, y: Any) -> Any:
@@ -532,7 +533,7 @@ def _sum_of_all(session: Session, x: Any, operand: Entries) -> Any:
 
 def _has_pending_view(session: Session, x: LazySparse) -> bool:
     """Return whether `x` has a pending view."""
-    alive = [each() for each in session.stored]
+    alive = [each() for each in session.memory.pending_matrices]
     return any(each is not None and each._base is x for each in alive)
 
 
@@ -553,15 +554,15 @@ def _sum_along(session: Session, operand: Entries, axis: int, as_product: bool =
     if session.site.bitwise and not reduced:
         return NotImplemented  # compiled loops add in another order
     if reduced:
-        sums = session.try_record("csr_row_sums", (values, indptr))
+        sums = session.recorder.try_record("csr_row_sums", (values, indptr))
     else:
-        ones = session.argument(np.ones(pattern.shape[axis], values.dtype))
+        ones = session.boundary.argument(np.ones(pattern.shape[axis], values.dtype))
         width = () if along_lines else (("width", pattern.shape[1 - axis]),)
         name = "csr_vector" if along_lines else "csr_transposed_vector"
-        sums = session.try_record(name, (values, indices, indptr, ones), width)
+        sums = session.recorder.try_record(name, (values, indices, indptr, ones), width)
     if type(sums) is not LazyArray or pattern.is_array:
         return sums
-    return _as_matrix(session.value(sums), axis, reduced)
+    return _as_matrix(session.closer.value(sums), axis, reduced)
 
 
 def _as_matrix(sums: np.ndarray, axis: int, reduced: bool) -> np.matrix:
@@ -636,7 +637,7 @@ def _multiply_chain(session: Session, x: LazySparse, y: Any) -> Any:
     Both differ if y is not finite, so it has to be in memory to be checked.
     """
     dense = dense_operand(session, y)
-    if dense is None or session.value(dense) is None or not _is_finite_array(dense):
+    if dense is None or session.closer.value(dense) is None or not _is_finite_array(dense):
         return NotImplemented
     x._view_method = "multiplied"
     right = _multiply_dense(session, x._base.right, y)
@@ -694,8 +695,8 @@ def _record_product(session: Session, operand: Entries, values: Any, dense: Any)
     operands = values, indices, indptr, dense
     if pattern.axis:
         name = "csr_transposed_vector" if dense.ndim == 1 else "csr_transposed_product"
-        return session.try_record(name, operands, (("width", pattern.shape[0]),))
-    return session.try_record("csr_vector" if dense.ndim == 1 else "csr_product", operands)
+        return session.recorder.try_record(name, operands, (("width", pattern.shape[0]),))
+    return session.recorder.try_record("csr_vector" if dense.ndim == 1 else "csr_product", operands)
 
 
 _NUMBERS_ONLY = frozenset({"floor", "ceil", "trunc", "sign"})  # as ufuncs, NumPy does not call the matrix

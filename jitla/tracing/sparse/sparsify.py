@@ -17,8 +17,9 @@ import numpy as np
 from jitla.config import current
 from jitla.errors import TraceError
 from jitla.hops import Meta, Sketch, apply, csr_sketch, error_state, estimate_nnz, leaf
+from jitla.introspection import hide_module
 from jitla.process.loading import load
-from jitla.tracing.frames import call_at, place_of, user_frame
+from jitla.tracing.frames import call_at, hide_function, place_of, user_frame
 from jitla.tracing.lazy import LAZY, LazyArray
 from jitla.tracing.sparse.operations import record_sparse_call
 
@@ -365,7 +366,8 @@ def apply_in_session(session: Any, function: Any, args: tuple, kwargs: dict[str,
         ufunc = function if type(function) is np.ufunc else _UFUNCS[function]
         result = _map_stored(ufunc, args)
     if result is NotImplemented:
-        return function(*(session.argument(array_of(a)) if type(a) is Sparsified else a for a in args))
+        argument = session.boundary.argument
+        return function(*(argument(array_of(a)) if type(a) is Sparsified else a for a in args))
     return result
 
 
@@ -375,9 +377,9 @@ def _record_product(session: Any, args: tuple[Any, ...]) -> Any:
         return NotImplemented
     x, y = args
     if type(x) is LazyArray:
-        x = session.value(x)
+        x = session.closer.value(x)
     if type(y) is LazyArray:
-        y = session.value(y)
+        y = session.closer.value(y)
     if type(x) is type(y):
         return _multiply_sparse(x, y)
     pair = _factors(x, y, traced=True)
@@ -386,10 +388,10 @@ def _record_product(session: Any, args: tuple[Any, ...]) -> Any:
     left, (rows, other) = type(x) is Sparsified, pair
     if other is (y if left else x) and has_loops(other, left):
         product = record_sparse_call(
-            session, operator.matmul, (rows if left else rows.T, session.argument(other)), {})
+            session, operator.matmul, (rows if left else rows.T, session.boundary.argument(other)), {})
         if product is not NotImplemented:
             return product
-    return session.result(multiply_stored(rows, other, left), (), ())
+    return session.boundary.result(multiply_stored(rows, other, left), (), ())
 
 
 # --------------------------------------------------------------------------- operators
@@ -458,3 +460,6 @@ def sparsified_rows(x: np.ndarray) -> Sparsified | None:
     copy[positions] = data
     copy.flags.writeable = False
     return Sparsified(rows, copy.view())  # a view of read-only memory stays read-only
+
+
+hide_module(__name__, hide_function)
