@@ -38,11 +38,11 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Elementwise,
-    Known,
     LoweringRefused,
     Num,
     Point,
     Sliced,
+    StaticValue,
     Subscript,
     Tup,
     describe,
@@ -86,7 +86,7 @@ def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
     """Return one item for each axis of the array, and None for each new axis."""
     full = Sliced((None, None, None))
     counted = sum(item.ndim if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b" else 1
-                  for item in items if not (isinstance(item, Known) and item.value in (None, Ellipsis)))
+                  for item in items if not (isinstance(item, StaticValue) and item.value in (None, Ellipsis)))
     if any(isinstance(item, Tup) for item in items):
         raise LoweringRefused("an index that is a tuple in a tuple")
     missing = array.ndim - counted
@@ -94,7 +94,7 @@ def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
         raise LoweringRefused(f"{counted} indices of an array with {array.ndim} axes")
     expanded: list[Abstract] = []
     for item in items:
-        if isinstance(item, Known) and item.value is Ellipsis:
+        if isinstance(item, StaticValue) and item.value is Ellipsis:
             expanded += [full] * missing
             missing = 0
         else:
@@ -111,7 +111,7 @@ def _parts(
     parts: list[Any] = []
     axis = 0
     for item in items:
-        if isinstance(item, Known) and item.value is None:
+        if isinstance(item, StaticValue) and item.value is None:
             axes.append(ir.AxisMap(None, ZERO, ONE, ONE))
             continue
         size = ir.Extent(array.view, axis)
@@ -156,7 +156,7 @@ def slice_axis(
     b: ProgramBuilder, axis: int, size: ir.Value, bounds: Sequence[Abstract | None],
 ) -> ir.AxisMap:
     """Return the axis that a slice makes of an axis with `size` elements, as ``slice.indices`` does."""
-    begin, stop, step = (None if isinstance(x, Known) and x.value is None else x for x in bounds)
+    begin, stop, step = (None if isinstance(x, StaticValue) and x.value is None else x for x in bounds)
     stride = 1
     if step is not None:
         if not isinstance(step, Num) or not step.known or not int(step.known[0]):

@@ -81,7 +81,7 @@ class ProgramBuilder:
             return value
         return self.assign(self.fresh(stem), value)
 
-    def held(self, value: Num) -> Num:
+    def evaluated(self, value: Num) -> Num:
         """Return a number whose value and tag are computed once, here."""
         tag = value.tag if value.tag is None else self.temporary(value.tag)
         return Num(value.kinds, self.temporary(value.value), tag, value.low, value.high, value.known)

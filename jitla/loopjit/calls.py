@@ -21,10 +21,10 @@ from jitla.loopjit.values import (
     Arr,
     Elementwise,
     Iterated,
-    Known,
     LoweringRefused,
     Num,
     Ranged,
+    StaticValue,
     Tup,
     describe,
     number,
@@ -64,7 +64,7 @@ def numbers(values: Arguments) -> list[Num]:
 
 def axis_argument(value: Abstract | None) -> tuple[int, ...] | None:
     """Return the axes that an argument names; None for all."""
-    if value is None or isinstance(value, Known) and value.value is None:
+    if value is None or isinstance(value, StaticValue) and value.value is None:
         return None
     items = value.items if isinstance(value, Tup) else (value,)
     return tuple(constant_argument(item, "an axis") for item in items)
@@ -327,7 +327,7 @@ def _round(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Ab
 
 
 def _divmod(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-    x, y = (lowering.b.held(v) for v in numbers(args))
+    x, y = (lowering.b.evaluated(v) for v in numbers(args))
     if not (x.is_python and y.is_python):
         raise LoweringRefused("divmod of NumPy's numbers")
     return Tup((scalars.binary(lowering.b, "FloorDiv", x, y), scalars.binary(lowering.b, "Mod", x, y)))
@@ -509,7 +509,7 @@ def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None
                            if axis else ir.Extent(array.view, 0), None, 0, MAX_EXTENT)
             return size
         case "dtype":
-            return Known(array.dtype)
+            return StaticValue(array.dtype)
         case "T":
             return arrays.transposed(b, array, range(array.ndim)[::-1])
         case "itemsize":
@@ -533,7 +533,7 @@ def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arg
                 return reductions.product(b, value, args[0], "dot")
             case "fill" if len(args) == 1 and isinstance(value, Arr):
                 arrays.store(b, value, args[0])
-                return Known(None)
+                return StaticValue(None)
             case "nonzero" if not args and not keywords:
                 return _nonzero(lowering, [value], {})
             case "argmax" | "argmin" if not args and not keywords:
@@ -552,7 +552,7 @@ def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arg
             return found
     if isinstance(value, Num) and name == "item" and not args and not value.kinds <= PYTHON_KINDS:
         return scalars.to_float(b, value) if value.dtype.kind == "f" else scalars.to_int(b, value)
-    if isinstance(value, Known) and isinstance(value.value, np.ufunc):
+    if isinstance(value, StaticValue) and isinstance(value.value, np.ufunc):
         op = _CELLS.get(value.value)
         if name == "outer" and op is not None and len(args) == 2:
             return reductions.outer(b, op, *args)

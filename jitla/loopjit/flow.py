@@ -21,8 +21,8 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Conflict,
-    Known,
     Num,
+    StaticValue,
     Tup,
     join,
     kind_range,
@@ -89,7 +89,7 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
             return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
         case Tup(items):
             return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)), value.is_list)
-        case Known() | Conflict():
+        case StaticValue() | Conflict():
             return value
         case _:
             return Conflict(f"a variable is a {type(value).__name__.lower()} on several paths")

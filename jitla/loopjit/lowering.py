@@ -55,12 +55,12 @@ from jitla.loopjit.values import (
     Conflict,
     Elementwise,
     Iterated,
-    Known,
     LoweringRefused,
     NeverCompiled,
     Num,
     Ranged,
     Sliced,
+    StaticValue,
     Tup,
     describe,
     number,
@@ -223,7 +223,7 @@ class Lowering:
             return
         target = self.inlined[-1]
         self.root = value
-        result = Known(None) if value is None else self.settled(self.expression(value))
+        result = StaticValue(None) if value is None else self.settled(self.expression(value))
         self.env[target.result] = self.stored(target.result, result)
         self.jump(target.end, ir.Break(target.label))
 
@@ -251,7 +251,7 @@ class Lowering:
 
     def branch(self, test: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Lower two paths, one of which is taken, and join them."""
-        known = scalars.known_truth(test)
+        known = scalars.static_truth(test)
         if known is not None:
             (then if known else otherwise)()
             return
@@ -312,7 +312,7 @@ class Lowering:
     def stored(self, name: str, value: Abstract) -> Abstract:
         """Return a value held in the variables of the name of the current function."""
         value = self.settled(value)
-        if isinstance(value, (Known, Sliced, Ranged, Iterated, Conflict)):
+        if isinstance(value, (StaticValue, Sliced, Ranged, Iterated, Conflict)):
             return value
         held = representation(self.b, f"{self.scope}{name}", value)
         convert_variable(self.b, value, held)
@@ -322,7 +322,7 @@ class Lowering:
         """Return a value that later statements do not change: computed now, and stored if it is an expression."""
         match value:
             case Num():
-                return self.b.held(value)
+                return self.b.evaluated(value)
             case Elementwise():
                 return arrays.array_of(self.b, value)
             case Tup(items):
@@ -509,7 +509,7 @@ class Lowering:
         """Lower a ``while`` loop."""
         def body(target: LoopTarget) -> None:
             test = self.test(node.test)
-            if scalars.known_truth(test) is not True:
+            if scalars.static_truth(test) is not True:
                 with self.b.into([]) as leave:
                     target.ended.reach(self.b, self.env)
                     self.b.emit(ir.Break(target.normal))
@@ -605,10 +605,10 @@ class Lowering:
         """Return what a loop goes through, read once."""
         match source:
             case Ranged(start, stop, step):
-                return Ranged(self.b.held(start), self.b.held(stop), self.b.held(step))
+                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
             case Iterated(function, parts, start):
                 return Iterated(function, tuple(self.settled_source(part) for part in parts),
-                                None if start is None else self.b.held(start))
+                                None if start is None else self.b.evaluated(start))
             case Arr() | Elementwise():
                 return self.settled(source)
         raise LoweringRefused(f"a loop over {describe(source)}")
@@ -657,7 +657,7 @@ class Lowering:
 
     def stepped(self, source: Ranged) -> tuple[ir.Value, Callable[[Num], Abstract]]:
         """Return length and items of a range whose step is a variable that is positive."""
-        start, step = self.b.held(source.start), self.b.held(source.step)
+        start, step = self.b.evaluated(source.start), self.b.evaluated(source.step)
         if step.low <= 0:
             self.b.check(compare("less_equal", step.value, arrays.ZERO), "a step that is not positive")
         distance = apply("maximum", apply("subtract", source.stop.value, start.value), arrays.ZERO)
@@ -671,7 +671,7 @@ class Lowering:
         """Return the value of an expression."""
         match node:
             case ast.Constant(value=value):
-                return number(value) if type(value) in KIND_OF_TYPE else Known(value)
+                return number(value) if type(value) in KIND_OF_TYPE else StaticValue(value)
             case ast.Name(id=name):
                 return self.name(name)
             case ast.BinOp(left=left, op=ast.MatMult(), right=right):
@@ -726,7 +726,7 @@ class Lowering:
             return number(value)
         if type(value) is tuple:
             return Tup(tuple(self.constant(item) for item in value))
-        return Known(value)
+        return StaticValue(value)
 
     def indices(self, node: ast.expr) -> list[Abstract]:
         """Return the items of a subscript."""
@@ -765,7 +765,7 @@ class Lowering:
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
         """Return an attribute of a module, an array or a number."""
-        if isinstance(base, Known):
+        if isinstance(base, StaticValue):
             if isinstance(base.value, ModuleType):
                 return self.constant(self.resolver.attribute(base.value, name))
             if isinstance(base.value, (np.dtype, type)) and name in ("type", "itemsize", "kind"):
@@ -827,7 +827,7 @@ class Lowering:
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.expression(right_node)
             if isinstance(right, Num):
-                right = self.b.held(right)
+                right = self.b.evaluated(right)
             found = self.compare(op, left, right)
             if not isinstance(found, Num):
                 raise LoweringRefused("a chained comparison of arrays")
@@ -862,8 +862,8 @@ class Lowering:
     def _is(left: Abstract, right: Abstract) -> bool:
         """Return whether two values are one object, where one is None."""
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, Known) and one.value is None:
-                if isinstance(other, Known):
+            if isinstance(one, StaticValue) and one.value is None:
+                if isinstance(other, StaticValue):
                     return other.value is None
                 if not isinstance(other, Num) or UNBOUND not in other.kinds:
                     return False
@@ -879,7 +879,7 @@ class Lowering:
         match value:
             case Num():
                 return scalars.truth(self.b, value)
-            case Known(None):
+            case StaticValue(None):
                 return ir.constant(False, ir.BOOL)
             case Tup(items):
                 return ir.constant(bool(items), ir.BOOL)
@@ -890,7 +890,7 @@ class Lowering:
         is_and = isinstance(node.op, ast.And)
         result = self.test(node.values[0])
         for operand in node.values[1:]:
-            known = scalars.known_truth(result)
+            known = scalars.static_truth(result)
             if known is not None:
                 if known != is_and:
                     return result
@@ -926,7 +926,7 @@ class Lowering:
         for operand in others:
             if not isinstance(value, Num):
                 raise LoweringRefused(f"the truth of {describe(value)}")
-            value = self.decided(self.b.held(value), operand, is_and)
+            value = self.decided(self.b.evaluated(value), operand, is_and)
         return value
 
     def decided(self, first: Num, second: ast.expr, is_and: bool) -> Abstract:
@@ -936,7 +936,7 @@ class Lowering:
 
     def choice(self, test: ir.Value, then: Callable[[], Abstract], otherwise: Callable[[], Abstract]) -> Abstract:
         """Return the value of one of two expressions, of which only one is evaluated."""
-        known = scalars.known_truth(test)
+        known = scalars.static_truth(test)
         if known is not None:
             return then() if known else otherwise()
         name = self.b.fresh("choice")
@@ -969,9 +969,9 @@ class Lowering:
             raise LoweringRefused("a call with starred arguments")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
-            if not (isinstance(base, Known) and isinstance(base.value, ModuleType)):
+            if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
                 args, keywords = self.arguments(node)
-                if isinstance(base, Known) and not isinstance(base.value, np.ufunc):
+                if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
                 if isinstance(base, Arr) and node.func.attr == "fill":
                     self.written |= base.origins
@@ -980,7 +980,7 @@ class Lowering:
             function = self.attribute(base, node.func.attr)
         else:
             function = self.expression(node.func)
-        if not isinstance(function, Known):
+        if not isinstance(function, StaticValue):
             raise LoweringRefused(f"a call of {describe(function)}")
         args, keywords = self.arguments(node)
         helper = self.resolver.helper(function.value)
@@ -1024,7 +1024,7 @@ class Lowering:
             with self.b.into([]) as statements:
                 self.block(helper.body)
                 if self.reachable:
-                    self.env[target.result] = Known(None)
+                    self.env[target.result] = StaticValue(None)
                     target.end.reach(self.b, self.env)
             self.b.emit(ir.Block(target.label, statements))  # type: ignore[arg-type]
             merged = target.end.merge(self.b, self.scope)
@@ -1123,7 +1123,7 @@ def lower_loop(
                 low.assign(node.target, item(position))
             else:
                 test = low.test(node.test)
-                if scalars.known_truth(test) is not True:
+                if scalars.static_truth(test) is not True:
                     low.branch(test, lambda: None, lambda: low.leave_for_good(LOOP_DONE))
             low.block(node.body)
             if low.reachable:

@@ -209,7 +209,7 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
 
 def by_kinds(b: ProgramBuilder, operands: Sequence[Num], compute: Callable[[list[Num]], Num]) -> Num:
     """Return the result of `compute` for operands of one kind each, by a branch for each combination of kinds."""
-    held = [b.held(x) for x in operands]
+    held = [b.evaluated(x) for x in operands]
     combinations = list(product(*(sorted(x.kinds) for x in held)))
     if len(combinations) == 1:
         return compute(held)
@@ -462,7 +462,7 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     if storage.kind in "iu" and y.known and 0 <= int(y.known[0]) <= MAX_POWER:
         base = Num(frozenset({kind}), _operand(b, x, storage), None, x.low, x.high)
         result = of_kind(kind, ir.constant(1, storage), 1, 1)
-        base = b.held(base)
+        base = b.evaluated(base)
         for _ in range(int(y.known[0])):
             result = integer(b, "Mult", result, base, kind)
         return result
@@ -609,7 +609,7 @@ def truth(b: ProgramBuilder, x: Num) -> ir.Value:
     return compare("not_equal", x.value, cast(ir.constant(0), x.dtype))
 
 
-def known_truth(value: ir.Value) -> bool | None:
+def static_truth(value: ir.Value) -> bool | None:
     """Return the truth of a constant bool, else None."""
     return bool(value.bits[0]) if isinstance(value, ir.Number) and value.dtype.kind == "b" else None
 
@@ -672,7 +672,7 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
 
 def extremum(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     """Return ``min(x, y)`` or ``max(x, y)``: the first unless the second is beyond it."""
-    x, y = b.held(bound(b, x)), b.held(bound(b, y))
+    x, y = b.evaluated(bound(b, x)), b.evaluated(bound(b, y))
     beyond = truth(b, binary(b, "Lt" if name == "min" else "Gt", y, x))
     result = select(b, beyond, y, x)
     ends = min if name == "min" else max

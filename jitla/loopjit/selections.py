@@ -89,7 +89,7 @@ def selection(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Selec
         elif isinstance(item, Num):
             if item.dtype.kind == "b":
                 raise LoweringRefused("a bool as an index")
-            indices[k] = index_value(b, b.held(item))
+            indices[k] = index_value(b, b.evaluated(item))
         elif not isinstance(item, Sliced):
             raise LoweringRefused("a new axis in a subscript with arrays")
     axes = slices_of(b, array, [Sliced((None, None, None)) if k in indices else item for k, item in enumerate(items)])

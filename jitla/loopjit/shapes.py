@@ -46,10 +46,10 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Elementwise,
-    Known,
     LoweringRefused,
     Num,
     Sliced,
+    StaticValue,
     Tup,
     describe,
     number,
@@ -64,10 +64,10 @@ FLOAT64 = np.dtype(np.float64)
 
 def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
     """Return the dtype that an argument names."""
-    if value is None or isinstance(value, Known) and value.value is None:
+    if value is None or isinstance(value, StaticValue) and value.value is None:
         standard: np.dtype = np.dtype(default)
         return standard
-    if isinstance(value, Known):
+    if isinstance(value, StaticValue):
         try:
             dtype: np.dtype[Any] = np.dtype(value.value)
         except TypeError as error:
@@ -223,7 +223,7 @@ def _permuted(b: ProgramBuilder, value: Abstract | None, order: Sequence[int]) -
 def _transpose(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, axes = _arguments(args, keywords, "a", "axes")
     ndim = _array(value).ndim
-    if axes is None or isinstance(axes, Known) and axes.value is None:
+    if axes is None or isinstance(axes, StaticValue) and axes.value is None:
         return _permuted(lowering.b, value, range(ndim)[::-1])
     if not isinstance(axes, Tup):
         raise LoweringRefused("axes that are no tuple")
@@ -254,7 +254,7 @@ def _expand_dims(lowering: LoweringContext, args: Arguments, keywords: Keywords)
     value, axis = _arguments(args, keywords, "a", "axis")
     array = array_of(lowering.b, _array(value))
     at = _axis(axis, array.ndim + 1)
-    return subscript(lowering.b, array, [*[FULL] * at, Known(None)])
+    return subscript(lowering.b, array, [*[FULL] * at, StaticValue(None)])
 
 
 def _squeeze(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -301,7 +301,7 @@ def _stacked(b: ProgramBuilder, parts: Sequence[Arr | Elementwise], axis: int,
     expanded = []
     for part in parts:
         array = array_of(b, part)
-        expanded.append(subscript(b, array, [*[FULL] * axis, Known(None)]))
+        expanded.append(subscript(b, array, [*[FULL] * axis, StaticValue(None)]))
     return concatenated(b, [_array(part) for part in expanded], axis, dtype)
 
 
@@ -444,7 +444,7 @@ def _pad(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     value, width, mode_value, fill = _arguments(args, keywords, "array", "pad_width", "mode", "constant_values")
     b = lowering.b
     source = elementwise(b, _array(value))
-    mode = mode_value.value if isinstance(mode_value, Known) else "constant" if mode_value is None else None
+    mode = mode_value.value if isinstance(mode_value, StaticValue) else "constant" if mode_value is None else None
     if mode not in _MODES or fill is not None and (mode != "constant" or not isinstance(fill, Num)):
         raise LoweringRefused("a pad of that mode")
     require_c_order(b, source)

@@ -24,10 +24,10 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Iterated,
-    Known,
     LoweringRefused,
     Num,
     Ranged,
+    StaticValue,
     Tup,
     number,
 )
@@ -51,7 +51,7 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         group = groups.pop(0)
         if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
                 or not value.flags.aligned:
-            return Known(value)
+            return StaticValue(value)
         return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
     if kind is int:
         bits = value.bit_length()
@@ -65,7 +65,7 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
     if kind is tuple and len(value) <= MAX_TUPLE:
         return Tup(tuple(abstract(item, groups) for item in value))
-    return Known(value)
+    return StaticValue(value)
 
 
 class SourceLowering:
@@ -116,9 +116,9 @@ def state_writer(
 ) -> Callable[[bytearray, Sequence[Any]], None]:
     """Return a function that writes the values of `names`; other variables are unbound."""
     writers = [(names.index(name), _writer(value, places)) for name, value in values.items()
-               if name in names and not isinstance(value, Known)]
+               if name in names and not isinstance(value, StaticValue)]
     unbound = [_writer(value, places) for name, value in values.items()
-               if name not in names and not isinstance(value, Known)]
+               if name not in names and not isinstance(value, StaticValue)]
 
     def write(state: bytearray, given: Sequence[Any]) -> None:
         for place, writer in writers:
@@ -146,8 +146,8 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
 
             return write
         case Tup(items):
-            writers = [_writer(item, places) for item in items if not isinstance(item, Known)]
-            numbers = [k for k, item in enumerate(items) if not isinstance(item, Known)]
+            writers = [_writer(item, places) for item in items if not isinstance(item, StaticValue)]
+            numbers = [k for k, item in enumerate(items) if not isinstance(item, StaticValue)]
 
             def write_items(state: bytearray, value: Any) -> None:
                 for k, writer in zip(numbers, writers, strict=True):
@@ -222,7 +222,7 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
-        case Known(thing):
+        case StaticValue(thing):
             return thing
     raise AssertionError(value)
 
