@@ -214,6 +214,7 @@ def _len(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     if isinstance(value, Arr) and value.ndim:
         return arrays.extent(arrays.require_bound(lowering.b, value), 0)
     if isinstance(value, Elementwise) and value.ndim:
+        arrays.materialise(lowering.b, value)
         return of_kind("int", value.shape[0], 0, arrays.MAX_EXTENT)
     if isinstance(value, Tup):
         return number(len(value.items))
