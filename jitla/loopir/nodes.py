@@ -267,7 +267,7 @@ class Apply:
     """An element-wise operator of the op table applied to `args`; `dtype` is that of the result."""
 
     op: str
-    args: tuple[Value, ...]
+    args: tuple[Any, ...]  # values of the same kind: those of nests, or those of loop programs
     dtype: np.dtype
     attrs: tuple[tuple[str, Any], ...] = ()
 

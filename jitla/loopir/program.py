@@ -15,7 +15,8 @@ from enum import Enum
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.loopir.nodes import Apply, Number
+from jitla.loopir.nodes import Apply as Apply
+from jitla.loopir.nodes import Number as Number
 
 INT64 = np.dtype(np.int64)
 BOOL = np.dtype(bool)

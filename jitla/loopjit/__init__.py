@@ -1,14 +1,20 @@
-"""Explicit loops: rewritten so that compiled code runs their iterations, lowered to loop programs, and compiled.
+"""Loops of functions: rewritten so that compiled code runs their iterations, lowered to loop programs, compiled.
 
-`loop_functions` rewrites functions (`rewriting`, `liveness`); `loop_sites` runs loops, by Python and by compiled
-code in turns (`sources`, `operands`). `loop_compiler` compiles in the background: `lowering` interprets syntax
-trees over abstract `values` (`scalars`, `arrays`, `reductions`, `calls`, `flow`) and builds loop programs
-(`builder`), whose variables `state` writes and reads. Above are `dispatch` and `tracing`, below `codegen`.
+- `loop_functions`: functions with rewritten loops (`rewriting`, `liveness`, `callees`), and their records.
+- `loop_sites`: loops at run time: profiles, specialisations, and parts that Python or compiled code runs
+  (`sources` that loops go through, `operands`).
+- `loop_compiler`: lowering and compilation for operands, in the background.
+- `lowering`: statements, expressions and inlined functions as a loop program (`builder`); `calls`, `shapes`,
+  `arrays`, `selections`, `reductions`, `scalars` lower operations, `flow` meeting points of paths, `bounds`
+  hoists checks; `values` are abstract values, `state` writes and reads them.
+
+Files with one user are apart for their size. Above are `dispatch` and `tracing`, below `loopir`; machine code
+comes from `codegen`, which `engine` hands over.
 """
 
 from typing import TYPE_CHECKING
 
-from jitla.loopjit.loop_functions import LoopFunction, LoopRecord, Loops
+from jitla.loopjit.loop_functions import LoopFunction, Loops, LoopSiteRecord
 from jitla.loopjit.loop_sites import LoopSite, Specialisation
 from jitla.loopjit.sources import Source
 from jitla.process.loading import lazy_modules
@@ -18,4 +24,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_modules(__name__, "jitla.loopjit.loop_compiler")
 
-__all__ = ["LoopFunction", "LoopRecord", "LoopSite", "Loops", "Source", "Specialisation", "loop_compiler"]
+__all__ = ["LoopFunction", "LoopSiteRecord", "LoopSite", "Loops", "Source", "Specialisation", "loop_compiler"]

@@ -38,11 +38,11 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Elementwise,
-    Known,
     LoweringRefused,
     Num,
     Point,
     Sliced,
+    StaticValue,
     Subscript,
     Tup,
     describe,
@@ -72,12 +72,8 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
 
 
 def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
-    """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
+    """Return ``array[items]`` of numbers, slices and new axes: an element or a view."""
     array = require_bound(b, array)
-    if any(isinstance(item, (Arr, Elementwise)) for item in items):
-        from jitla.loopjit.selections import take
-
-        return take(b, array, items)
     items = expanded(array, items)
     points, axes, parts = _parts(b, array, items)
     if not axes:
@@ -90,7 +86,7 @@ def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
     """Return one item for each axis of the array, and None for each new axis."""
     full = Sliced((None, None, None))
     counted = sum(item.ndim if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b" else 1
-                  for item in items if not (isinstance(item, Known) and item.value in (None, Ellipsis)))
+                  for item in items if not (isinstance(item, StaticValue) and item.value in (None, Ellipsis)))
     if any(isinstance(item, Tup) for item in items):
         raise LoweringRefused("an index that is a tuple in a tuple")
     missing = array.ndim - counted
@@ -98,7 +94,7 @@ def expanded(array: Arr, items: Sequence[Abstract]) -> list[Abstract]:
         raise LoweringRefused(f"{counted} indices of an array with {array.ndim} axes")
     expanded: list[Abstract] = []
     for item in items:
-        if isinstance(item, Known) and item.value is Ellipsis:
+        if isinstance(item, StaticValue) and item.value is Ellipsis:
             expanded += [full] * missing
             missing = 0
         else:
@@ -115,7 +111,7 @@ def _parts(
     parts: list[Any] = []
     axis = 0
     for item in items:
-        if isinstance(item, Known) and item.value is None:
+        if isinstance(item, StaticValue) and item.value is None:
             axes.append(ir.AxisMap(None, ZERO, ONE, ONE))
             continue
         size = ir.Extent(array.view, axis)
@@ -160,7 +156,7 @@ def slice_axis(
     b: ProgramBuilder, axis: int, size: ir.Value, bounds: Sequence[Abstract | None],
 ) -> ir.AxisMap:
     """Return the axis that a slice makes of an axis with `size` elements, as ``slice.indices`` does."""
-    begin, stop, step = (None if isinstance(x, Known) and x.value is None else x for x in bounds)
+    begin, stop, step = (None if isinstance(x, StaticValue) and x.value is None else x for x in bounds)
     stride = 1
     if step is not None:
         if not isinstance(step, Num) or not step.known or not int(step.known[0]):
@@ -343,12 +339,12 @@ def broadcast(
                 sizes.append(x.shape[k - (ndim - x.ndim)])
         shape.append(into[k] if into is not None else _common_size(b, sizes))
     aligned: list[Num | Elementwise] = []
-    for x in values:
-        if isinstance(x, Num):
-            aligned.append(x)
+    for value in values:
+        if isinstance(value, Num):
+            aligned.append(value)
         else:
-            assert isinstance(x, (Arr, Elementwise))
-            aligned.append(_stretched(b, x, tuple(shape)))
+            assert isinstance(value, (Arr, Elementwise))
+            aligned.append(_stretched(b, value, tuple(shape)))
     return tuple(shape), aligned
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -81,7 +81,7 @@ class ProgramBuilder:
             return value
         return self.assign(self.fresh(stem), value)
 
-    def held(self, value: Num) -> Num:
+    def evaluated(self, value: Num) -> Num:
         """Return a number whose value and tag are computed once, here."""
         tag = value.tag if value.tag is None else self.temporary(value.tag)
         return Num(value.kinds, self.temporary(value.value), tag, value.low, value.high, value.known)
@@ -108,6 +108,15 @@ class ProgramBuilder:
     def leave(self, reason: str) -> None:
         """Leave the iteration to Python."""
         self.emit(ir.Leave(self.undo(reason)))
+
+
+class LoweringContext(Protocol):
+    """The lowering as functions and methods see it: the builder of its program."""
+
+    @property
+    def b(self) -> ProgramBuilder:
+        """The builder."""
+        ...
 
 
 def freeze(statements: list[Any]) -> tuple[ir.Statement, ...]:

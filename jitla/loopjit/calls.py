@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jitla.hops import Kind, all_ops
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, reductions, scalars, selections, shapes
-from jitla.loopjit.builder import ProgramBuilder, compare
+from jitla.loopjit.builder import LoweringContext, ProgramBuilder, apply, both, cast, compare, minus
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
+    MAX_EXTENT,
     PYTHON_KINDS,
     STORAGE,
     Abstract,
     Arr,
     Elementwise,
     Iterated,
-    Known,
     LoweringRefused,
     Num,
     Ranged,
+    StaticValue,
     Tup,
     describe,
     number,
     of_kind,
 )
 
-if TYPE_CHECKING:
-    from jitla.loopjit.lowering import Lowering
-
 Arguments = Sequence[Abstract]
 Keywords = Mapping[str, Abstract]
-Handler = Callable[["Lowering", Arguments, Keywords], Abstract]
+Handler = Callable[[LoweringContext, Arguments, Keywords], Abstract]
 
 #: Operators of the op table by the NumPy functions that they stand for.
 _CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL for function in op.numpy}
@@ -64,24 +62,9 @@ def numbers(values: Arguments) -> list[Num]:
     return [value for value in values if isinstance(value, Num)]
 
 
-def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
-    """Return the dtype that an argument names."""
-    if value is None or isinstance(value, Known) and value.value is None:
-        return np.dtype(default)
-    if isinstance(value, Known):
-        try:
-            dtype = np.dtype(value.value)
-        except TypeError as error:
-            raise LoweringRefused(f"a dtype {value.value!r:.40}") from error
-        if dtype.str[1:] not in STORAGE or not dtype.isnative:
-            raise LoweringRefused(f"arrays of {dtype}")
-        return dtype
-    raise LoweringRefused("a dtype that is no constant")
-
-
 def axis_argument(value: Abstract | None) -> tuple[int, ...] | None:
     """Return the axes that an argument names; None for all."""
-    if value is None or isinstance(value, Known) and value.value is None:
+    if value is None or isinstance(value, StaticValue) and value.value is None:
         return None
     items = value.items if isinstance(value, Tup) else (value,)
     return tuple(constant_argument(item, "an axis") for item in items)
@@ -104,7 +87,7 @@ def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
     return tuple(b.temporary(scalars.index_value(b, item).value) for item in numbers(items))
 
 
-def call(lowering: Lowering, function: Any, args: Arguments, keywords: Keywords) -> Abstract:
+def call(lowering: LoweringContext, function: Any, args: Arguments, keywords: Keywords) -> Abstract:
     """Return the result of a call of a known object."""
     b = lowering.b
     handler = (_HANDLERS.get(function) or shapes.HANDLERS.get(function)) if _is_hashable(function) else None
@@ -130,7 +113,7 @@ def _is_hashable(function: Any) -> bool:
     return type(function).__hash__ is not None
 
 
-def call_cell(lowering: Lowering, op: str, args: Arguments, keywords: Keywords) -> Abstract:
+def call_cell(lowering: LoweringContext, op: str, args: Arguments, keywords: Keywords) -> Abstract:
     """Return the result of an element-wise function, stored in ``out`` if it is given."""
     b = lowering.b
     require_keywords(keywords, "out")
@@ -165,7 +148,7 @@ def require_same_shape(b: ProgramBuilder, value: Elementwise, target: Arr) -> No
     for k, size in enumerate(value.shape):
         if size != target.shape[lead + k]:
             differs = compare("not_equal", size, target.shape[lead + k])
-            b.check(scalars.both(differs, compare("not_equal", size, arrays.ONE)), arrays.MISMATCH)
+            b.check(both(differs, compare("not_equal", size, arrays.ONE)), arrays.MISMATCH)
 
 
 def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -> Abstract:
@@ -201,7 +184,7 @@ def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstr
     if storage.kind == "b":
         return of_kind(kind, scalars.truth(b, x))
     if storage.kind in "iu" and x.dtype.kind in "iu" and x.kinds != {"int"}:
-        return of_kind(kind, scalars.cast(x.value, storage))
+        return of_kind(kind, cast(x.value, storage))
     return of_kind(kind, scalars.convert(b, x, storage), *((x.low, x.high) if storage.kind in "iu"
                                                            and x.dtype.kind in "iu" else ()))
 
@@ -209,19 +192,19 @@ def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstr
 # --------------------------------------------------------------------------- Python's functions
 
 
-def _len(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _len(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     (value,) = args
     if isinstance(value, Arr) and value.ndim:
         return arrays.extent(arrays.require_bound(lowering.b, value), 0)
     if isinstance(value, Elementwise) and value.ndim:
         arrays.materialise(lowering.b, value)
-        return of_kind("int", value.shape[0], 0, arrays.MAX_EXTENT)
+        return of_kind("int", value.shape[0], 0, MAX_EXTENT)
     if isinstance(value, Tup):
         return number(len(value.items))
     raise LoweringRefused(f"len of {describe(value)}")
 
 
-def _abs(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _abs(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     (value,) = args
     if isinstance(value, Num):
         return scalars.absolute(lowering.b, value)
@@ -229,7 +212,7 @@ def _abs(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 
 
 def _extremum(name: str) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords)
         if len(args) == 1 and isinstance(args[0], (Arr, Elementwise)) and args[0].ndim == 1:
             return _extremum_of_vector(lowering.b, name, arrays.elementwise(lowering.b, args[0]))
@@ -261,7 +244,7 @@ def _extremum_of_vector(b: ProgramBuilder, name: str, vector: Elementwise) -> Nu
     return of_kind(vector.dtype.str[1:], read)
 
 
-def _range(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _range(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     values = [scalars.index_value(lowering.b, x) for x in numbers(args)]
     zero, one = number(0), number(1)
     match values:
@@ -275,7 +258,7 @@ def _range(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 
 
 def _iterated(name: str) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords, *(("start",) if name == "enumerate" else ("strict",) if name == "zip" else ()))
         start = keywords.get("start")
         if name == "zip" and constant_argument(keywords.get("strict"), "strict", 0):
@@ -291,7 +274,7 @@ def _iterated(name: str) -> Handler:
 
 def _folded(name: str) -> Handler:
     """Return the handler of ``sum``, ``any`` or ``all`` of a vector or tuple, item by item."""
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         b = lowering.b
         require_keywords(keywords)
         if len(args) != 1:
@@ -328,7 +311,7 @@ def _folded(name: str) -> Handler:
     return handler
 
 
-def _norm(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _norm(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     """Return ``np.linalg.norm`` of a vector of floats: the root of its product with itself."""
     require_keywords(keywords)
     if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)) or args[0].ndim != 1 \
@@ -336,16 +319,16 @@ def _norm(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
         raise LoweringRefused("a norm of other than a vector of floats")
     vector = arrays.array_of(lowering.b, args[0])
     (square,) = numbers([reductions.product(lowering.b, vector, vector, "dot")])
-    return of_kind(square.kind, scalars.apply("sqrt", square.value))
+    return of_kind(square.kind, apply("sqrt", square.value))
 
 
-def _round(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _round(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     (x,) = numbers(args)
     return scalars.rounded(lowering.b, x)
 
 
-def _divmod(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
-    x, y = (lowering.b.held(v) for v in numbers(args))
+def _divmod(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    x, y = (lowering.b.evaluated(v) for v in numbers(args))
     if not (x.is_python and y.is_python):
         raise LoweringRefused("divmod of NumPy's numbers")
     return Tup((scalars.binary(lowering.b, "FloorDiv", x, y), scalars.binary(lowering.b, "Mod", x, y)))
@@ -355,10 +338,10 @@ def _divmod(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract
 
 
 def _allocation(zero: bool, fill: Any = None) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         b = lowering.b
         require_keywords(keywords, "dtype", "shape")
-        dtype = dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), np.float64)
+        dtype = shapes.dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), np.float64)
         made = arrays.allocate(b, dtype, shape_argument(b, args[0] if args else keywords["shape"]), zero)
         if fill is not None:
             arrays.store(b, made, number(fill))
@@ -368,14 +351,14 @@ def _allocation(zero: bool, fill: Any = None) -> Handler:
 
 
 def _allocation_like(zero: bool, fill: Any = None) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         b = lowering.b
         require_keywords(keywords, "dtype")
         if not isinstance(args[0], Arr):
             raise LoweringRefused(f"an array like {describe(args[0])}")
         source = arrays.require_bound(b, args[0])
         arrays.require_c_order(b, arrays.elementwise(b, source))
-        dtype = dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), source.dtype)
+        dtype = shapes.dtype_argument(args[1] if len(args) > 1 else keywords.get("dtype"), source.dtype)
         made = arrays.allocate(b, dtype, source.shape, zero)
         if fill is not None:
             arrays.store(b, made, number(fill))
@@ -384,25 +367,25 @@ def _allocation_like(zero: bool, fill: Any = None) -> Handler:
     return handler
 
 
-def _full(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _full(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     b = lowering.b
     require_keywords(keywords, "dtype")
     if len(args) < 2:
         raise LoweringRefused("full without a value")
     (value,) = numbers(args[1:2])
-    dtype = dtype_argument(args[2] if len(args) > 2 else keywords.get("dtype"), STORAGE[value.kind])
+    dtype = shapes.dtype_argument(args[2] if len(args) > 2 else keywords.get("dtype"), STORAGE[value.kind])
     made = arrays.allocate(b, dtype, shape_argument(b, args[0]))
     arrays.store(b, made, value)
     return made
 
 
-def _copy(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _copy(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     if len(args) != 1 or keywords or not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused("a copy with options")
     return arrays.array_of(lowering.b, arrays.elementwise(lowering.b, args[0]))
 
 
-def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _where(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
     if len(args) == 1 and isinstance(args[0], (Arr, Elementwise)):
         return Tup(selections.nonzero(lowering.b, args[0]))
@@ -420,30 +403,30 @@ def _where(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     return arrays.map_elements(lowering.b, "where", [test_value, *others])
 
 
-def _nonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _nonzero(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
     if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused("nonzero of a number")
     return Tup(selections.nonzero(lowering.b, args[0]))
 
 
-def _flatnonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _flatnonzero(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     found = _nonzero(lowering, args, keywords)
     if not isinstance(found, Tup) or len(found.items) != 1:
         raise LoweringRefused("flatnonzero of an array with several axes")
     return found.items[0]
 
 
-def _count_nonzero(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _count_nonzero(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
     if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused("count_nonzero with options")
     count = selections.count_true(lowering.b, arrays.elementwise(lowering.b, args[0]))
-    return of_kind(COUNT_KIND, lowering.b.temporary(count), 0, arrays.MAX_EXTENT)
+    return of_kind(COUNT_KIND, lowering.b.temporary(count), 0, MAX_EXTENT)
 
 
 def _product(how: str) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords)
         left, right = args
         return reductions.product(lowering.b, left, right, how)
@@ -451,7 +434,7 @@ def _product(how: str) -> Handler:
     return handler
 
 
-def _outer(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _outer(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
     left, right = args
     for value in (left, right):
@@ -461,7 +444,7 @@ def _outer(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 
 
 def _arg_extremum(name: str) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords)
         if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
             raise LoweringRefused(f"{name} with options")
@@ -471,7 +454,7 @@ def _arg_extremum(name: str) -> Handler:
 
 
 def _cumulated(op: str) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         require_keywords(keywords)
         if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
             raise LoweringRefused("a cumulative sum with options")
@@ -480,7 +463,7 @@ def _cumulated(op: str) -> Handler:
     return handler
 
 
-def _flip(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _flip(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
     if len(args) != 1 or not isinstance(args[0], Arr) or args[0].ndim != 1:
         raise LoweringRefused("flip of what is no vector")
@@ -491,7 +474,7 @@ def reverse(b: ProgramBuilder, array: Arr) -> Arr:
     """Return the view of a vector from its end."""
     array = arrays.require_bound(b, array)
     size = array.shape[0]
-    axis = ir.AxisMap(0, arrays.minus(size, arrays.ONE), size, ir.constant(-1))
+    axis = ir.AxisMap(0, minus(size, arrays.ONE), size, ir.constant(-1))
     return arrays.bind(b, array, (), [axis], None)
 
 
@@ -523,11 +506,11 @@ def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None
         case "size":
             size = number(1)
             for axis in range(array.ndim):
-                size = Num(size.kinds, arrays.apply("multiply", size.value, ir.Extent(array.view, axis))
-                           if axis else ir.Extent(array.view, 0), None, 0, arrays.MAX_EXTENT)
+                size = Num(size.kinds, apply("multiply", size.value, ir.Extent(array.view, axis))
+                           if axis else ir.Extent(array.view, 0), None, 0, MAX_EXTENT)
             return size
         case "dtype":
-            return Known(array.dtype)
+            return StaticValue(array.dtype)
         case "T":
             return arrays.transposed(b, array, range(array.ndim)[::-1])
         case "itemsize":
@@ -535,7 +518,7 @@ def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None
     return None
 
 
-def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments, keywords: Keywords) -> Abstract:
+def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arguments, keywords: Keywords) -> Abstract:
     """Return the result of a method of an array or a scalar."""
     b = lowering.b
     if isinstance(value, (Arr, Elementwise)):
@@ -546,12 +529,12 @@ def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments,
                 return arrays.materialise(b, value)
             case "astype" if len(args) == 1 and not keywords:
                 return arrays.array_of(b, arrays.as_dtype(
-                    arrays.elementwise(b, value), dtype_argument(args[0], None)))
+                    arrays.elementwise(b, value), shapes.dtype_argument(args[0], None)))
             case "dot" if len(args) == 1 and not keywords:
                 return reductions.product(b, value, args[0], "dot")
             case "fill" if len(args) == 1 and isinstance(value, Arr):
                 arrays.store(b, value, args[0])
-                return Known(None)
+                return StaticValue(None)
             case "nonzero" if not args and not keywords:
                 return _nonzero(lowering, [value], {})
             case "argmax" | "argmin" if not args and not keywords:
@@ -559,18 +542,18 @@ def call_method(lowering: Lowering, value: Abstract, name: str, args: Arguments,
             case "cumsum" | "cumprod" if not args and not keywords:
                 return reductions.cumulated(b, "add" if name == "cumsum" else "multiply", value)
             case "item" if isinstance(value, Arr) and len(args) == value.ndim and not keywords:
-                element = arrays.subscript(b, value, args)
+                element = selections.subscript(b, value, args)
                 assert isinstance(element, Num)
                 kind = {"f": "float", "b": "bool", "i": "int", "u": "int"}.get(value.dtype.kind)
                 if kind is None or value.dtype == np.uint64:
                     raise LoweringRefused(f"item of {value.dtype}")
-                return of_kind(kind, scalars.cast(element.value, STORAGE[kind]))
+                return of_kind(kind, cast(element.value, STORAGE[kind]))
         found = shapes.call_shape_method(lowering, value, name, args, keywords)
         if found is not None:
             return found
     if isinstance(value, Num) and name == "item" and not args and not value.kinds <= PYTHON_KINDS:
         return scalars.to_float(b, value) if value.dtype.kind == "f" else scalars.to_int(b, value)
-    if isinstance(value, Known) and isinstance(value.value, np.ufunc):
+    if isinstance(value, StaticValue) and isinstance(value.value, np.ufunc):
         op = _CELLS.get(value.value)
         if name == "outer" and op is not None and len(args) == 2:
             return reductions.outer(b, op, *args)

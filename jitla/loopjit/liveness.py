@@ -176,7 +176,8 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
 
 def _deleted(node: ast.AST) -> Names:
     """Return all names that are deleted in a tree, by handlers of exceptions too."""
-    handlers = {part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name}
+    handlers = frozenset(
+        part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name)
     return handlers | frozenset(part.id for part in ast.walk(node)
                                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del))
 

@@ -13,7 +13,7 @@ import numpy as np
 from jitla.errors import BackendError
 from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
-from jitla.loopir.program import Allocate, ExitKind, LoopProgram
+from jitla.loopir import Allocate, ExitKind, LoopProgram
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
 from jitla.loopjit.lowering import Helper, LoweredLoop, lower_loop

@@ -226,7 +226,7 @@ def _callees(
 # --------------------------------------------------------------------------- functions at run time
 
 
-class LoopRecord(NamedTuple):
+class LoopSiteRecord(NamedTuple):
     """A loop for one combination of kinds of its operands, or a loop that is not compiled.
 
     Python has done `plain` iterations in `seconds`, compiled code `runs` parts in `compiled` seconds. Compiled
@@ -341,13 +341,13 @@ class LoopFunction:
         self._calls = 0
         self._watch()
 
-    def records(self) -> list[LoopRecord]:
+    def records(self) -> list[LoopSiteRecord]:
         """Return what became of its loops."""
-        made = [LoopRecord(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
+        made = [LoopSiteRecord(self.file, line, "refused", reason, "", 0, 0, 0, 0.0, 0.0)
                 for line, reason in self.refused if self.kept]
         for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
-                made.append(LoopRecord(
+                made.append(LoopSiteRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state], x.reason,
                     site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds, x.failure,
                     x.code.owner.program if x.code is not None else None))

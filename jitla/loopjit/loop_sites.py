@@ -379,7 +379,8 @@ class LoopRun:
         specialisation = site.specialisation((source.key, groups, *map(key_of, values)))
         self._specialisation = specialisation
         if specialisation is None:
-            return self._hand_out(source.length)
+            self._hand_out(source.length)
+            return None
         state = specialisation.state
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
@@ -404,7 +405,8 @@ class LoopRun:
                     return found
         except MemoryError:  # before anything was done: arrays are saved first
             specialisation.refuse(TOO_LARGE)
-        return self._hand_out(self._part_end(specialisation))
+        self._hand_out(self._part_end(specialisation))
+        return None
 
     # -- parts done by Python -----------------------------------------------------------------
 
@@ -642,7 +644,7 @@ def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -
 
 def _is_reported(flags: int) -> bool:
     """Return whether NumPy reports floating-point flags, as the program has set it."""
-    modes = np.geterr()
+    modes: dict[str, object] = dict(np.geterr())
     return any(flags & bit and modes[name] != "ignore" for bit, name in ((1, "divide"), (2, "over"), (4, "invalid")))
 
 

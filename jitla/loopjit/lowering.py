@@ -28,6 +28,7 @@ from jitla.loopjit.builder import (
     compare,
     either,
     freeze,
+    minus,
     negated,
     plus,
     times,
@@ -46,6 +47,7 @@ from jitla.loopjit.rewriting import (
 )
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
+    MAX_EXTENT,
     TAG_DTYPE,
     UNBOUND,
     Abstract,
@@ -53,12 +55,12 @@ from jitla.loopjit.values import (
     Conflict,
     Elementwise,
     Iterated,
-    Known,
     LoweringRefused,
     NeverCompiled,
     Num,
     Ranged,
     Sliced,
+    StaticValue,
     Tup,
     describe,
     number,
@@ -201,11 +203,11 @@ class Lowering:
             case ast.While():
                 self.while_loop(node)
             case ast.Break():
-                target = self.targets[-1]
-                if target.final >= 0:
-                    self.leave_for_good(target.final)
+                loop = self.targets[-1]
+                if loop.final >= 0:
+                    self.leave_for_good(loop.final)
                 else:
-                    self.jump(target.end, target.break_)
+                    self.jump(loop.end, loop.break_)
             case ast.Continue():
                 self.jump(self.targets[-1].next_iteration, self.targets[-1].continue_)
             case ast.Return(value=value):
@@ -226,7 +228,7 @@ class Lowering:
             return
         target = self.inlined[-1]
         self.root = value
-        result = Known(None) if value is None else self.settled(self.expression(value))
+        result = StaticValue(None) if value is None else self.settled(self.expression(value))
         self.env[target.result] = self.stored(target.result, result)
         self.jump(target.end, ir.Break(target.label))
 
@@ -254,7 +256,7 @@ class Lowering:
 
     def branch(self, test: ir.Value, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
         """Lower two paths, one of which is taken, and join them."""
-        known = scalars.known_truth(test)
+        known = scalars.static_truth(test)
         if known is not None:
             (then if known else otherwise)()
             return
@@ -309,13 +311,13 @@ class Lowering:
         if isinstance(value, Arr) and value.ndim:
             bound = arrays.require_bound(self.b, value)
             self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)), "an array of another length")
-            return tuple(arrays.subscript(self.b, bound, [number(k)]) for k in range(count))
+            return tuple(selections.subscript(self.b, bound, [number(k)]) for k in range(count))
         raise LoweringRefused(f"{describe(value)} is unpacked")
 
     def stored(self, name: str, value: Abstract) -> Abstract:
         """Return a value held in the variables of the name of the current function."""
         value = self.settled(value)
-        if isinstance(value, (Known, Sliced, Ranged, Iterated, Conflict)):
+        if isinstance(value, (StaticValue, Sliced, Ranged, Iterated, Conflict)):
             return value
         held = representation(self.b, f"{self.scope}{name}", value)
         convert_variable(self.b, value, held)
@@ -325,7 +327,7 @@ class Lowering:
         """Return a value that later statements do not change: computed now, and stored if it is an expression."""
         match value:
             case Num():
-                return self.b.held(value)
+                return self.b.evaluated(value)
             case Elementwise():
                 return arrays.array_of(self.b, value)
             case Tup(items):
@@ -350,7 +352,7 @@ class Lowering:
         if any(isinstance(index, (Arr, Elementwise)) for index in indices):
             self.scatter(base, indices, value)
             return
-        place = arrays.subscript(self.b, base, indices)
+        place = selections.subscript(self.b, base, indices)
         if isinstance(place, Arr):
             arrays.store(self.b, place, value)
             return
@@ -400,7 +402,7 @@ class Lowering:
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
                     self.selected_in_place(array, indices, op, value)
                     return
-                place = arrays.subscript(self.b, array, indices)
+                place = selections.subscript(self.b, array, indices)
                 if isinstance(place, Arr):
                     self.in_place(place, op, self.expression(value))
                     return
@@ -512,7 +514,7 @@ class Lowering:
         """Lower a ``while`` loop."""
         def body(target: LoopTarget) -> None:
             test = self.test(node.test)
-            if scalars.known_truth(test) is not True:
+            if scalars.static_truth(test) is not True:
                 with self.b.into([]) as leave:
                     target.ended.reach(self.b, self.env)
                     self.b.emit(ir.Break(target.normal))
@@ -538,7 +540,7 @@ class Lowering:
         name = self.b.fresh("i")
 
         def body(target: LoopTarget) -> None:
-            index = of_kind("int", self.b.scalar(name, ir.INT64), 0, arrays.MAX_EXTENT)
+            index = of_kind("int", self.b.scalar(name, ir.INT64), 0, MAX_EXTENT)
             self.assign(node.target, item(index))
             self.block(node.body)
 
@@ -608,10 +610,10 @@ class Lowering:
         """Return what a loop goes through, read once."""
         match source:
             case Ranged(start, stop, step):
-                return Ranged(self.b.held(start), self.b.held(stop), self.b.held(step))
+                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
             case Iterated(function, parts, start):
                 return Iterated(function, tuple(self.settled_source(part) for part in parts),
-                                None if start is None else self.b.held(start))
+                                None if start is None else self.b.evaluated(start))
             case Arr() | Elementwise():
                 return self.settled(source)
         raise LoweringRefused(f"a loop over {describe(source)}")
@@ -622,7 +624,7 @@ class Lowering:
             case Arr():
                 if not source.ndim:
                     raise LoweringRefused("a loop over an array without axes")
-                return source.shape[0], lambda index: arrays.subscript(self.b, source, [index])
+                return source.shape[0], lambda index: selections.subscript(self.b, source, [index])
             case Ranged(start, stop, step):
                 constant = scalars.constant_integer(step)
                 if not constant:
@@ -642,25 +644,25 @@ class Lowering:
                     self.b.check(compare("not_equal", counts[0], other), "sequences of different lengths")
                 return counts[0], lambda index: Tup(tuple(item(index) for item in items))
             case Iterated("enumerate", (inner,), first):
-                count, item = self.iteration(inner)
+                length, item = self.iteration(inner)
                 begin = first or number(0)
-                return count, lambda index: Tup((scalars.binary(self.b, "Add", index, begin), item(index)))
+                return length, lambda index: Tup((scalars.binary(self.b, "Add", index, begin), item(index)))
             case Iterated("zip", parts, _):
                 counts, items = zip(*map(self.iteration, parts), strict=True)
-                count = counts[0]
+                least: ir.Value = counts[0]
                 for other in counts[1:]:
-                    count = apply("minimum", count, other)
-                return count, lambda index: Tup(tuple(item(index) for item in items))
+                    least = apply("minimum", least, other)
+                return least, lambda index: Tup(tuple(item(index) for item in items))
             case Iterated("reversed", (inner,), _):
-                count, item = self.iteration(inner)
-                last = self.b.temporary(arrays.minus(count, arrays.ONE))
-                return count, lambda index: item(of_kind(
-                    "int", apply("subtract", last, index.value), 0, arrays.MAX_EXTENT))
+                length, item = self.iteration(inner)
+                last = self.b.temporary(minus(length, arrays.ONE))
+                return length, lambda index: item(of_kind(
+                    "int", apply("subtract", last, index.value), 0, MAX_EXTENT))
         raise LoweringRefused(f"a loop over {describe(source)}")
 
     def stepped(self, source: Ranged) -> tuple[ir.Value, Callable[[Num], Abstract]]:
         """Return length and items of a range whose step is a variable that is positive."""
-        start, step = self.b.held(source.start), self.b.held(source.step)
+        start, step = self.b.evaluated(source.start), self.b.evaluated(source.step)
         if step.low <= 0:
             self.b.check(compare("less_equal", step.value, arrays.ZERO), "a step that is not positive")
         distance = apply("maximum", apply("subtract", source.stop.value, start.value), arrays.ZERO)
@@ -674,7 +676,7 @@ class Lowering:
         """Return the value of an expression."""
         match node:
             case ast.Constant(value=value):
-                return number(value) if type(value) in KIND_OF_TYPE else Known(value)
+                return number(value) if type(value) in KIND_OF_TYPE else StaticValue(value)
             case ast.Name(id=name):
                 return self.name(name)
             case ast.BinOp(left=left, op=ast.MatMult(), right=right):
@@ -735,7 +737,7 @@ class Lowering:
             return Tup(tuple(self.constant(item) for item in value))
         if type(value) is list:
             return Tup(tuple(self.constant(item) for item in self.resolver.list_items(value)), True)
-        return Known(value)
+        return StaticValue(value)
 
     def indices(self, node: ast.expr) -> list[Abstract]:
         """Return the items of a subscript."""
@@ -751,9 +753,9 @@ class Lowering:
     def item(self, base: Abstract, indices: Sequence[Abstract]) -> Abstract:
         """Return an item of an array or a tuple."""
         if isinstance(base, Arr):
-            return arrays.subscript(self.b, base, indices)
+            return selections.subscript(self.b, base, indices)
         if isinstance(base, Elementwise):
-            return arrays.subscript(self.b, arrays.materialise(self.b, base), indices)
+            return selections.subscript(self.b, arrays.materialise(self.b, base), indices)
         if isinstance(base, Tup) and len(indices) == 1:
             (index,) = indices
             if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
@@ -774,7 +776,7 @@ class Lowering:
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
         """Return an attribute of a module, an array or a number."""
-        if isinstance(base, Known):
+        if isinstance(base, StaticValue):
             if isinstance(base.value, ModuleType):
                 return self.constant(self.resolver.attribute(base.value, name))
             if isinstance(base.value, (np.dtype, type)) and name in ("type", "itemsize", "kind"):
@@ -836,7 +838,7 @@ class Lowering:
         for op, right_node in zip(node.ops, node.comparators, strict=True):
             right = self.expression(right_node)
             if isinstance(right, Num):
-                right = self.b.held(right)
+                right = self.b.evaluated(right)
             found = self.compare(op, left, right)
             if not isinstance(found, Num):
                 raise LoweringRefused("a chained comparison of arrays")
@@ -871,8 +873,8 @@ class Lowering:
     def _is(left: Abstract, right: Abstract) -> bool:
         """Return whether two values are one object, where one is None."""
         for one, other in ((left, right), (right, left)):
-            if isinstance(one, Known) and one.value is None:
-                if isinstance(other, Known):
+            if isinstance(one, StaticValue) and one.value is None:
+                if isinstance(other, StaticValue):
                     return other.value is None
                 if not isinstance(other, Num) or UNBOUND not in other.kinds:
                     return False
@@ -888,7 +890,7 @@ class Lowering:
         match value:
             case Num():
                 return scalars.truth(self.b, value)
-            case Known(None):
+            case StaticValue(None):
                 return ir.constant(False, ir.BOOL)
             case Tup(items):
                 return ir.constant(bool(items), ir.BOOL)
@@ -899,7 +901,7 @@ class Lowering:
         is_and = isinstance(node.op, ast.And)
         result = self.test(node.values[0])
         for operand in node.values[1:]:
-            known = scalars.known_truth(result)
+            known = scalars.static_truth(result)
             if known is not None:
                 if known != is_and:
                     return result
@@ -935,7 +937,7 @@ class Lowering:
         for operand in others:
             if not isinstance(value, Num):
                 raise LoweringRefused(f"the truth of {describe(value)}")
-            value = self.decided(self.b.held(value), operand, is_and)
+            value = self.decided(self.b.evaluated(value), operand, is_and)
         return value
 
     def decided(self, first: Num, second: ast.expr, is_and: bool) -> Abstract:
@@ -945,7 +947,7 @@ class Lowering:
 
     def choice(self, test: ir.Value, then: Callable[[], Abstract], otherwise: Callable[[], Abstract]) -> Abstract:
         """Return the value of one of two expressions, of which only one is evaluated."""
-        known = scalars.known_truth(test)
+        known = scalars.static_truth(test)
         if known is not None:
             return then() if known else otherwise()
         name = self.b.fresh("choice")
@@ -978,9 +980,9 @@ class Lowering:
             raise LoweringRefused("a call with starred arguments")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
-            if not (isinstance(base, Known) and isinstance(base.value, ModuleType)):
+            if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
                 args, keywords = self.arguments(node)
-                if isinstance(base, Known) and not isinstance(base.value, np.ufunc):
+                if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
                 if isinstance(base, Arr) and node.func.attr == "fill":
                     self.written |= base.origins
@@ -989,7 +991,7 @@ class Lowering:
             function = self.attribute(base, node.func.attr)
         else:
             function = self.expression(node.func)
-        if not isinstance(function, Known):
+        if not isinstance(function, StaticValue):
             raise LoweringRefused(f"a call of {describe(function)}")
         args, keywords = self.arguments(node)
         helper = self.resolver.helper(function.value)
@@ -1033,7 +1035,7 @@ class Lowering:
             with self.b.into([]) as statements:
                 self.block(helper.body)
                 if self.reachable:
-                    self.env[target.result] = Known(None)
+                    self.env[target.result] = StaticValue(None)
                     target.end.reach(self.b, self.env)
             self.b.emit(ir.Block(target.label, statements))  # type: ignore[arg-type]
             merged = target.end.merge(self.b, self.scope)
@@ -1119,7 +1121,7 @@ def lower_loop(
     b = low.b
     given = entry(b)
     low.global_arrays = {key: value for key, value in given.items() if key not in local_names}
-    position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, arrays.MAX_EXTENT)
+    position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, MAX_EXTENT)
     header = {**given}
     for _ in range(MAX_ROUNDS):
         low.env, low.reachable, low.final_edges = dict(header), True, []
@@ -1133,7 +1135,7 @@ def lower_loop(
                 low.assign(node.target, item(position))
             else:
                 test = low.test(node.test)
-                if scalars.known_truth(test) is not True:
+                if scalars.static_truth(test) is not True:
                     low.branch(test, lambda: None, lambda: low.leave_for_good(LOOP_DONE))
             low.block(node.body)
             if low.reachable:

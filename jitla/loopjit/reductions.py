@@ -190,7 +190,7 @@ def _reduce_groups(
 
     def begin(at: tuple[ir.Value, ...]) -> None:
         if op not in _IDENTITIES:
-            index = [ZERO] * len(groups)
+            index: list[ir.Value] = [ZERO] * len(groups)
             for k, value in zip(kept, at, strict=True):
                 index[k] = value
             b.emit(ir.StoreElement(target.view, at, ir.Element(source.view, tuple(index), array.dtype)))

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.hops import lookup
+from jitla.hops import Meta, lookup
 from jitla.loopir import program as ir
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -55,6 +55,7 @@ UFUNCS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", 
           "USub": "negative", "UAdd": "positive", "Invert": "invert"}
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 _CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul", "FloorDiv": "floordiv", "Mod": "mod", "LShift": "shl"}
+_EXACT_KINDS = frozenset({"int", "i8", "float", "f8"})  # kinds that float64 holds and computes with like its own
 _BITWISE = frozenset({"BitAnd", "BitOr", "BitXor"})
 MAX_BRANCHES = 9  # for combinations of kinds of the operands of an operator
 MAX_POWER = 16  # exponents that are written as products
@@ -88,8 +89,12 @@ def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
     if x.dtype.kind == "c" and storage.kind != "c":
         raise LoweringRefused("a complex number where a real number is needed")
     if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
-        exact = ir.Checked("cast", (x.value,), FLOAT64, b.undo("an integer of more than 53 bits"))
-        return cast(exact, storage)
+        value = b.temporary(x.value)
+        outside = either(compare("less", value, cast(ir.constant(-EXACT_FLOAT64), x.dtype)) if x.dtype.kind == "i"
+                         else ir.constant(False, ir.BOOL),
+                         compare("greater", value, cast(ir.constant(EXACT_FLOAT64), x.dtype)))
+        b.check(outside, "an integer of more than 53 bits")
+        return cast(value, storage)
     return cast(x.value, storage)
 
 
@@ -209,7 +214,7 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
 
 def by_kinds(b: ProgramBuilder, operands: Sequence[Num], compute: Callable[[list[Num]], Num]) -> Num:
     """Return the result of `compute` for operands of one kind each, by a branch for each combination of kinds."""
-    held = [b.held(x) for x in operands]
+    held = [b.evaluated(x) for x in operands]
     combinations = list(product(*(sorted(x.kinds) for x in held)))
     if len(combinations) == 1:
         return compute(held)
@@ -255,9 +260,9 @@ def _of_one_kind(x: Num, kind: str) -> Num:
         return x
     storage = STORAGE[kind]
     if storage.kind in "iu" and x.dtype.kind in "fc":
-        limit = EXACT_FLOAT64
         exact = x.value if x.dtype.kind == "f" else ir.Apply("real", (x.value,), FLOAT64)
-        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -limit), min(x.high, limit))
+        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -EXACT_FLOAT64),
+                       min(x.high, EXACT_FLOAT64))
     if x.dtype.kind == "c" and storage.kind != "c":
         return of_kind(kind, cast(ir.Apply("real", (x.value,), FLOAT64), storage))
     if storage.kind == "b" and x.dtype.kind != "b":
@@ -462,7 +467,7 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     if storage.kind in "iu" and y.known and 0 <= int(y.known[0]) <= MAX_POWER:
         base = Num(frozenset({kind}), _operand(b, x, storage), None, x.low, x.high)
         result = of_kind(kind, ir.constant(1, storage), 1, 1)
-        base = b.held(base)
+        base = b.evaluated(base)
         for _ in range(int(y.known[0])):
             result = integer(b, "Mult", result, base, kind)
         return result
@@ -471,13 +476,13 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     if storage != FLOAT64 or x.dtype.kind == "c" or y.dtype.kind == "c":
         raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
     left, right = b.temporary(stored_as(b, x, FLOAT64)), b.temporary(stored_as(b, y, FLOAT64))
-    result = b.temporary(ir.Foreign("pow", (left, right)))
+    power = b.temporary(ir.Foreign("pow", (left, right)))
     if x.is_python and y.is_python:
-        wrong = either(negated(_is_finite(result)), compare("not_equal", result, result))
+        wrong = either(negated(_is_finite(power)), compare("not_equal", power, power))
         b.check(wrong, "a power that is infinite or complex")
         if kind != "float":
             raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
-    return of_kind(kind, result)
+    return of_kind(kind, power)
 
 
 def _integer_power(b: ProgramBuilder, base: ir.Value, exponent: ir.Value, is_positive: bool, kind: str) -> Num:
@@ -565,8 +570,6 @@ def _result_of(ufunc: str, args: tuple[ir.Value, ...], ins: tuple[np.dtype, ...]
 
 def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
     """Return the dtype of the result of an operator of the op table for operands of these dtypes."""
-    from jitla.hops import Meta
-
     result = lookup(ufunc).meta(tuple(Meta((), dtype) for dtype in dtypes), {}).dtype
     for dtype in (*dtypes, result):
         if dtype.str[1:] not in STORAGE:
@@ -580,7 +583,7 @@ def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
     if x.known:
         return number(fold(name, x.known[0]))
     if len(x.kinds) > 1:
-        if name == "USub" and x.dtype == FLOAT64:
+        if name == "USub" and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
             if any(STORAGE[kind].kind in "iu" for kind in x.kinds):
                 b.check(compare("equal", x.value, ir.constant(0.0, FLOAT64)), "a zero, an integer or a float")
             return Num(x.kinds, apply("negative", x.value), x.tag)
@@ -611,7 +614,7 @@ def truth(b: ProgramBuilder, x: Num) -> ir.Value:
     return compare("not_equal", x.value, cast(ir.constant(0), x.dtype))
 
 
-def known_truth(value: ir.Value) -> bool | None:
+def static_truth(value: ir.Value) -> bool | None:
     """Return the truth of a constant bool, else None."""
     return bool(value.bits[0]) if isinstance(value, ir.Number) and value.dtype.kind == "b" else None
 
@@ -648,7 +651,7 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
     x = bound(b, x)
     if x.known:
         return number(abs(x.known[0]))
-    if len(x.kinds) > 1 and x.dtype == FLOAT64:
+    if len(x.kinds) > 1 and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
         return Num(x.kinds, apply("absolute", x.value), x.tag)
     if len(x.kinds) > 1:
         return by_kinds(b, [x], lambda operands: absolute(b, *operands))
@@ -674,7 +677,7 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
 
 def extremum(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     """Return ``min(x, y)`` or ``max(x, y)``: the first unless the second is beyond it."""
-    x, y = b.held(bound(b, x)), b.held(bound(b, y))
+    x, y = b.evaluated(bound(b, x)), b.evaluated(bound(b, y))
     beyond = truth(b, binary(b, "Lt" if name == "min" else "Gt", y, x))
     result = select(b, beyond, y, x)
     ends = min if name == "min" else max
@@ -743,8 +746,7 @@ def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | No
     if function is math.log and args[0].kinds & {"int"} and not is_exact(args[0]):
         raise LoweringRefused("the logarithm of a large integer")
     result = b.temporary(ir.Foreign(found[0], tuple(values)))
-    finite = [_is_finite(value) for value in values]
-    wrong = both(negated(_is_finite(result)), finite[0] if len(finite) == 1 else both(*finite))
+    wrong = both(negated(_is_finite(result)), reduce(both, map(_is_finite, values)))
     b.check(wrong, "an error of a function of math")
     return of_kind("float", result)
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
+from jitla.loopjit import arrays
 from jitla.loopjit.arrays import (
     MISMATCH,
     ONE,
@@ -71,12 +72,14 @@ class Selection:
 def selection(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Selection:
     """Return what a subscript with arrays selects; masks become the indices of their true elements."""
     array = require_bound(b, array)
-    items = [vector for item in expanded(array, items) for vector in (
-        true_indices(b, item) if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b" else [item])]
-    for k, item in enumerate(items):
-        if isinstance(item, _TrueIndices):
-            b.check(compare("not_equal", item.size, ir.Extent(array.view, k)), MISMATCH)
-    items = [item.vector if isinstance(item, _TrueIndices) else item for item in items]
+    found: list[Abstract | _TrueIndices] = []
+    for item in expanded(array, items):
+        is_mask = isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b"
+        found += true_indices(b, item) if is_mask else [item]  # type: ignore[arg-type]
+    for k, part in enumerate(found):
+        if isinstance(part, _TrueIndices):
+            b.check(compare("not_equal", part.size, ir.Extent(array.view, k)), MISMATCH)
+    items = [part.vector if isinstance(part, _TrueIndices) else part for part in found]
     indices: dict[int, Num | Elementwise] = {}
     for k, item in enumerate(items):
         if isinstance(item, (Arr, Elementwise)):
@@ -86,7 +89,7 @@ def selection(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Selec
         elif isinstance(item, Num):
             if item.dtype.kind == "b":
                 raise LoweringRefused("a bool as an index")
-            indices[k] = index_value(b, b.held(item))
+            indices[k] = index_value(b, b.evaluated(item))
         elif not isinstance(item, Sliced):
             raise LoweringRefused("a new axis in a subscript with arrays")
     axes = slices_of(b, array, [Sliced((None, None, None)) if k in indices else item for k, item in enumerate(items)])
@@ -95,6 +98,13 @@ def selection(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Selec
     places = sorted(indices)
     together = places == list(range(places[0], places[-1] + 1))
     return Selection(source, dict(zip(indices, aligned, strict=True)), shape, places[0] if together else 0)
+
+
+def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
+    """Return ``array[items]``: an element, a view, or the elements that an array of integers selects."""
+    if any(isinstance(item, (Arr, Elementwise)) for item in items):
+        return take(b, require_bound(b, array), items)
+    return arrays.subscript(b, array, items)
 
 
 def take(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwise:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,31 +29,53 @@ from jitla.loopjit.arrays import (
     subscript,
     transposed,
 )
-from jitla.loopjit.builder import ProgramBuilder, apply, cast, choose, compare, minus, plus, times
+from jitla.loopjit.builder import (
+    LoweringContext,
+    ProgramBuilder,
+    apply,
+    cast,
+    choose,
+    compare,
+    minus,
+    plus,
+    times,
+)
 from jitla.loopjit.values import (
     MAX_EXTENT,
     STORAGE,
     Abstract,
     Arr,
     Elementwise,
-    Known,
     LoweringRefused,
     Num,
     Sliced,
+    StaticValue,
     Tup,
     describe,
     number,
-    of_kind,
 )
-
-if TYPE_CHECKING:
-    from jitla.loopjit.lowering import Lowering
 
 Arguments = Sequence[Abstract]
 Keywords = Mapping[str, Abstract]
-Handler = Callable[["Lowering", Arguments, Keywords], Abstract]
+Handler = Callable[[LoweringContext, Arguments, Keywords], Abstract]
 FULL = Sliced((None, None, None))
 FLOAT64 = np.dtype(np.float64)
+
+
+def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
+    """Return the dtype that an argument names."""
+    if value is None or isinstance(value, StaticValue) and value.value is None:
+        standard: np.dtype = np.dtype(default)
+        return standard
+    if isinstance(value, StaticValue):
+        try:
+            dtype: np.dtype[Any] = np.dtype(value.value)
+        except TypeError as error:
+            raise LoweringRefused(f"a dtype {value.value!r:.40}") from error
+        if dtype.str[1:] not in STORAGE or not dtype.isnative:
+            raise LoweringRefused(f"arrays of {dtype}")
+        return dtype
+    raise LoweringRefused("a dtype that is no constant")
 
 
 def constant(value: Abstract | None, what: str, default: int | None = None) -> int:
@@ -127,9 +149,7 @@ def _nested(value: Abstract) -> tuple[tuple[int, ...], list[Num]]:
 
 
 def _make_array(is_copy: bool) -> Handler:
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
-        from jitla.loopjit.calls import dtype_argument
-
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         value, dtype = _arguments(args, keywords, "object", "dtype")
         wanted = None if dtype is None else dtype_argument(dtype, None)
         if value is None:
@@ -160,7 +180,9 @@ def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstra
             b.check(compare("less", sizes[-1], ZERO), MISMATCH)  # type: ignore[arg-type]
     if sizes.count(None) > 1 or not sizes:
         raise LoweringRefused("a shape with several unknown sizes, or none")
-    known = reduce(times, [size for size in sizes if size is not None], ONE)
+    known: ir.Value = ONE
+    for size in sizes:
+        known = known if size is None else times(known, size)
     if None in sizes:
         known = b.temporary(known)
         b.check(compare("equal", known, ZERO), MISMATCH)
@@ -180,13 +202,13 @@ def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstra
     return Arr(view.view, view.dtype, view.ndim, view.origins, view.writeable, fresh=array.fresh, sizes=view.sizes)
 
 
-def _reshape(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _reshape(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, shape = _arguments(args, keywords, "a", "shape")
     items = shape.items if isinstance(shape, Tup) else (shape,)
     return reshaped(lowering.b, _array(value), [item for item in items if item is not None])
 
 
-def _ravel(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _ravel(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     (value,) = _arguments(args, keywords, "a")
     array = _array(value)
     if array.ndim == 1:
@@ -198,10 +220,10 @@ def _permuted(b: ProgramBuilder, value: Abstract | None, order: Sequence[int]) -
     return transposed(b, array_of(b, _array(value)), order)
 
 
-def _transpose(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _transpose(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, axes = _arguments(args, keywords, "a", "axes")
     ndim = _array(value).ndim
-    if axes is None or isinstance(axes, Known) and axes.value is None:
+    if axes is None or isinstance(axes, StaticValue) and axes.value is None:
         return _permuted(lowering.b, value, range(ndim)[::-1])
     if not isinstance(axes, Tup):
         raise LoweringRefused("axes that are no tuple")
@@ -211,7 +233,7 @@ def _transpose(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstr
     return _permuted(lowering.b, value, order)
 
 
-def _swapaxes(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _swapaxes(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, one, two = _arguments(args, keywords, "a", "axis1", "axis2")
     ndim = _array(value).ndim
     order = list(range(ndim))
@@ -220,7 +242,7 @@ def _swapaxes(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstra
     return _permuted(lowering.b, value, order)
 
 
-def _moveaxis(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _moveaxis(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, source, target = _arguments(args, keywords, "a", "source", "destination")
     ndim = _array(value).ndim
     order = [k for k in range(ndim) if k != _axis(source, ndim)]
@@ -228,14 +250,14 @@ def _moveaxis(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstra
     return _permuted(lowering.b, value, order)
 
 
-def _expand_dims(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _expand_dims(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, axis = _arguments(args, keywords, "a", "axis")
     array = array_of(lowering.b, _array(value))
     at = _axis(axis, array.ndim + 1)
-    return subscript(lowering.b, array, [*[FULL] * at, Known(None)])
+    return subscript(lowering.b, array, [*[FULL] * at, StaticValue(None)])
 
 
-def _squeeze(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _squeeze(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, axis = _arguments(args, keywords, "a", "axis")
     array = array_of(lowering.b, _array(value))
     at = _axis(axis, array.ndim)
@@ -279,7 +301,7 @@ def _stacked(b: ProgramBuilder, parts: Sequence[Arr | Elementwise], axis: int,
     expanded = []
     for part in parts:
         array = array_of(b, part)
-        expanded.append(subscript(b, array, [*[FULL] * axis, Known(None)]))
+        expanded.append(subscript(b, array, [*[FULL] * axis, StaticValue(None)]))
     return concatenated(b, [_array(part) for part in expanded], axis, dtype)
 
 
@@ -289,24 +311,24 @@ def _sequence(value: Abstract | None) -> list[Arr | Elementwise]:
     return [_array(item) for item in value.items]
 
 
-def _concatenate(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _concatenate(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     values, axis = _arguments(args, keywords, "arrays", "axis")
     parts = _sequence(values)
     return concatenated(lowering.b, parts, _axis(axis, parts[0].ndim, 0))
 
 
-def _stack(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _stack(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     values, axis = _arguments(args, keywords, "arrays", "axis")
     parts = _sequence(values)
     return _stacked(lowering.b, parts, _axis(axis, parts[0].ndim + 1, 0))
 
 
-def _hstack(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _hstack(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     parts = _sequence(*_arguments(args, keywords, "tup"))
     return concatenated(lowering.b, parts, min(1, parts[0].ndim - 1))
 
 
-def _vstack(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _vstack(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     parts = _sequence(*_arguments(args, keywords, "tup"))
     if all(part.ndim == 1 for part in parts):
         return _stacked(lowering.b, parts, 0)
@@ -316,7 +338,7 @@ def _vstack(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract
 # --------------------------------------------------------------------------- moved and padded
 
 
-def _roll(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _roll(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, shift, axis = _arguments(args, keywords, "a", "shift", "axis")
     b = lowering.b
     array = _array(value)
@@ -336,7 +358,7 @@ def _roll(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
     return Elementwise(source.dtype, source.shape, element, source.operands, source.is_ordered)
 
 
-def _repeat(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _repeat(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, count, axis = _arguments(args, keywords, "a", "repeats", "axis")
     b = lowering.b
     array = _array(value)
@@ -354,7 +376,7 @@ def _repeat(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract
 
 def _triangle(keeps: str) -> Handler:
     """Return the handler of ``np.triu`` or ``np.tril``: the elements that `keeps` holds for, else zeros."""
-    def handler(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
         value, shift = _arguments(args, keywords, "m", "k")
         b = lowering.b
         source = elementwise(b, _array(value))
@@ -372,7 +394,7 @@ def _triangle(keeps: str) -> Handler:
     return handler
 
 
-def _bincount(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _bincount(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, weights, least = _arguments(args, keywords, "x", "weights", "minlength")
     b = lowering.b
     source = elementwise(b, _array(value))
@@ -406,7 +428,7 @@ def _bincount(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstra
     return made
 
 
-def _diff(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _diff(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, _, axis = _arguments(args, keywords, "a", ".n", "axis")
     array = array_of(lowering.b, _array(value))
     along = _axis(axis, array.ndim, -1)
@@ -418,11 +440,11 @@ def _diff(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
 _MODES = ("constant", "edge", "wrap")
 
 
-def _pad(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _pad(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, width, mode_value, fill = _arguments(args, keywords, "array", "pad_width", "mode", "constant_values")
     b = lowering.b
     source = elementwise(b, _array(value))
-    mode = mode_value.value if isinstance(mode_value, Known) else "constant" if mode_value is None else None
+    mode = mode_value.value if isinstance(mode_value, StaticValue) else "constant" if mode_value is None else None
     if mode not in _MODES or fill is not None and (mode != "constant" or not isinstance(fill, Num)):
         raise LoweringRefused("a pad of that mode")
     require_c_order(b, source)
@@ -479,9 +501,7 @@ def _widths(b: ProgramBuilder, width: Abstract | None, ndim: int) -> tuple[list[
 # --------------------------------------------------------------------------- ranges of numbers
 
 
-def _arange(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
-    from jitla.loopjit.calls import dtype_argument
-
+def _arange(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     b = lowering.b
     *given, dtype = _arguments(args, keywords, "start", "stop", "step", "dtype")
     values = [scalars.bound(b, value) for value in given if isinstance(value, Num)]
@@ -538,7 +558,7 @@ def _float_range(b: ProgramBuilder, start: Num, stop: Num, step: Num) -> Element
     return Elementwise(FLOAT64, (size,), element, ())
 
 
-def _linspace(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _linspace(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     b = lowering.b
     start, stop, count = _arguments(args, keywords, "start", "stop", "num")
     count = number(50) if count is None else count
@@ -561,7 +581,7 @@ def _linspace(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstra
     return Elementwise(FLOAT64, (size,), element, ())
 
 
-def _eye(lowering: Lowering, args: Arguments, keywords: Keywords) -> Abstract:
+def _eye(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     b = lowering.b
     (count,) = _arguments(args, keywords, "N")
     if not isinstance(count, Num):
@@ -583,7 +603,7 @@ HANDLERS: dict[Any, Handler] = {
 }
 
 
-def call_shape_method(lowering: Lowering, value: Arr | Elementwise, name: str, args: Arguments,
+def call_shape_method(lowering: LoweringContext, value: Arr | Elementwise, name: str, args: Arguments,
                       keywords: Keywords) -> Abstract | None:
     """Return the result of a method that gives an array another shape; None if it is no such method."""
     match name:

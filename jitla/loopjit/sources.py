@@ -29,6 +29,9 @@ class Range:
     """A range."""
 
     arrays: tuple[np.ndarray, ...] = ()
+    starts: tuple[int, ...]
+    length: int
+    key: Any
 
     def __init__(self, values: range) -> None:
         self.values = values
@@ -50,6 +53,9 @@ class Items:
     """An array, along its first axis."""
 
     starts: tuple[int, ...] = ()
+    arrays: tuple[np.ndarray, ...]
+    length: int
+    key: Any
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -65,6 +71,11 @@ class Items:
 class Enumerated:
     """An ``enumerate`` object."""
 
+    arrays: tuple[np.ndarray, ...]
+    starts: tuple[int, ...]
+    length: int
+    key: Any
+
     def __init__(self, inner: Source, start: int) -> None:
         self.inner, self.start = inner, start
         self.arrays, self.length, self.starts = inner.arrays, inner.length, inner.starts
@@ -77,6 +88,11 @@ class Enumerated:
 
 class Zipped:
     """A ``zip`` object."""
+
+    arrays: tuple[np.ndarray, ...]
+    starts: tuple[int, ...]
+    length: int
+    key: Any
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = parts

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from jitla.loopir import program as ir
-from jitla.loopir.program_state import read_memory
+from jitla.loopir import read_memory
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, representation
 from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, ListItems, address_of
 from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
+    EXACT_FLOAT64,
     KIND_OF_TYPE,
     KIND_TYPES,
     STORAGE,
@@ -24,11 +25,12 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Iterated,
-    Known,
     LoweringRefused,
     Num,
     Ranged,
+    StaticValue,
     Tup,
+    kind_range,
     number,
 )
 
@@ -51,7 +53,7 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         group = groups.pop(0)
         if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
                 or not value.flags.aligned:
-            return Known(value)
+            return StaticValue(value)
         return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
     if kind is int:
         bits = value.bit_length()
@@ -61,13 +63,13 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         return Num(frozenset({"int"}), ir.constant(0), None, 0 if value >= 0 else -limit, limit)
     if kind in KIND_OF_TYPE:
         name = KIND_OF_TYPE[kind]
-        bounds = (0, 1) if STORAGE[name].kind == "b" else ()
+        bounds = kind_range(name)
         return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
     if kind is ListItems:
         return Tup(tuple(abstract(item, groups) for item in value), True)
     if kind is tuple and len(value) <= MAX_TUPLE:
         return Tup(tuple(abstract(item, groups) for item in value))
-    return Known(value)
+    return StaticValue(value)
 
 
 class SourceLowering:
@@ -118,9 +120,9 @@ def state_writer(
 ) -> Callable[[bytearray, Sequence[Any]], None]:
     """Return a function that writes the values of `names`; other variables are unbound."""
     writers = [(names.index(name), _writer(value, places)) for name, value in values.items()
-               if name in names and not isinstance(value, Known)]
+               if name in names and not isinstance(value, StaticValue)]
     unbound = [_writer(value, places) for name, value in values.items()
-               if name not in names and not isinstance(value, Known)]
+               if name not in names and not isinstance(value, StaticValue)]
 
     def write(state: bytearray, given: Sequence[Any]) -> None:
         for place, writer in writers:
@@ -148,8 +150,8 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
 
             return write
         case Tup(items):
-            writers = [_writer(item, places) for item in items if not isinstance(item, Known)]
-            numbers = [k for k, item in enumerate(items) if not isinstance(item, Known)]
+            writers = [_writer(item, places) for item in items if not isinstance(item, StaticValue)]
+            numbers = [k for k, item in enumerate(items) if not isinstance(item, StaticValue)]
 
             def write_items(state: bytearray, value: Any) -> None:
                 for k, writer in zip(numbers, writers, strict=True):
@@ -191,8 +193,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
 
 
 def _require_exact(value: Any) -> None:
-    """Raise OverflowError for an integer that no float64 is equal to: code cannot be entered with it."""
-    if isinstance(value, (int, np.integer)) and int(float(value)) != int(value):
+    """Raise OverflowError for an integer that float64 may not hold: code cannot be entered with it."""
+    if isinstance(value, (int, np.integer)) and abs(int(value)) > EXACT_FLOAT64:
         raise OverflowError("an integer of more than 53 bits")
 
 
@@ -224,7 +226,7 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
-        case Known(thing):
+        case StaticValue(thing):
             return thing
     raise AssertionError(value)
 

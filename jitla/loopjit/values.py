@@ -183,7 +183,7 @@ class Tup:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class StaticValue:
     """A Python object that is the same whenever the program runs: a function, module, dtype, None, text."""
 
     value: Any
@@ -221,7 +221,7 @@ class Conflict:
     reason: str
 
 
-Abstract = Num | Arr | Elementwise | Tup | Known | Sliced | Ranged | Iterated | Conflict
+Abstract = Num | Arr | Elementwise | Tup | StaticValue | Sliced | Ranged | Iterated | Conflict
 Arrayish = (Arr, Elementwise)
 
 
@@ -252,7 +252,7 @@ def kind_range(kind: str) -> tuple[int, int]:
         return 0, 1
     if storage.kind in "iu":
         info = np.iinfo(storage)
-        return int(info.min), min(int(info.max), INT64_HIGH)
+        return int(info.min), int(info.max)
     return INT64_LOW, INT64_HIGH
 
 
@@ -300,7 +300,7 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
         tuples = [value for value in bound if isinstance(value, Tup)]
         if len(tuples) == len(bound) and len({(len(t.items), t.is_list) for t in tuples}) == 1:
             return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)), first.is_list)
-    if isinstance(first, Known) and all(isinstance(v, Known) and v.value is first.value for v in bound):
+    if isinstance(first, StaticValue) and all(isinstance(v, StaticValue) and v.value is first.value for v in bound):
         return first
     return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
 
@@ -331,7 +331,7 @@ def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
             (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None)
     if isinstance(a, Tup) and isinstance(b, Tup):
         return len(a.items) == len(b.items) and all(map(same_representation, a.items, b.items))
-    if isinstance(a, Known) and isinstance(b, Known):
+    if isinstance(a, StaticValue) and isinstance(b, StaticValue):
         return a.value is b.value
     return type(a) is type(b)
 
@@ -345,7 +345,7 @@ def describe(value: Abstract) -> str:
             return f"an array of {value.dtype} with {value.ndim} axes"
         case Tup(items=items):
             return f"a {'list' if value.is_list else 'tuple'} of {len(items)}"
-        case Known(thing):
+        case StaticValue(thing):
             return f"{getattr(thing, '__name__', thing)!s:.40}"
         case _:
             return f"a {type(value).__name__.lower()}"

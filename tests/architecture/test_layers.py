@@ -34,10 +34,12 @@ FRIENDS = {
 # Packages each of whose files is for the layers above.
 OPEN = {f"jitla.{name}" for name in (
     "cli", "dispatch", "explanations", "process", "profiling", "runtime", "tuner")}
+# Modules that are imported whole: their names say what they are only with it, as `ir.If` and `ir.Value`.
+NAMESPACES = {"jitla.loopir.program"}
 LOADING = "jitla.process.loading"
 # Loads what is named to it; that is imported, too, where types are checked.
 LATER = "jitla.process.loading"
-CUSTOMS = {"llvmlite": {"codegen", "loopjit"}, "numba": {"loopjit"}, "lightgbm": {"tuner"}}
+CUSTOMS = {"llvmlite": {"codegen"}, "numba": set(), "lightgbm": {"tuner"}}
 LOADERS = {"jitla.cli.commands"}  # of modules that users name
 PRINTERS = {"jitla.__main__", "jitla.cli.commands", "jitla.cli.demo"}
 
@@ -88,6 +90,8 @@ def door_fault(found: Import) -> str | None:
     """Why `found` enters a folder by the window, or None."""
     source = found.importer.name.split(".")
     target = found.target.split(".")
+    if found.target in NAMESPACES:
+        return None
     if found.importer.is_door:
         source.append("__init__")
     for depth in range(2, min(len(target), 3)):  # packages inside of a package are open to all of it

@@ -23,6 +23,11 @@ EXCEPTIONS: dict[str, str] = {
 
 #: Class names that exist in several modules, each with the reason why.
 SHARED: dict[str, str] = {
+    "Block": "statements with a label in a loop program, and operations between two materialisation points",
+    "Element": "the element of a view in a loop program, and the element type of the accelerator",
+    "Elementwise": "an expression over arrays in a loop, and a function that Numba compiled for elements",
+    "Num": "a number in a loop, and a number in the pattern of a rule",
+    "ProgramBuilder": "builds loop programs from syntax trees, and programs from traced operations",
     "Load": "a load from memory, as an instruction of the accelerator and as an expression of a loop nest",
     "Store": "a store to memory, as an instruction of the accelerator and as a statement of a loop nest",
 }

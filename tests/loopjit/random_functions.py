@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-
 ARRAYS = {"a": ("f8", 1), "b": ("f8", 2), "c": ("i8", 1), "d": ("u1", 1), "e": ("f4", 1), "g": ("i4", 2),
           "h": ("i1", 1), "m": ("?", 1), "w": ("u4", 1)}
 NUMBERS = {"n": 6, "x": 1.5, "y": -2, "z": np.float64(0.75), "k": np.int64(3), "r": np.float32(0.3)}

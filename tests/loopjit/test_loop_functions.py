@@ -20,7 +20,12 @@ from jitla.engine import ENGINE
 from jitla.loopjit import loop_functions, loop_sites
 from jitla.profiling import call_classes
 from jitla.profiling.call_classes import ShortCalls, _estimable_loops, estimate_call_seconds
-from jitla.profiling.loop_detector import any_reachable, has_element_loops, has_loops, may_have_element_loops
+from jitla.profiling.loop_detector import (
+    any_reachable,
+    has_element_loops,
+    has_loops,
+    may_have_element_loops,
+)
 from tests.loopjit import programs
 
 ROOT = Path(__file__).resolve().parents[2]
