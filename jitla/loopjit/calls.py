@@ -197,6 +197,7 @@ def _len(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     if isinstance(value, Arr) and value.ndim:
         return arrays.extent(arrays.require_bound(lowering.b, value), 0)
     if isinstance(value, Elementwise) and value.ndim:
+        arrays.materialise(lowering.b, value)
         return of_kind("int", value.shape[0], 0, MAX_EXTENT)
     if isinstance(value, Tup):
         return number(len(value.items))

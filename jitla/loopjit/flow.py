@@ -14,7 +14,6 @@ from jitla.loopjit.arrays import identity_axes
 from jitla.loopjit.builder import Edge, ProgramBuilder
 from jitla.loopjit.scalars import stored_as, tag_of
 from jitla.loopjit.values import (
-    INT64_HIGH,
     INT64_LOW,
     TAG_DTYPE,
     UNBOUND,
@@ -139,7 +138,7 @@ def widened(before: Abstract, after: Abstract) -> Abstract:
         ranges = [kind_range(kind) for kind in after.kinds if kind != UNBOUND]
         least, most = min(r[0] for r in ranges), max(r[1] for r in ranges)
         low = after.low if after.low >= before.low else max(INT64_LOW, least)
-        high = after.high if after.high <= before.high else min(INT64_HIGH, most)
+        high = after.high if after.high <= before.high else most
         return Num(after.kinds, after.value, after.tag, low, high, after.known)
     if isinstance(before, Tup) and isinstance(after, Tup) and len(before.items) == len(after.items):
         return Tup(tuple(map(widened, before.items, after.items)), after.is_list)

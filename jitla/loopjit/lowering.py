@@ -190,7 +190,7 @@ class Lowering:
                 pass
             case ast.Expr(value=value):
                 self.root = value
-                self.expression(value)
+                self.settled(self.expression(value))
             case ast.If(test=test, body=body, orelse=orelse):
                 self.branch(self.test(test), lambda: self.block(body), lambda: self.block(orelse))
             case ast.For():

@@ -130,11 +130,15 @@ def _quantified(b: ProgramBuilder, name: str, value: Elementwise) -> Num:
     b.assign(result, ir.constant(name == "all", ir.BOOL))
     with b.into([]) as body:
         def test(at: tuple[ir.Value, ...]) -> None:
+            before = len(b.statements)
             element = value.element(at)
+            leaves = any(isinstance(statement, ir.Check) for statement in b.statements[before:])
             holds = element if value.dtype.kind == "b" else compare(
                 "not_equal", element, cast(ZERO, value.dtype))
             found = holds if name == "any" else negated(holds)
-            b.emit(ir.If(found, (ir.Assign(result, ir.constant(name == "any", ir.BOOL)), ir.Break(label))))
+            known = ir.Assign(result, ir.constant(name == "any", ir.BOOL))
+            # NumPy has all elements before it looks for one: those behind it may raise
+            b.emit(ir.If(found, (known,) if leaves else (known, ir.Break(label))))
 
         each_element(b, value.shape, test)
     b.emit(ir.Block(label, body))  # type: ignore[arg-type]

@@ -55,6 +55,7 @@ UFUNCS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", 
           "USub": "negative", "UAdd": "positive", "Invert": "invert"}
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 _CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul", "FloorDiv": "floordiv", "Mod": "mod", "LShift": "shl"}
+_EXACT_KINDS = frozenset({"int", "i8", "float", "f8"})  # kinds that float64 holds and computes with like its own
 _BITWISE = frozenset({"BitAnd", "BitOr", "BitXor"})
 MAX_BRANCHES = 9  # for combinations of kinds of the operands of an operator
 MAX_POWER = 16  # exponents that are written as products
@@ -88,8 +89,12 @@ def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
     if x.dtype.kind == "c" and storage.kind != "c":
         raise LoweringRefused("a complex number where a real number is needed")
     if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
-        exact = ir.Checked("cast", (x.value,), FLOAT64, b.undo("an integer of more than 53 bits"))
-        return cast(exact, storage)
+        value = b.temporary(x.value)
+        outside = either(compare("less", value, cast(ir.constant(-EXACT_FLOAT64), x.dtype)) if x.dtype.kind == "i"
+                         else ir.constant(False, ir.BOOL),
+                         compare("greater", value, cast(ir.constant(EXACT_FLOAT64), x.dtype)))
+        b.check(outside, "an integer of more than 53 bits")
+        return cast(value, storage)
     return cast(x.value, storage)
 
 
@@ -255,9 +260,9 @@ def _of_one_kind(x: Num, kind: str) -> Num:
         return x
     storage = STORAGE[kind]
     if storage.kind in "iu" and x.dtype.kind in "fc":
-        limit = EXACT_FLOAT64
         exact = x.value if x.dtype.kind == "f" else ir.Apply("real", (x.value,), FLOAT64)
-        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -limit), min(x.high, limit))
+        return of_kind(kind, cast(cast(exact, ir.INT64), storage), max(x.low, -EXACT_FLOAT64),
+                       min(x.high, EXACT_FLOAT64))
     if x.dtype.kind == "c" and storage.kind != "c":
         return of_kind(kind, cast(ir.Apply("real", (x.value,), FLOAT64), storage))
     if storage.kind == "b" and x.dtype.kind != "b":
@@ -578,7 +583,7 @@ def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
     if x.known:
         return number(fold(name, x.known[0]))
     if len(x.kinds) > 1:
-        if name == "USub" and x.dtype == FLOAT64:
+        if name == "USub" and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
             if any(STORAGE[kind].kind in "iu" for kind in x.kinds):
                 b.check(compare("equal", x.value, ir.constant(0.0, FLOAT64)), "a zero, an integer or a float")
             return Num(x.kinds, apply("negative", x.value), x.tag)
@@ -646,7 +651,7 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
     x = bound(b, x)
     if x.known:
         return number(abs(x.known[0]))
-    if len(x.kinds) > 1 and x.dtype == FLOAT64:
+    if len(x.kinds) > 1 and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
         return Num(x.kinds, apply("absolute", x.value), x.tag)
     if len(x.kinds) > 1:
         return by_kinds(b, [x], lambda operands: absolute(b, *operands))

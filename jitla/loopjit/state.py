@@ -16,6 +16,7 @@ from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, address_of
 from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
+    EXACT_FLOAT64,
     KIND_OF_TYPE,
     KIND_TYPES,
     STORAGE,
@@ -29,6 +30,7 @@ from jitla.loopjit.values import (
     Ranged,
     StaticValue,
     Tup,
+    kind_range,
     number,
 )
 
@@ -61,7 +63,7 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         return Num(frozenset({"int"}), ir.constant(0), None, 0 if value >= 0 else -limit, limit)
     if kind in KIND_OF_TYPE:
         name = KIND_OF_TYPE[kind]
-        bounds = (0, 1) if STORAGE[name].kind == "b" else ()
+        bounds = kind_range(name)
         return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
     if kind is tuple and len(value) <= MAX_TUPLE:
         return Tup(tuple(abstract(item, groups) for item in value))
@@ -189,8 +191,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
 
 
 def _require_exact(value: Any) -> None:
-    """Raise OverflowError for an integer that no float64 is equal to: code cannot be entered with it."""
-    if isinstance(value, (int, np.integer)) and int(float(value)) != int(value):
+    """Raise OverflowError for an integer that float64 may not hold: code cannot be entered with it."""
+    if isinstance(value, (int, np.integer)) and abs(int(value)) > EXACT_FLOAT64:
         raise OverflowError("an integer of more than 53 bits")
 
 

@@ -252,7 +252,7 @@ def kind_range(kind: str) -> tuple[int, int]:
         return 0, 1
     if storage.kind in "iu":
         info = np.iinfo(storage)
-        return int(info.min), min(int(info.max), INT64_HIGH)
+        return int(info.min), int(info.max)
     return INT64_LOW, INT64_HIGH
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import linecache
+import os
 import random
 import signal
 import sys
@@ -102,11 +103,13 @@ def observe(function: Callable[..., Any], args: Sequence[Any], errors: str) -> d
         except _TooLong:
             raise
         except Exception as error:
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-                     if frame.filename.startswith("<loops")]
             frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-            if not frames[-1].startswith("<loops") and "jitla" in frames[-1]:
+            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+                     if frame.filename == function.__code__.co_filename]
+            if f"jitla{os.sep}" in frames[-1]:
                 seen["internal"] = "".join(traceback.format_exception(error))
+            if isinstance(error, UnboundLocalError):
+                lines = []  # CPython reports that of the statement before in code that has become hot
             seen["error"] = type(error).__name__, str(error), lines
     seen["warnings"] = [(w.category.__name__, str(w.message), w.lineno) for w in caught]
     seen["args"] = list(args)
@@ -165,9 +168,18 @@ def same(a: Any, b: Any) -> bool:
 
 def run(text: str, plan: Plan) -> Report:
     """Run a program by both ways, and compare them."""
+    original, function = load(text), load(text)
+    report = compare(original, function, [lambda v=v: arguments(plan.seed, v) for v in VARIANTS], plan)  # type: ignore[misc]
+    for made in (original, function):
+        linecache.cache.pop(made.__code__.co_filename, None)
+    return report
+
+
+def compare(original: Callable[..., Any], function: Callable[..., Any], calls: Sequence[Callable[[], Sequence[Any]]],
+            plan: Plan) -> Report:
+    """Call a function, and the same with rewritten loops, with the arguments that `calls` make."""
     report = Report()
     plan.chooser.seed(f"run {plan.seed}")
-    original, function = load(text), load(text)
 
     def request(site: Any, specialisation: Any, values: Any, source: Any, groups: Any) -> None:
         exits: list[Any] = []
@@ -214,9 +226,9 @@ def run(text: str, plan: Plan) -> Report:
             LoopRun._compiled_size = lambda *_: plan.chooser.randint(1, 4)  # type: ignore[method-assign]
         else:
             LoopRun._compiled_size = lambda *_: 1000  # type: ignore[method-assign]
-        for call, variant in enumerate(VARIANTS):
-            plain = observe(original, arguments(plan.seed, variant), plan.errors)
-            other = observe(rewritten.function, arguments(plan.seed, variant), plan.errors)
+        for call, make in enumerate(calls):
+            plain = observe(original, make(), plan.errors)
+            other = observe(rewritten.function, make(), plan.errors)
             report.raised += "error" in plain
             found = difference(plain, other)
             if found:
@@ -236,8 +248,6 @@ def run(text: str, plan: Plan) -> Report:
                 report.refused.append(specialisation.reason)
             if specialisation.failure:
                 report.failures.append(specialisation.failure)
-    linecache.cache.pop(original.__code__.co_filename, None)
-    linecache.cache.pop(function.__code__.co_filename, None)
     return report
 
 

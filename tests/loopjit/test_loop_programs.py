@@ -1,0 +1,575 @@
+"""Behaviour of compiled loops: exits and roll-back, unions of kinds, aliasing, and programs that the fuzzer found.
+
+Each function runs plain and with rewritten loops in several ways: as machine code from the first part, checked,
+in small parts with exits planted in the program, entered in the midst of the loop, and by the interpreter.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.loop_fuzz.runner import Plan, compare
+
+WAYS = {"machine": ("first", True, False), "checked": ("checked", True, False), "exits": ("parts", False, True),
+        "midway": ("midway", False, False), "exits in machine code": ("parts", True, True)}
+Make = Callable[[], Sequence[Any]]
+
+
+def check(function: Callable[..., Any], *makes: Make, compiled: bool = True, errors: str = "warn") -> None:
+    """Assert that a function with rewritten loops does what it does without, however its loops are run."""
+    for way, (mode, machine, forced) in WAYS.items():
+        for seed in range(3 if forced and not machine else 1):
+            plan = Plan(seed, mode, machine, forced, errors, random.Random(seed))
+            report = compare(function, function, [make for make in makes for _ in range(3)], plan)
+            assert not report.crashes, report.crashes[0]
+            assert not report.differences, f"{way}: {report.differences[0]}"
+            if compiled and mode == "first":
+                assert report.runs, (report.refused, report.failures)
+
+
+def floats(*shape: int, seed: int = 0) -> np.ndarray:
+    """Return random floats."""
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+# --------------------------------------------------------------------------- what loops go through
+
+
+def over_ranges(n, log):
+    s = 0
+    for i in range(2, n):
+        s += i
+    for i in range(n, -3, -2):
+        s = 3 * s - i
+    for i in range(n):
+        log[i] = i
+    for i in range(5, 5):
+        s = -1
+    return s, i
+
+
+def over_arrays(a, b, m):
+    s = 0.0
+    for x in a:
+        s += x
+    for i, x in enumerate(a[::2], 3):
+        s += i * x
+    for x, y in zip(a, b):
+        s -= x * y
+    for k, (x, row) in enumerate(zip(a, m)):
+        s += row[k % 2] * x
+    for row in m:
+        row[0] = row[1] * 2
+    return s, x, k
+
+
+def nested_sources(a, n):
+    s = 0
+    for i in range(n):
+        for d in (-1, 0, 1):
+            for j in reversed(range(i)):
+                s += d * j
+        for x, y in zip((1, 2.5), (a[0], i)):
+            s += x * y
+        for k, v in enumerate((i, 3)):
+            s += k * v
+    return s
+
+
+def while_loops(n, a):
+    k = steps = 0
+    while n != 1 and steps < 100:
+        n = n // 2 if n % 2 == 0 else 3 * n + 1
+        steps += 1
+    while True:
+        k += 1
+        if a[k % len(a)] > 1.5 or k > 20:
+            break
+    return n, k, steps
+
+
+def test_sources_of_loops():
+    check(over_ranges, lambda: (7, np.zeros(9)), lambda: (3, np.zeros(9)))
+    check(over_arrays, lambda: (floats(6), floats(6, seed=1), floats(6, 2)), lambda: (floats(6)[::-1], floats(4), floats(6, 3)))
+    check(nested_sources, lambda: (floats(2), 5))
+    check(while_loops, lambda: (27, floats(9)), lambda: (1, floats(3)))
+
+
+# --------------------------------------------------------------------------- exits
+
+
+def found(a, limit):
+    for i, x in enumerate(a):
+        if x > limit:
+            return i, x
+        if x == -99:
+            raise ValueError(i)
+        if x < -limit:
+            break
+        if i % 2:
+            continue
+        a[i] = 0
+    return -1, None, i
+
+
+def test_jumps_out_of_loops():
+    check(found, lambda: (floats(20), 1.2), lambda: (floats(20), 9.0), lambda: (np.array([1., -99., 3]), 200.0),
+          lambda: (np.array([0., -3, 1]), 2.0))
+
+
+def out_of_bounds(a, b, n):
+    for i in range(n):
+        b[i] = a[i + 2] + a[-i]
+    return b
+
+
+def zero_divisors(c, d):
+    s = 0
+    for i in range(len(c)):
+        s += 7 // int(c[i]) + 5 % int(d[i])
+    return s
+
+
+def test_exceptions_are_raised_at_their_line_with_the_state_of_arrays():
+    check(out_of_bounds, lambda: (floats(6), np.zeros(6), 4), lambda: (floats(6), np.zeros(6), 6))
+    check(zero_divisors, lambda: (np.array([1, 2, -3]), np.array([2, -3, 1])),
+          lambda: (np.array([1, 0]), np.array([1, 1])), lambda: (np.array([1, 2]), np.array([1, 0])))
+
+
+def numpy_warnings(a, b):
+    s = np.float64(0)
+    for i in range(len(a)):
+        b[i] = a[i] / b[i]
+        s += np.log(a[i])
+        b[i] += 1
+    return s
+
+
+def integer_overflow(c, k):
+    t = np.int32(5)
+    for x in c:
+        t = t * x + np.int32(1)
+        k = k * 3 + 1
+    return t, k
+
+
+@pytest.mark.parametrize("errors", ["warn", "ignore", "raise"])
+def test_warnings_of_iterations_that_are_undone(errors):
+    check(numpy_warnings, lambda: (np.array([1.0, 0, 2, -1, 3, 0]), np.array([1.0, 0, 2, 1, 0, 1])), errors=errors)
+    check(integer_overflow, lambda: (np.full(30, 7, np.int32), 2), errors=errors)
+
+
+def unsupported_at_times(a, names):
+    for i in range(len(a)):
+        if a[i] > 1:
+            names.append(str(i))
+        a[i] += len(names)
+    return a
+
+
+def test_statements_that_programs_do_not_have_are_done_by_python():
+    check(unsupported_at_times, lambda: (floats(30), []), compiled=False)
+
+
+def unbound(a, flag):
+    for x in a:
+        if flag:
+            y = x
+    return y
+
+
+def deleted(a):
+    s = 1
+    for x in a:
+        if x > 1:
+            del s
+        s += x
+    return s
+
+
+def read_behind_a_loop(a):
+    for x in a:
+        pass
+    return x
+
+
+def test_variables_without_a_value():
+    check(unbound, lambda: (floats(5), True), lambda: (floats(5), False), compiled=False)
+    check(deleted, lambda: (np.array([0.5, 0.1]),), lambda: (np.array([0.5, 3, 0.1]),), compiled=False)
+    check(read_behind_a_loop, lambda: (floats(0),), lambda: (floats(2),), compiled=False)
+
+
+# --------------------------------------------------------------------------- kinds of scalars
+
+
+def accumulated(a):
+    s = 0
+    for x in a:
+        s += x
+    return s
+
+
+def swapped(k, z, n):
+    s, t = k, z
+    for _ in range(n):
+        s, t = t, s
+    return s, t
+
+
+def of_two_kinds(a, k):
+    s = k
+    for i in range(len(a)):
+        if a[i] > 0:
+            s = a[i]
+        s = s * 2 + 1
+        t = s < 3
+    return s, t, -s, abs(s)
+
+
+def narrow(y, a, n):
+    s = y
+    for j in range(n):
+        if j == 20:
+            s %= a[j]
+        s = s * 3
+    return s
+
+
+def large_integers(k, n):
+    s = []
+    for _ in range(3):
+        for i in range(n):
+            k = k * 2 + i
+    return k, k // 3, k % 7, k << 1 if k > 0 else 0
+
+
+@pytest.mark.parametrize("start", [0, True, 2**31 - 1, 2**53 + 1, -2**62, 2**63 - 1, 2**63, 2.5, 1j, np.bool_(True), np.int8(5),
+                                   np.uint16(7), np.int64(-2**63), np.uint64(2**63), np.float32(0.1), np.complex64(2 + 1j)])
+def test_scalars_of_several_kinds(start):
+    check(swapped, lambda: (start, 0.5, 5), lambda: (start, np.float64(-0.0), 5), lambda: (start, 7, 4), compiled=False)
+    if not isinstance(start, (complex, np.complexfloating)):
+        check(of_two_kinds, lambda: (floats(8), start), compiled=False)
+    if not isinstance(start, (bool, np.bool_, float, complex, np.inexact)):
+        check(large_integers, lambda: (start, 9), lambda: (start, 2), compiled=False)
+    check(narrow, lambda: (start, floats(8), 6), compiled=False) if isinstance(start, np.generic) else None
+
+
+def test_sums_begin_with_an_integer():
+    check(accumulated, lambda: (floats(9),), lambda: (np.arange(9),), lambda: (floats(9).astype(np.float32),),
+          lambda: (np.arange(9, dtype=np.uint8),), lambda: (np.array([True, False, True]),), lambda: (floats(0),), compiled=False)
+
+
+def complex_products(z, w):
+    s, t = z[0], 1j
+    for i in range(len(z)):
+        s = s * w[i] + z[i]
+        t = t * 1.5 - complex(0.1, 0)
+        z[i] *= w[i]
+    return s, t, z * w
+
+
+def test_products_of_complex_scalars_are_rounded_like_those_of_python():
+    check(complex_products, lambda: (floats(7) + 1j * floats(7, seed=2), floats(7, seed=3) - 1j * floats(7)), compiled=False)
+
+
+def powers(e, u, a):
+    s = 0
+    t = 0.0
+    for i in range(len(e)):
+        s += int(e[i]) ** 2
+        t += e[i] ** 0.5 if e[i] >= 0 else a[i] ** 2
+        u[i] = u[i] ** 3
+    return s, t, a ** 2
+
+
+def negative_powers(e, b):
+    for i in range(3):
+        b[:] = e ** e
+    return b
+
+
+def test_powers():
+    check(powers, lambda: (np.arange(6) - 2, np.arange(6), floats(6)))
+    check(negative_powers, lambda: (np.arange(5), np.zeros(5)), lambda: (np.arange(5) - 2, np.zeros(5)), compiled=False)
+
+
+def roots_of_integers(c, y):
+    for u in c:
+        y += u ** 0.5
+    return y
+
+
+def test_functions_of_the_c_library_raise_flags():
+    check(roots_of_integers, lambda: (np.array([4, -2, 9, -1]), np.float64(0)), compiled=False)
+
+
+def real_functions(z, n):
+    s = 0.0
+    for i in range(n):
+        s += math.isnan(z[i])
+    return s
+
+
+def test_complex_numbers_where_reals_are_needed():
+    check(real_functions, lambda: (floats(4) + 0j, 4), compiled=False)
+
+
+def functions_of_small_integers(c, n):
+    s = 0.0
+    for i in range(n):
+        s += np.sqrt(c[i])
+    return s
+
+
+def test_results_of_dtypes_that_programs_do_not_have():
+    check(functions_of_small_integers, lambda: (np.arange(6, dtype=np.int8), 6), compiled=False)
+
+
+def python_math(a, n):
+    s = 0.0
+    for i in range(n):
+        s += math.sqrt(a[i]) + math.log(a[i] + 1) + math.floor(a[i]) + math.hypot(a[i], 1)
+    return s
+
+
+def rounding(a):
+    s = k = 0
+    for x in a:
+        s += round(x) + int(x) + math.ceil(x)
+        k ^= int(x * 1000) & 0xFF
+        s = max(s, k, -s)
+    return s, k, divmod(s, 7), s >> 2, ~k
+
+
+def test_functions_of_python():
+    check(python_math, lambda: (abs(floats(8)), 8), lambda: (floats(8), 8), compiled=False)
+    check(rounding, lambda: (10 * floats(9),), lambda: (np.array([1.5, 2.5, -0.5, float("nan"), 1e300]),), compiled=False)
+
+
+# --------------------------------------------------------------------------- arrays
+
+
+def shifted(a, n):
+    for i in range(n):
+        a[1:] = a[:-1] + 1
+        a[:-1] -= a[1:]
+        a[::-1] = a
+        a[i:] *= 2
+        a[:i] = a[i - 3:i - 3 + i] if i < 3 else a[n - i:n]
+    return a
+
+
+def rows_and_columns(m, p):
+    for i in range(m.shape[0]):
+        m[i] += m[i - 1]
+        m[:, i % 2] = p[i % 3, :] * 2
+        p[...] = p[::-1]
+        m[i, ::-1] = m[0]
+    return m, p
+
+
+def two_names(a, b, x):
+    for i in range(len(b) - 1):
+        a[i] = b[i + 1] * x
+        b[i] += a[-1 - i]
+        b[1:] = a[:len(b) - 1]
+    return a, b
+
+
+def test_overlapping_slices_and_arguments_that_share_memory():
+    check(shifted, lambda: (floats(9), 9))
+    check(rows_and_columns, lambda: (floats(4, 3), floats(3, 4)), lambda: (floats(3, 4).T, floats(3, 4)))
+
+    def same() -> tuple[Any, ...]:
+        a = floats(8)
+        return a, a, 0.5
+
+    def views() -> tuple[Any, ...]:
+        a = floats(9)
+        return a[:-1], a[1:], 0.5
+
+    def reversed_views() -> tuple[Any, ...]:
+        a = floats(8)
+        return a, a[::-1], 1.5
+
+    def read_only() -> tuple[Any, ...]:
+        a = floats(8)
+        b = a[:]
+        b.flags.writeable = False
+        return b, a, 1.5
+
+    check(two_names, same, views, reversed_views, lambda: (floats(8), floats(8, seed=1), 2))
+    check(two_names, read_only, compiled=False)
+
+
+def filled(a, b, n):
+    for i in range(n):
+        a[i] = b[n - 1 - i]
+    return a
+
+
+def test_a_read_only_view_of_a_written_array():
+    def make() -> tuple[Any, ...]:
+        a = floats(8)
+        b = a[:]
+        b.flags.writeable = False
+        return a, b, 8
+
+    check(filled, make)
+
+
+def kept_views(a, b):
+    v = w = b
+    for i in range(len(a)):
+        if a[i] > 0:
+            v = a[i:]
+        w = v[::-1]
+        v[0] = i
+    w[-1] = 77
+    return v, w
+
+
+def made_in_the_loop(a, n):
+    v = np.zeros(n)
+    total = 0.0
+    for i in range(n):
+        u = v
+        v = u + a * i
+        if i == 3:
+            u[0] = -1
+        total += np.sum(v)
+    return v, total
+
+
+def of_other_dtypes(a, c, n):
+    v = a
+    for i in range(n):
+        if i == n - 1:
+            v = c * 2
+    return v
+
+
+def test_views_and_arrays_that_outlive_an_iteration():
+    check(kept_views, lambda: (floats(6), floats(6)), lambda: (np.array([-1.0, 2, 3]), np.zeros(3)), compiled=False)
+    check(made_in_the_loop, lambda: (floats(6), 6), compiled=False)
+    check(of_other_dtypes, lambda: (floats(6), np.arange(6), 4), compiled=False)
+
+
+def views_of_read_only(a, b, n):
+    v = a
+    for i in range(n):
+        v = b[i:] if i % 2 else a[i:]
+    return v
+
+
+def test_results_are_read_only_like_the_arrays_that_they_are_views_of():
+    def make() -> tuple[Any, ...]:
+        b = floats(6)
+        b.flags.writeable = False
+        return floats(6), b, 4
+
+    check(views_of_read_only, make, compiled=False)
+
+
+def broadcast(m, a, b, n):
+    for i in range(n):
+        m += a
+        m *= b[:, None]
+        m[i] = np.where(m[i] > 0.5, a, i)
+        m[m < -1] = i
+        m[:, 0] = 3
+    return m
+
+
+def test_broadcasting():
+    check(broadcast, lambda: (floats(4, 3), floats(3), floats(4), 4), lambda: (floats(4, 3), floats(1), floats(4), 4),
+          lambda: (floats(4, 3), floats(2), floats(4), 4))
+
+
+def reduced(m, a, b, n):
+    s, t = 0.0, []
+    k = 0
+    for i in range(n):
+        s += np.sum(a[i:]) + (a[:i] @ b[:i]) + m[i].mean() + np.max(m[:, i % 3]) - a.min()
+        k += int(np.argmax(a)) + int((a > s).sum()) + np.any(m > 2) + len(a[i:])
+        a[:] = m @ m[i] if n == 3 else a * 0.5
+    return s, k
+
+
+def test_reductions_and_products():
+    check(reduced, lambda: (floats(4, 3), floats(4), floats(4), 4), lambda: (floats(3, 3), floats(3), floats(3), 3),
+          lambda: (floats(4, 3)[::-1], floats(8)[::2], floats(4)[::-1], 4))
+
+
+def three_operands(a, b, c):
+    for i in range(3):
+        np.maximum(a, b, c)
+        np.add(a, b, c)
+    return c
+
+
+def test_third_operands_of_ufuncs():
+    check(three_operands, lambda: (floats(4), floats(4, seed=1), np.zeros(4)), compiled=False)
+
+
+def layouts(a, b, n):
+    s = 0.0
+    for i in range(n):
+        s += a[i] + b[i, i]
+        b[i, 0] = a[-1 - i]
+        a[i] = 2 * s
+    return s
+
+
+def test_layouts_of_arrays():
+    def unaligned() -> np.ndarray:
+        return np.zeros(65, np.uint8)[1:].view(np.float64)
+
+    def frozen() -> np.ndarray:
+        a = floats(6)
+        a.flags.writeable = False
+        return a
+
+    check(layouts, lambda: (floats(6), np.asfortranarray(floats(6, 6)), 6), lambda: (floats(12)[::2], floats(12, 6)[::-2], 6),
+          lambda: (floats(6).astype(">f8"), floats(6, 6), 6), lambda: (unaligned(), floats(8, 8), 8),
+          lambda: (frozen(), floats(6, 6), 6), lambda: (floats(6), floats(6, 6).T, 6), compiled=False)
+
+
+# --------------------------------------------------------------------------- functions of the program
+
+
+def clipped(x, low=0.0, high=1):
+    if x < low:
+        return low
+    if x > high:
+        return high
+    return x
+
+
+def store(a, i, x):
+    a[i] = x
+
+
+def none_at_times(x):
+    if x > 0:
+        return x
+
+
+def calls(a, n):
+    s = 0
+    for i in range(n):
+        s += clipped(a[i]) + clipped(i, high=2)
+        store(a, i, s)
+        if none_at_times(a[i]) is None:
+            s -= 1
+    return s
+
+
+def test_functions_that_are_inlined():
+    check(calls, lambda: (floats(7), 7), lambda: (floats(7).astype(np.float32), 7), compiled=False)
