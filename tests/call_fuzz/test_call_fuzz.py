@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.call_fuzz.driver import differences, run_seeds
-from tests.call_fuzz.observe import Snapshot
 from tests.call_fuzz.program import generate
-from tests.call_fuzz.runner import Difference, compare, first_difference, perform, plain
+from tests.call_fuzz.runner import Difference, Snapshot, compare, first_difference, perform, plain
 from tests.call_fuzz.shrink import shrink
 from tests.fuzz import load
 

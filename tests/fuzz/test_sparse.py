@@ -15,14 +15,14 @@ import scipy.sparse as sp
 
 import jitla
 from jitla.config import TracingThresholds
-from tests.fuzz import load, shaken
+from tests.fuzz import load, sparse_noise
 from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.family import DATA
 from tests.fuzz.matrices import TRAITS, alike, matrix, parts
-from tests.fuzz.placed import placed
 from tests.fuzz.runner import _within, differing, run
 from tests.fuzz.sparse import ALIASES, CLASSES, generate
+from tests.fuzz.sparse_noise import placed
 from tests.fuzz.tally import Tally
 
 SEEDS = 200
@@ -209,13 +209,13 @@ def test_products_of_products_are_rounding() -> None:
 
 def test_entries_at_one_position_that_cancel_are_as_large_as_they_are() -> None:
     x = sp.csr_matrix((np.array([3.0, -3.0 + 1e-3]), [0, 0], [0, 2]), shape=(1, 1))
-    found = shaken.product(x, np.array([1.0]), np.ones)
+    found = sparse_noise.product(x, np.array([1.0]), np.ones)
     assert abs(found - x @ np.array([1.0])) > 1e-15
 
 
 def test_a_dot_with_a_number_is_no_product_of_matrices() -> None:
     x = sp.csr_array(np.eye(3) / 3)
-    found = shaken.product(x, 2, np.ones, lambda left, right: left.dot(right))
+    found = sparse_noise.product(x, 2, np.ones, lambda left, right: left.dot(right))
     assert (found.data == x.data * 2).all()
 
 

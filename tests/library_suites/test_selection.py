@@ -22,8 +22,8 @@ from tests.library_suites.copies import (
     renamed_text,
     site_packages,
 )
-from tests.numpy_suite.batches import Batch, batches, shard
 from tests.numpy_suite.items import in_part
+from tests.numpy_suite.runner import Batch, batches, shard
 from tests.numpy_suite.verdict import Reason, expectations
 
 SELECTION = {

@@ -1,4 +1,4 @@
-"""Whatever runs a loop over elements, everything that can be seen is what Python makes of it."""
+"""Loops over elements by any means: everything observable is what Python makes of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import pytest
 
 from jitla.loopjit import policy as entry_module
 from jitla.loopjit import policy as variants
-from tests.loopjit import emulated, programs
+from tests.loopjit import adversarial, emulated, programs
 from tests.loopjit.fuzz import check, outcome
+
+# Whatever runs a loop over elements, everything that can be seen is what Python makes of it.
 
 
 def f8(n=10):
@@ -352,3 +354,15 @@ def test_some_runs_are_timed_while_a_nest_is_compiled(eager, monkeypatch):
     for _ in range(17):
         fast.version(f8())
     assert fast.records()[0].plain == 1 + 2 * entry_module.SAMPLED
+
+
+# Loops that are meant to go wrong are the same through emulated kernels.
+
+
+@pytest.mark.parametrize("plain", adversarial.PROGRAMS, ids=lambda plain: plain.__name__)
+def test_what_goes_wrong_goes_wrong_as_in_python(plain, monkeypatch):
+    emulated.eager(monkeypatch.setattr)
+    loops = emulated.version(plain)
+    for kind in ("float64", "uint8", "int64"):
+        assert not adversarial.compared(plain, loops.version, kind, 12)
+    assert not emulated.FAULTS

@@ -11,9 +11,8 @@ import pytest
 
 import jitla
 from tests.numpy_suite import lazies
-from tests.numpy_suite.batches import Batch, batches, shard
 from tests.numpy_suite.copies import PACKAGES, found_files, prepared
-from tests.numpy_suite.runner import run
+from tests.numpy_suite.runner import Batch, batches, run, shard
 from tests.numpy_suite.verdict import MAX_REASONS, Reason, expectations, findings, totals, unused
 
 HANGS = 10.0

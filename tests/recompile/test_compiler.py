@@ -28,7 +28,7 @@ from jitla.hops import Hop, Meta, apply, const, leaf, lookup
 from jitla.recompile import Compiler, LruCache
 from jitla.recompile.compiler import OPERATION_BYTES, PROGRAM_BYTES, numpy_difference
 from tests.codegen.driver import BACKEND, drive, kernel_of
-from tests.recompile.support import layouts_of
+from tests.recompile.dags import layouts_of
 
 # The compiler: what it keeps, what it compiles, what it does when compiling fails.
 

@@ -17,7 +17,7 @@ from jitla.codegen import LlvmBackend
 from jitla.fusion import Layout
 from jitla.hops import Hop, Meta, apply, evaluate, leaf, make
 from jitla.recompile import BoundProgram, Compiler
-from tests.recompile.support import expected, layouts_of, run
+from tests.recompile.dags import expected, layouts_of, run
 
 PAGE = mmap.PAGESIZE
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect and fork")

@@ -27,8 +27,16 @@ from jitla.hops import (
 )
 from jitla.recompile import Compiler
 from tests.recompile import dags
-from tests.recompile.dags import OTHER_SYMBOLS, SYMBOLS, binding, sample
-from tests.recompile.support import difference, expected, layouts_of, run
+from tests.recompile.dags import (
+    OTHER_SYMBOLS,
+    SYMBOLS,
+    binding,
+    difference,
+    expected,
+    layouts_of,
+    run,
+    sample,
+)
 
 # Programs give what the interpreter gives: bits, dtypes, types, strides; for every binding.
 

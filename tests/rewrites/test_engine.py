@@ -18,8 +18,7 @@ from jitla.rewrites.rule import (
     min_reduced_elements,
     owns_memory,
 )
-from tests.rewrites.data import close, operands, same_bits, signs_matter, values
-from tests.rewrites.programs import random_roots
+from tests.rewrites.programs import close, operands, random_roots, same_bits, signs_matter, values
 
 # The engine: fixpoint, hook, budget, fresh memory, and results under any set of rules.
 

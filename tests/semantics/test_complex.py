@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import jitla
-from tests.semantics.oracle import check
-from tests.semantics.warned import nothing_compiles
+from tests.semantics.oracle import check, nothing_compiles
 
 # Rows O1 to O9 of the semantics sheet: complex numbers, compiled and handed on.
 

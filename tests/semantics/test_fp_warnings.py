@@ -14,8 +14,8 @@ import pytest
 import jitla
 from jitla.codegen import level_target
 from jitla.config import TracingThresholds, current
-from tests.semantics.oracle import module
-from tests.semantics.warned import FILTERS, check
+from tests.semantics.oracle import FILTERS, module
+from tests.semantics.oracle import check_warnings as check
 
 # Section S: floating-point warnings and the error state.
 

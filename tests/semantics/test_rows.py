@@ -13,8 +13,7 @@ from tests.semantics import modes
 from tests.semantics.__main__ import entries
 from tests.semantics.modes import differences, has_pending
 from tests.semantics.permits import PERMITS
-from tests.semantics.sections import ELSEWHERE, HAZARDS, MODULES, TABLES
-from tests.semantics.table import ROWS, Case, cases, returning
+from tests.semantics.table import ELSEWHERE, HAZARDS, MODULES, ROWS, TABLES, Case, cases, returning
 
 # Every program of the tables: on arguments as they are, and on pending values.
 
