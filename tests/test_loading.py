@@ -77,6 +77,8 @@ def run(source: str) -> str:
     return done.stdout
 
 
+@pytest.mark.process
+@pytest.mark.timing
 def test_import_costs_little_over_numpy():
     """The processor's time, best of several runs each, taken in turn: load only ever adds to it."""
     run(TIME_JITLA)  # write the bytecode first
@@ -90,11 +92,13 @@ def test_import_costs_little_over_numpy():
     raise AssertionError(f"import jitla costs {1e3 * min(jitla):.1f} ms over numpy")
 
 
+@pytest.mark.process
 def test_import_loads_nothing_heavy():
     loaded = {name.split(".")[0] for name in json.loads(run(WATCH))["modules"]}
     assert not loaded & set(HEAVY)
 
 
+@pytest.mark.process
 def test_import_starts_no_thread_and_opens_no_file():
     seen = json.loads(run(WATCH))
     assert seen["threads"] == 0
@@ -153,6 +157,7 @@ def test_a_call_while_a_module_is_imported_loads_in_its_thread(module: Any) -> N
     assert __import__(outer).inner.thread == threading.get_ident()
 
 
+@pytest.mark.threads
 def test_without_threads_it_is_loaded_where_it_is_asked_for(
     module: Any, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -215,6 +220,7 @@ def test_the_same_operator_may_be_declared_again_but_no_other() -> None:
     assert lookup("add") is spec
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("kilobytes", [32, 64, 1024])
 def test_threads_know_their_stacks(kilobytes: int) -> None:
     found, shallow = in_thread(lambda: (stack_bytes(), has_shallow_stack()), kilobytes)
@@ -222,12 +228,14 @@ def test_threads_know_their_stacks(kilobytes: int) -> None:
     assert not has_shallow_stack()
 
 
+@pytest.mark.threads
 def test_what_needs_a_stack_is_called_where_there_is_one() -> None:
     assert in_thread(lambda: call_with_deep_stack(stack_bytes), 64) >= COMPILER_STACK_BYTES
     assert call_with_deep_stack(threading.get_ident) == threading.get_ident()
     assert in_thread(lambda: pytest.raises(ValueError, call_with_deep_stack, int, "x").type, 64) is ValueError
 
 
+@pytest.mark.threads
 def test_threads_started_here_have_enough_whatever_is_set() -> None:
     found: list[int] = []
     usual = threading.stack_size(32 << 10)
@@ -241,6 +249,7 @@ def test_threads_started_here_have_enough_whatever_is_set() -> None:
     assert found[0] >= COMPILER_STACK_BYTES
 
 
+@pytest.mark.threads
 def test_threads_without_memory_are_not_started() -> None:
     thread = threading.Thread(target=lambda: None)
     usual = threading.stack_size()
@@ -326,6 +335,9 @@ def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.Monkey
     assert len(counted) == 3
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_while_a_thread_is_started_can_start_threads() -> None:

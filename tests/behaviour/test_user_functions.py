@@ -76,6 +76,7 @@ CHECK = """
 """
 
 
+@pytest.mark.process
 def test_an_installed_package_is_traced_with_its_helpers(tmp_path):
     assert not str(tmp_path).startswith(sysconfig.get_path("purelib"))
     (tmp_path / "installed_here.py").write_text(textwrap.dedent(PACKAGE), encoding="utf-8")

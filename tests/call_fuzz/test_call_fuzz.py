@@ -26,6 +26,7 @@ def ready() -> None:
     load.prepare()  # before processes are forked
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
     step = SEEDS // PARTS
@@ -34,6 +35,7 @@ def test_random_programs_do_the_same(part: int) -> None:
     assert [(seed, str(Difference(*faults[0]))) for seed, faults in found if faults] == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", [
     pytest.param(path, id=path.stem, marks=[pytest.mark.xfail] * (path.stem in STILL_WRONG))
     for path in ONCE_WRONG])
@@ -78,6 +80,7 @@ def off_by_one(function: object) -> object:
     return lambda *given: function(*given) + 1  # type: ignore[operator]
 
 
+@pytest.mark.timing
 def test_what_is_wrong_is_found_and_its_program_made_small(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
 

@@ -201,7 +201,8 @@ class Noisy:
             if sparse_noise.is_sparse(left, right) and function is not np.outer and not options:
                 if function is np.matmul:  # takes no matrix of SciPy
                     return function(left, right)
-                return sparse_noise.product(left, right, self._amount, _dot if function is np.dot else function)
+                times = _dot if function is np.dot else function
+                return sparse_noise.product(left, right, self._amount, times)
             if not _is_own(left) or not _is_own(right):
                 return (left.dot if function is np.dot else partial(function, left))(right, **options)
             result = function(*self._reordered(function, left, right), **options)

@@ -37,18 +37,21 @@ def quiet() -> object:
         yield
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
     assert differing(generate, "fuzz", range(0, SEEDS, DATA)[part::PARTS]) == {}
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("path", ONCE_WRONG, ids=lambda path: path.stem)
 def test_programs_once_wrong_do_the_same(path: Path) -> None:
     assert run(path.read_text(), f"once-{path.stem}").faults == []
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("quiet")
 def test_plain_runs_do_not_differ() -> None:
     for seed in range(40):
@@ -93,6 +96,8 @@ def off_by_one(function: object) -> object:
     return lambda *given: function(*given) + 1  # type: ignore[operator]
 
 
+@pytest.mark.threads
+@pytest.mark.timing
 @pytest.mark.usefixtures("quiet")
 def test_a_wrong_compiler_is_found_and_its_program_made_small() -> None:
     assert run(WRONG, "wrong", off_by_one).faults[0][2].kind == "value"
@@ -128,12 +133,14 @@ def own_compilers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ENGINE, "_compilers", {})
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("own_compilers")
 def test_a_wrong_tracer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(load, "the_jit", lambda: lambda function: lambda *given: function(*given) + 1)
     assert layers.guilty(SOURCE, "wrong", "value") == "tracing"
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("own_compilers")
 def test_a_wrong_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     x = Var("X")
@@ -142,6 +149,7 @@ def test_a_wrong_rule_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layers.guilty(SOURCE, "wrong", "value") == "rewrites"
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("own_compilers")
 def test_wrong_machine_code_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     # else the kernel would not be used
@@ -153,6 +161,7 @@ def test_wrong_machine_code_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert layers.guilty(SOURCE, "wrong", "value") == "codegen"
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("own_compilers")
 def test_nothing_is_named_where_nothing_is_wrong() -> None:
     assert layers.guilty(SOURCE, "right", "value") == "process"
@@ -192,6 +201,7 @@ def wrong(function: Any) -> Any:
     return lambda *args: fast(*args) * 1.1
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("jit, faults", [(None, 0), (wrong, 1)])
 def test_decisions_by_last_bits_are_rounding(jit: Any, faults: int) -> None:
     x = np.linspace(8.9, 9.1, 2001, dtype="f4")
@@ -234,6 +244,7 @@ def changed(function: Any) -> Any:
     return call
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("x, undefined", [(2.0**32 + 1, 1), (2.0**30, 0)])
 def test_what_integers_cannot_hold_is_left_out_though_numpy_does_not_warn(
     x: float, undefined: int,
@@ -276,6 +287,7 @@ def off(function: Any) -> Any:
     return lambda *args: tuple(t * (1 + 1e-12) for t in function(*args))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("jit, faults", [(None, 0), (off, 1)])
 def test_tails_that_scipy_loses_and_sums_that_cancel_are_rounding(jit: Any, faults: int) -> None:
     assert bool(run(TAILS, "tails", jit).faults) is bool(faults)
@@ -307,6 +319,7 @@ def far_off(function: Any) -> Any:
     return lambda *args: tuple(t * (1 + 1e-6) for t in function(*args))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("jit, faults", [(None, 0), (far_off, 1)])
 def test_sums_of_complex_sums_are_rounding(jit: Any, faults: int) -> None:
     assert bool(run(PIECES, "pieces", jit).faults) is bool(faults)
@@ -338,6 +351,7 @@ def larger(function: Any) -> Any:
     return lambda *args: tuple(t * 1e9 for t in function(*args))
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("jit, faults", [(None, 0), (larger, 1)])
 def test_where_noise_leaves_nothing_any_value_of_that_size_will_do(jit: Any, faults: int) -> None:
     assert bool(run(LOST, "lost", jit).faults) is bool(faults)

@@ -424,6 +424,7 @@ def test_other_ways_to_compile_leave_loops_alone(at_once, options):
     assert fast.stats().loops_cold == 0
 
 
+@pytest.mark.timing
 def test_a_compiler_that_cannot_be_had_leaves_loops_to_python(monkeypatch):
     monkeypatch.setattr(entry, "WORTH", 0.0)
     monkeypatch.setattr(entry, "SHORT", 0.0)
@@ -445,6 +446,7 @@ def _wait(until, seconds=60.0):
         time.sleep(0.01)
 
 
+@pytest.mark.process
 def test_the_compiler_runs_elsewhere():
     """Numba is never loaded where the user's program runs, and the process that loads it ends with it."""
     program = textwrap.dedent("""

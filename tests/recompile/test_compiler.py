@@ -61,6 +61,7 @@ def recipe(n: int = 50):
     return ((root,), layouts_of(arrays), (None,), frozenset()), arrays
 
 
+@pytest.mark.threads
 def test_programs_are_built_once_by_many_threads():
     compiler = Compiler(Counting())
     made = []

@@ -125,13 +125,13 @@ def indented(body: str) -> str:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_expression(name: str, dtype: str) -> None:
+def test_complex_expressions_give_numpys_results(name: str, dtype: str) -> None:
     check(f"@jit\ndef f(z, w, x):\n    return {EXPRESSIONS[name]}\n{MAKE.format(dtype=dtype)}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BODIES)
-def test_body(name: str, dtype: str) -> None:
+def test_complex_functions_give_numpys_results(name: str, dtype: str) -> None:
     check(f"@jit\ndef f(z, w, x):\n{indented(BODIES[name])}\n{MAKE.format(dtype=dtype)}")
 
 

@@ -370,6 +370,7 @@ def _ratio(x, y):
     return x / y
 
 
+@pytest.mark.threads
 def test_s10_threads_start_with_the_default_state():
     fast, x, found = jitla.jit(_ratio), np.zeros(9), []
 

@@ -34,12 +34,12 @@ def judge(case: Case, entry: str) -> None:
 
 
 @parametrized(CASES)
-def test_memory(case: Case) -> None:
+def test_programs_on_arrays_in_memory(case: Case) -> None:
     judge(case, "f")
 
 
 @parametrized([case for case in CASES if has_pending(case)])
-def test_pending(case: Case) -> None:
+def test_programs_on_pending_arrays(case: Case) -> None:
     judge(case, "g")
 
 
