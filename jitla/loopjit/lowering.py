@@ -48,6 +48,7 @@ from jitla.loopjit.rewriting import (
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
+    NONE,
     TAG_DTYPE,
     UNBOUND,
     Abstract,
@@ -63,6 +64,7 @@ from jitla.loopjit.values import (
     StaticValue,
     Tup,
     describe,
+    is_none,
     number,
     of_kind,
     same_representation,
@@ -857,6 +859,10 @@ class Lowering:
         """Return the result of one comparison."""
         match op:
             case ast.Is() | ast.IsNot():
+                for one, other in ((left, right), (right, left)):
+                    if is_none(one) and isinstance(other, Num) and NONE in other.kinds:
+                        none = scalars.is_none_now(scalars.assigned(self.b, other))
+                        return of_kind("bool", none if isinstance(op, ast.Is) else negated(none))
                 return number(self._is(left, right) == isinstance(op, ast.Is))
             case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
                 test: ir.Value = ir.constant(False, ir.BOOL)
