@@ -848,9 +848,11 @@ class Lowering:
                 result = found
             else:
                 assert isinstance(result, Num)
-                if result.kinds != found.kinds:
-                    raise LoweringRefused("a chained comparison of values of several kinds")
-                result = of_kind(result.kind, both(result.value, found.value))
+                if result.kinds != found.kinds or len(result.kinds) > 1:
+                    result = self.b.evaluated(result)
+                    result = scalars.select(self.b, scalars.truth(self.b, result), found, result)
+                else:
+                    result = of_kind(result.kind, both(result.value, found.value))
             left = right
         assert result is not None
         return result

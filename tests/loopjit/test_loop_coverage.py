@@ -653,3 +653,40 @@ def test_numbers_that_are_none_at_first() -> None:
         return best
 
     compare(wrong, lambda: (random(200),))
+
+
+def test_chained_comparisons() -> None:
+    """Chained comparisons of numbers of Python and NumPy."""
+    def function(a: Any, n: int) -> Any:
+        total = 0
+        kept = False
+        for k in range(n):
+            if 0 <= k < n - 1 and 0 < a[k] < 0.5 <= a[k + 1]:
+                total += 1
+            kept = 3 < k < a[k] * n
+        return total, kept
+
+    compiled(function, lambda: (random(50), 50))
+
+
+def test_sums_of_complex_numbers() -> None:
+    """Sums of complex arrays, along axes as well."""
+    def function(a: Any, out: Any) -> Any:
+        total = 0j
+        for k in range(len(a)):
+            total += a[k].sum() + np.sum(a[k, 1:] * a[k, :-1])
+            out[k] = a[k].sum(axis=0)[1] - a[k].sum(axis=1)[0]
+        return total
+
+    compiled(function, lambda: (random(12, 5, 40) + 1j * random(12, 5, 40, seed=2), np.zeros(12, complex)))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+def test_products_of_stacks_of_matrices(dtype: str) -> None:
+    """`@` of arrays with three axes, and of one with a matrix."""
+    def function(a: Any, b: Any, m: Any, out: Any) -> None:
+        for k in range(len(out)):
+            out[k] = (a[k] @ b[k])[1, 0, 2] + (a[k] @ m)[0, 1, 1] + (m @ b[k])[1, 2, 0] + np.matmul(a[k], b[k].copy())[0, 0, 0]
+
+    compiled(function, lambda: (random(9, 2, 4, 5).astype(dtype), random(9, 2, 5, 4).astype(dtype),
+                                random(5, 5).astype(dtype), np.zeros(9, dtype)))
