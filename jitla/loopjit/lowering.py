@@ -48,6 +48,7 @@ from jitla.loopjit.rewriting import (
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
+    NONE,
     TAG_DTYPE,
     UNBOUND,
     Abstract,
@@ -63,6 +64,7 @@ from jitla.loopjit.values import (
     StaticValue,
     Tup,
     describe,
+    is_none,
     number,
     of_kind,
     same_representation,
@@ -846,9 +848,11 @@ class Lowering:
                 result = found
             else:
                 assert isinstance(result, Num)
-                if result.kinds != found.kinds:
-                    raise LoweringRefused("a chained comparison of values of several kinds")
-                result = of_kind(result.kind, both(result.value, found.value))
+                if result.kinds != found.kinds or len(result.kinds) > 1:
+                    result = self.b.evaluated(result)
+                    result = scalars.select(self.b, scalars.truth(self.b, result), found, result)
+                else:
+                    result = of_kind(result.kind, both(result.value, found.value))
             left = right
         assert result is not None
         return result
@@ -857,6 +861,10 @@ class Lowering:
         """Return the result of one comparison."""
         match op:
             case ast.Is() | ast.IsNot():
+                for one, other in ((left, right), (right, left)):
+                    if is_none(one) and isinstance(other, Num) and NONE in other.kinds:
+                        none = scalars.is_none_now(scalars.assigned(self.b, other))
+                        return of_kind("bool", none if isinstance(op, ast.Is) else negated(none))
                 return number(self._is(left, right) == isinstance(op, ast.Is))
             case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
                 test: ir.Value = ir.constant(False, ir.BOOL)

@@ -19,6 +19,7 @@ from jitla.loopjit.values import (
     EXACT_FLOAT64,
     KIND_OF_TYPE,
     KIND_TYPES,
+    NONE,
     STORAGE,
     TAGS,
     UNBOUND,
@@ -168,9 +169,9 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     if letters is None:
         def write_complex(state: bytearray, value: Any) -> None:
             if tag_offset >= 0:
-                state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+                state[tag_offset] = _tag_of(value)
                 _require_exact(value)
-            if value is not Unassigned:
+            if value is not Unassigned and value is not None:
                 data = dtype.type(value).tobytes()
                 state[offset:offset + len(data)] = data
 
@@ -179,8 +180,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     kind = float if dtype.kind == "f" else int
 
     def write_tagged(state: bytearray, value: Any) -> None:
-        state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
-        if value is not Unassigned:
+        state[tag_offset] = _tag_of(value)
+        if value is not Unassigned and value is not None:
             if kind is float:
                 _require_exact(value)
             packer.pack_into(state, offset, kind(value))
@@ -190,6 +191,11 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
             packer.pack_into(state, offset, value)
 
     return write_tagged if tag_offset >= 0 else write
+
+
+def _tag_of(value: Any) -> int:
+    """Return the tag of the kind of a value."""
+    return TAGS[UNBOUND if value is Unassigned else NONE if value is None else KIND_OF_TYPE[type(value)]]
 
 
 def _require_exact(value: Any) -> None:
@@ -212,6 +218,8 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
             kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag, ir.Read) else next(iter(kinds))
             if kind == UNBOUND:
                 return Unassigned
+            if kind == NONE:
+                return None
             offset = 8 * places[name]
             stored = np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item()
             if type(stored) is complex and STORAGE[kind].kind != "c":
