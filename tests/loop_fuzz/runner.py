@@ -218,7 +218,7 @@ def compare(original: Callable[..., Any], function: Callable[..., Any], calls: S
         site.hot_seconds = 0.0
     signal.signal(signal.SIGALRM, _stop)
     signal.alarm(SECONDS)
-    original_run, original_size = LoopRun.run, LoopRun._compiled_size
+    original_run, original_size = LoopRun.run, LoopRun.__dict__["_compiled_size"]
     try:
         if plan.mode == "midway":
             LoopRun.run = _later(original_run, plan.chooser)  # type: ignore[method-assign]
