@@ -22,13 +22,15 @@ def _strict():
     middle(X)
 
 
-def _nest():
+def _loop():
     @jitla.jit(strict=True)
     def turns(x):
-        seen = {}
         for i in range(len(x)):
-            seen[i] = str(x[i])
-        return seen
+            try:
+                x[i] = 1 / x[i]
+            except ZeroDivisionError:
+                pass
+        return x
 
     turns(X)
 
@@ -46,7 +48,7 @@ def _verified():
 
 @pytest.mark.parametrize(("wrong", "kind", "told"), [
     (_strict, errors.UnsupportedError, "remove strict=True"),
-    (_nest, errors.UnsupportedError, "drop strict=True"),
+    (_loop, errors.UnsupportedError, "drop strict=True"),
     (_verified, errors.VerificationError, "do not all do the same")])
 def test_errors_begin_with_the_users_line_and_say_what_to_do(wrong, kind, told):
     with pytest.raises(kind) as caught:
