@@ -1182,9 +1182,17 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
     for key, value in merged.items():
-        if isinstance(value, Conflict):
-            raise LoweringRefused(f"{key}: {value.reason}")
+        conflict = conflict_in(value)
+        if conflict is not None:
+            raise LoweringRefused(f"{key}: {conflict.reason}")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
+
+
+def conflict_in(value: Abstract) -> Conflict | None:
+    """Return a value, or an item of a tuple, that no program holds."""
+    if isinstance(value, Tup):
+        return next((found for found in map(conflict_in, value.items) if found is not None), None)
+    return value if isinstance(value, Conflict) else None
 
 
 def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
