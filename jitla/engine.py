@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from math import prod
 from os.path import exists
 from types import FunctionType
@@ -328,7 +329,8 @@ class Engine:
                 specialisation.refuse(f"the compiler failed: {text}")
                 self.report_failure(site.function.__qualname__, text)
 
-        self.background.submit(job, soon=True)
+        options = copy_context()  # in force where the loop runs
+        self.background.submit(lambda: options.run(job), soon=True)
 
     def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
         """Compile and load a loop program for the options in force."""

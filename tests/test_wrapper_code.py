@@ -237,6 +237,7 @@ def test_they_travel() -> None:
         assert (copy(X) == X * 2.5).all() and (copy(X, 2.0) == X * 5.0).all()
 
 
+@pytest.mark.threads
 def test_threads_share_the_code() -> None:
     f, wrong = auto(lambda x, y: x - y), []
 
@@ -288,6 +289,7 @@ assert f.stats().calls == 501 and f.stats().bypassed == 500
 """
 
 
+@pytest.mark.process
 def test_a_program_on_few_elements_needs_no_tracer(tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(FEW, encoding="utf-8")
     root = str(Path(__file__).resolve().parents[1])

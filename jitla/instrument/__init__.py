@@ -15,6 +15,7 @@ from jitla.instrument.instrumented import (
     compile_changed,
     instrument,
     is_instrumented,
+    lambda_of,
     syntax_tree_of,
 )
 from jitla.instrument.scope import (
@@ -26,5 +27,5 @@ from jitla.instrument.scope import (
 
 __all__ = [
     "BARRIER", "CodeCache", "Instrumenter", "MISSING", "NON_ARRAY_TYPES", "NOT_ARRAY", "SCALAR_TYPES",
-    "compile_changed", "instrument", "is_instrumented", "live_locals", "loops_in_python", "syntax_tree_of",
+    "compile_changed", "instrument", "is_instrumented", "lambda_of", "live_locals", "loops_in_python", "syntax_tree_of",
 ]

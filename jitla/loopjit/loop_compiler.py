@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
+import numpy as np
+
 from jitla.errors import BackendError
-from jitla.instrument import syntax_tree_of
+from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
@@ -21,6 +23,7 @@ from jitla.loopjit.state import SourceLowering, entry_environment, read_results,
 from jitla.loopjit.values import LoweringRefused
 
 MISSING = object()
+MAX_LIST = 16  # items of a global list that are constants
 
 
 class NameResolver:
@@ -30,6 +33,8 @@ class NameResolver:
         self.function = function
         self.assumptions: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self.codes: dict[FunctionType, CodeType] = {}
+        self.cells: list[tuple[CellType, Any]] = []  # of variables of other functions, with their values
+        self.lists: list[tuple[list[Any], tuple[Any, ...]]] = []  # with their items
 
     def global_name(self, name: str, function: FunctionType | None) -> Any:
         """Return the value of a global or builtin name."""
@@ -44,9 +49,25 @@ class NameResolver:
             raise LoweringRefused(f"{name} is not defined")
         return self._note(space, name, space[name])
 
-    @staticmethod
-    def _free_variable(name: str, owner: FunctionType) -> Any:
-        raise LoweringRefused(f"{name} is a variable of another function")
+    def _free_variable(self, name: str, owner: FunctionType) -> Any:
+        """Return a variable of the function around a helper; arrays and objects are left to Python."""
+        cell = (owner.__closure__ or ())[owner.__code__.co_freevars.index(name)]
+        try:
+            value = cell.cell_contents
+        except ValueError as error:
+            raise LoweringRefused(f"{name} has no value") from error
+        if type(value) in (np.ndarray, list, dict, set):
+            raise LoweringRefused(f"{name} is a variable of another function")
+        self.cells.append((cell, value))
+        return value
+
+    def list_items(self, value: list[Any]) -> tuple[Any, ...]:
+        """Return the items of a list, and note them."""
+        if len(value) > MAX_LIST:
+            raise LoweringRefused("a long list")
+        items = tuple(value)
+        self.lists.append((value, items))
+        return items
 
     def attribute(self, module: ModuleType, name: str) -> Any:
         """Return an attribute of a module."""
@@ -70,8 +91,8 @@ class NameResolver:
         code = inner.__code__
         if code.co_flags & GENERATOR_FLAGS:
             raise LoweringRefused("a call of a generator")
-        source = syntax_tree_of(inner)
-        if source is None or not isinstance(source.node, ast.FunctionDef):
+        source = syntax_tree_of(inner) or lambda_of(inner)
+        if source is None or not isinstance(source.node, (ast.FunctionDef, ast.Lambda)):
             raise LoweringRefused(f"the source of {inner.__name__} is not found")
         args = source.node.args
         if args.vararg or args.kwarg:
@@ -82,14 +103,20 @@ class NameResolver:
         defaults = dict(zip(positional[len(positional) - len(values):], values, strict=True))
         defaults |= inner.__kwdefaults__ or {}
         self.codes[inner] = code
-        return Helper(inner, names, defaults, tuple(source.node.body))
+        body = source.node.body
+        return Helper(inner, names, defaults, tuple(body) if isinstance(body, list) else (
+            ast.copy_location(ast.Return(body), body),))
 
     def is_current(self) -> bool:
         """Return whether all names still stand for the same."""
         for space, name, value in self.assumptions.values():
             if space.get(name, MISSING) is not value:
                 return False
-        return all(function.__code__ is code for function, code in self.codes.items())
+        for value, items in self.lists:
+            if len(value) != len(items) or any(a is not c for a, c in zip(value, items, strict=True)):
+                return False
+        return all(function.__code__ is code for function, code in self.codes.items()) and all(
+            cell.cell_contents is value for cell, value in self.cells)
 
 
 # --------------------------------------------------------------------------- compilation

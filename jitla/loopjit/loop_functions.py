@@ -9,6 +9,8 @@ from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
+import numpy as np
+
 from jitla.classes import dataclass
 from jitla.instrument import compile_changed, syntax_tree_of
 from jitla.introspection import hide_module
@@ -80,7 +82,8 @@ def rewrite_function(
         terminals = terminal_statements(loop)
         read = frozenset[str]().union(*map(liveness.names_read, terminals))
         kept = assigned & (live.at_header | live.behind | read)
-        names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))))
+        names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))
+                             | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
         key = f"\0loops site {len(sites)}"
         site = sites_before.get((loop.lineno, loop.col_offset)) \
             or LoopSite(loop, function, names, kept, terminals, request)
@@ -104,6 +107,25 @@ def rewrite_function(
     others = {id(each): each for _, each in callees}
     inner = [site for each in others.values() for site in each.entries]
     return RewrittenFunction(made, (*sites, *inner), tuple(refused))
+
+
+def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of global arrays among `names`, and among those that functions with these names read."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    stack = list(names)
+    while stack:
+        name = stack.pop()
+        if name in seen or name not in space:
+            continue
+        seen.add(name)
+        value = space[name]
+        if type(value) is np.ndarray:
+            found.add(name)
+        inner = getattr(value, "__wrapped__", value)
+        if type(inner) is FunctionType and inner.__globals__ is space:
+            stack += [each for each in inner.__code__.co_names if each not in inner.__code__.co_varnames]
+    return frozenset(found)
 
 
 def candidates(

@@ -22,7 +22,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.introspection import hide_module
-from jitla.loopjit.operands import arrays_in, key_of, kind_text, overlap_groups
+from jitla.loopjit.operands import arrays_in, key_of, kind_text, list_operand, overlap_groups
 from jitla.loopjit.rewriting import (
     BEGIN,
     LIMIT,
@@ -180,6 +180,25 @@ class Specialisation:
 Request = Callable[["LoopSite", Specialisation, Sequence[Any], Source, tuple[int, ...]], None]
 
 
+def names_read_by_item(loop: ast.AST) -> frozenset[str]:
+    """Return the names that a loop only reads items of: lists with these names do not change in it."""
+    items: set[int] = set()
+    names: dict[str, list[int]] = {}
+    for node in ast.walk(loop):
+        match node:
+            case ast.Subscript(value=ast.Name(), ctx=ast.Load()):
+                items.add(id(node.value))
+            case ast.For(iter=ast.Name()) if node is not loop:
+                items.add(id(node.iter))
+            case ast.Compare(comparators=others):
+                items.update(id(other) for other in others)
+            case ast.Call(func=ast.Name(id="len" | "enumerate" | "zip" | "sum" | "min" | "max"), args=args):
+                items.update(map(id, args))
+            case ast.Name(id=name):
+                names.setdefault(name, []).append(id(node))
+    return frozenset(name for name, places in names.items() if items.issuperset(places))
+
+
 class LoopSite:
     """One loop of one function."""
 
@@ -194,6 +213,7 @@ class LoopSite:
         self.kept = kept
         self.terminals = terminals
         self.results = tuple(sorted(kept))
+        self.lists = names_read_by_item(node) & frozenset(names)
         # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
         self.statements = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 if not any(
             isinstance(part, (ast.For, ast.While)) and part is not node for part in ast.walk(node)) else MAX_ITERATIONS
@@ -346,6 +366,9 @@ class LoopRun:
         """Do iterations by compiled code and return the variables, or set `part` to what Python does next."""
         source, site = self.source, self.site
         self._account()
+        if site.lists:
+            values = tuple(list_operand(value) if name in site.lists else value
+                           for name, value in zip(site.names, values, strict=True))
         if self._check is not None:
             self._compare(self._check, values)
         if self._position >= source.length:

@@ -98,6 +98,10 @@ class Resolver(Protocol):
         """Return an attribute of a module."""
         ...
 
+    def list_items(self, value: list[Any]) -> tuple[Any, ...]:
+        """Return the items of a list that is a constant."""
+        ...
+
     def helper(self, function: Any) -> Helper | None:
         """Return a function of the user's as one that is inlined, or None."""
         ...
@@ -142,6 +146,7 @@ class Lowering:
         self.terminal_exits: dict[tuple[int, int], int] = {}
         self.final_edges: list[tuple[int, Environment, Any]] = []
         self.statements = 0
+        self.global_arrays: Environment = {}  # that are operands
         self.headers: dict[tuple[Any, ...], Environment] = {}
         self.stores = 0
         self.local_names: frozenset[str] = frozenset()
@@ -718,7 +723,11 @@ class Lowering:
         if name in self.local_names:
             raise LoweringRefused(f"{name} has no value")
         function = self.inlined[-1].function if self.inlined else None
-        return self.constant(self.resolver.global_name(name, function))
+        found = self.resolver.global_name(name, function)
+        if type(found) is np.ndarray and name in self.global_arrays \
+                and (function or self.resolver.function).__globals__ is self.resolver.function.__globals__:
+            return self.global_arrays[name]
+        return self.constant(found)
 
     def constant(self, value: Any) -> Abstract:
         """Return a Python object that does not change as a value."""
@@ -726,6 +735,8 @@ class Lowering:
             return number(value)
         if type(value) is tuple:
             return Tup(tuple(self.constant(item) for item in value))
+        if type(value) is list:
+            return Tup(tuple(self.constant(item) for item in self.resolver.list_items(value)), True)
         return StaticValue(value)
 
     def indices(self, node: ast.expr) -> list[Abstract]:
@@ -1109,6 +1120,7 @@ def lower_loop(
     low.local_names = local_names
     b = low.b
     given = entry(b)
+    low.global_arrays = {key: value for key, value in given.items() if key not in local_names}
     position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, MAX_EXTENT)
     header = {**given}
     for _ in range(MAX_ROUNDS):

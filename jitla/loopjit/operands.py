@@ -27,6 +27,20 @@ def address_of(array: np.ndarray) -> int:
     return _word_at(id(array) + _DATA_OFFSET).value
 
 
+class ListItems(tuple[Any, ...]):
+    """The items of a list of scalars that a loop reads only."""
+
+    __slots__ = ()
+
+
+def list_operand(value: Any) -> Any:
+    """Return a short list of scalars as `ListItems`; anything else as it is."""
+    if type(value) is list and len(value) <= MAX_TUPLE and all(
+            type(item) is int or type(item) in SCALAR_TYPES for item in value):
+        return ListItems(value)
+    return value
+
+
 def key_of(value: Any) -> Any:
     """Return what code depends on of a value: kinds of numbers, layouts of arrays, the identity of functions."""
     kind = type(value)
@@ -38,6 +52,8 @@ def key_of(value: Any) -> Any:
         return int, value >= 0, SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS if bits <= LARGE_BITS else bits
     if kind in SCALAR_TYPES:
         return kind
+    if kind is ListItems:
+        return (list, *map(key_of, value))
     if kind is tuple:
         return (tuple, *map(key_of, value)) if len(value) <= MAX_TUPLE else tuple
     if isinstance(value, _CONSTANTS):

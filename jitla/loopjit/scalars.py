@@ -663,7 +663,8 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
             return of_kind("float", result)
         if x.kind != "c16":
             raise LoweringRefused("abs of a complex64")
-        return of_kind("f8", ir.Apply("absolute", (x.value,), FLOAT64))
+        value = b.temporary(x.value)  # the loop of arrays rounds otherwise
+        return of_kind("f8", b.temporary(ir.Foreign("hypot", (part(value, "real"), part(value, "imag")))))
     if x.dtype.kind in "iub":
         value = cast(x.value, STORAGE[kind])
         if x.low >= 0:

@@ -12,7 +12,7 @@ from jitla.loopir import program as ir
 from jitla.loopir import read_memory
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, representation
-from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, address_of
+from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, ListItems, address_of
 from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
@@ -65,6 +65,8 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         name = KIND_OF_TYPE[kind]
         bounds = kind_range(name)
         return Num(frozenset({name}), ir.constant(0, STORAGE[name]), None, *bounds)
+    if kind is ListItems:
+        return Tup(tuple(abstract(item, groups) for item in value), True)
     if kind is tuple and len(value) <= MAX_TUPLE:
         return Tup(tuple(abstract(item, groups) for item in value))
     return StaticValue(value)

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from tests.fuzz.arrays import Box, array, window
-from tests.fuzz.others import Net, Tagged, foreign
+from tests.fuzz.arrays import Box, Net, Tagged, array, foreign, window
 
 MOST_CELLS = 40_000
 NUMBERS = "?bBhHiIlLqQefdFD"

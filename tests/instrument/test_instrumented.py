@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 
 from jitla.instrument.instrumented import Instrumenter, instrument, without_borrows
-from tests.instrument.recording_hooks import Hook, Outcome, define
-from tests.instrument.snippets import COROUTINES, SNIPPETS
+from tests.instrument.recording_hooks import COROUTINES, SNIPPETS, Hook, Outcome, define
 
 
 def function(body: str, prefix: str = "") -> Any:

@@ -565,3 +565,57 @@ def test_outermost_loops_over_nested_calls() -> None:
     compiled(function, lambda: (random(50), random(50, seed=2)))
     compare(function, lambda: (random(50), random(49, seed=2)))
     compare(function, lambda: (random(50), 5))
+
+
+# --------------------------------------------------------------------------- names
+
+
+TABLE = np.arange(10.0)
+OFFSETS = [3, 5, 7]
+double = lambda x: 2 * x + TABLE[1]  # noqa: E731
+
+
+def _looked_up(k: int) -> Any:
+    return TABLE[k % 10]
+
+
+def _around(scale: float) -> Any:
+    def inner(x: float) -> float:
+        return x * scale
+    return inner
+
+
+tripled = _around(3.0)
+
+
+def test_names_outside_of_the_function() -> None:
+    """Global arrays, also in helpers, global and local lists, lambdas, and helpers with variables of others."""
+    def function(n: int) -> Any:
+        total = 0.0
+        steps = [1, -1, 2]
+        TABLE[:3] = 0.0
+        for k in range(n):
+            TABLE[k % 3] += 0.5
+            total += _looked_up(k) + double(k) + tripled(k) + OFFSETS[k % 3] * steps[k % 3]
+            if k in OFFSETS:
+                total -= 1
+        return total
+
+    compiled(function, lambda: (40,))
+    OFFSETS[1] = 11
+    compare(function, lambda: (40,))
+    OFFSETS.append(2)
+    compare(function, lambda: (40,))
+
+
+def test_lists_that_grow() -> None:
+    """A list that the loop changes is left to Python, and one that is longer in each run."""
+    def function(n: int, seen: list[int]) -> Any:
+        total = 0
+        for k in range(n):
+            total += seen[k % len(seen)]
+            if k == n - 1:
+                seen.append(k)
+        return total
+
+    compare(function, lambda: (40, [1, 2]))

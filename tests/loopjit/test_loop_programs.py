@@ -271,10 +271,11 @@ def complex_products(z, w):
         s = s * w[i] + z[i]
         t = t * 1.5 - complex(0.1, 0)
         z[i] *= w[i]
+        z[i] += abs(w[i]) / (1 + abs(s))
     return s, t, z * w
 
 
-def test_products_of_complex_scalars_are_rounded_like_those_of_python():
+def test_products_and_magnitudes_of_complex_scalars_are_those_of_python():
     check(complex_products, lambda: (floats(7) + 1j * floats(7, seed=2), floats(7, seed=3) - 1j * floats(7)), compiled=False)
 
 
