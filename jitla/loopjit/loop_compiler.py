@@ -1,4 +1,5 @@
-"""Compilation of loops: what names stand for, lowering, machine code, and the functions with rewritten loops."""
+"""Compilation of loops: what names stand for, lowering, machine code, and the functions with rewritten loops.
+"""
 
 from __future__ import annotations
 

@@ -43,14 +43,16 @@ def list_operand(value: Any) -> Any:
 
 
 def key_of(value: Any) -> Any:
-    """Return what code depends on of a value: kinds of numbers, layouts of arrays, the identity of functions."""
+    """Return what code depends on of a value: kinds of numbers, layouts of arrays, the identity of functions.
+    """
     kind = type(value)
     if kind is np.ndarray:
         flags = value.flags
         return value.dtype, value.ndim, flags.writeable, flags.aligned
     if kind is int:
         bits = value.bit_length()
-        return int, value >= 0, SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS if bits <= LARGE_BITS else bits
+        bits = SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS if bits <= LARGE_BITS else bits
+        return int, value >= 0, bits
     if kind in SCALAR_TYPES:
         return kind
     if kind is ListItems:

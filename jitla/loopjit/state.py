@@ -56,7 +56,8 @@ def entry_environment(
 
 
 def abstract(value: Any, groups: list[int]) -> Abstract:
-    """Return the abstract value of a Python value; `groups` are those of the arrays that are still to come."""
+    """Return the abstract value of a Python value; `groups` are those of the arrays that are still to come.
+    """
     kind = type(value)
     if kind is np.ndarray:
         group = groups.pop(0)
@@ -215,7 +216,8 @@ def _require_exact(value: Any) -> None:
 
 
 def read_results(
-    results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int], arrays: Sequence[np.ndarray],
+    results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int],
+    arrays: Sequence[np.ndarray],
 ) -> dict[str, Any]:
     """Return the variables that a program gives back; `Unassigned` for those that have no value."""
     memory = _Memory(arrays)
@@ -229,7 +231,8 @@ def read_results(
 def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: _Memory) -> Any:
     match value:
         case Num(kinds, ir.Read(name, dtype), tag):
-            kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag, ir.Read) else next(iter(kinds))
+            kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag,
+                                                                           ir.Read) else next(iter(kinds))
             if kind == UNBOUND:
                 return Unassigned
             if kind == NONE:
