@@ -89,6 +89,7 @@ class Generator:
         self.kinds = not self.tame and self.chance(0.3)
         self.wild = self.chance(0.2)
         self.plain = self.chance(0.25)  # only scalars and elements
+        self.rich = self.chance(0.45)  # functions that are rarer
         self.calm = self.chance(0.55)  # few exceptions
         self.budget = self.random.randint(3, 12)
         self.whiles = 0
@@ -243,6 +244,8 @@ class Generator:
         def sliced(text: str) -> str:
             return text if whole and self.chance(0.7) else f"{text}[{part}]"
 
+        if whole and depth < 2 and self.rich and self.chance(0.3):
+            return self.arranged()
         if depth > 1 or self.chance(0.4):
             return self.weighted(
                 (5, lambda: sliced(self.pick("a", "b", "a", "b", "d", "c"))), (1.5, lambda: sliced(self.pick(*VECTORS))),
@@ -269,8 +272,48 @@ class Generator:
             (0.3, lambda: f"{self.pick(one, one)}.copy()"), (0.3, lambda: f"({one} {self.pick('<', '>=', '==')} {two})"),
             (0.2, lambda: "halves(a)"))
 
+    def arranged(self) -> str:
+        """Return a vector of the length of `a` by functions that move, select or make elements."""
+        one, index, number = self.vector(":", 1), self.index(), self.number(2)
+        return self.pick(
+            f"np.roll({one}, {self.pick('1', '-2', index)})", f"np.concatenate(({one}[:{index}], {one}[{index}:]))",
+            f"np.clip({one}, {self.pick('-1', '0', number)}, {self.pick('2', '3.5', 'x')})", f"({one}).clip(0, 3)",
+            f"np.repeat({one}, 1)", "np.linspace(x, 3, n)", f"np.arange(n) * {number}", "np.arange(n, 0, -1)",
+            f"({one}).reshape(n)", "m.ravel()[:n]", "m.reshape(-1)[::m.shape[1]]", "m.T.flatten()[:n]", "p.reshape(n, -1)[:, 0]",
+            "m[e, 0]", f"m[e, {self.column()}]", "m[e][:, -1]", f"p[{self.column()}, e]", "m[e, e % m.shape[1]]",
+            f"np.pad({one}, 1)[1:-1]", f"np.pad({one}, 1)[2:]", "np.eye(n) @ a", "np.squeeze(m[:, :1], axis=1)",
+            f"({one}).round()", f"np.cumprod({one})", f"np.cumsum({one})", f"np.flip({one})", f"np.sum(m, axis={self.pick('1', '-1')})",
+            "np.max(m, axis=1)", "np.mean(m, axis=1)", "np.min(p, axis=0)", "np.sum(p, axis=0)", "p.std(axis=0)", "m @ m[0]", "m[0] @ p",
+            "np.argmax(m, axis=1)", "np.any(m > 0, axis=1)", f"np.where(q)[0][{index}] + a", "np.vstack((a, b))[1]",
+            "np.hstack((a, b))[n:]", "np.stack((a, b), axis=1)[:, 0]", "np.diff(a, prepend=0)", "np.diff(np.concatenate((a, b)))[:n]",
+            "np.array([x, 2.0, s0])[e % 3]", "np.ones_like(a)", "np.bincount(abs(e), minlength=n)[:n]", "np.full(n, x)",
+            "a[::-1][::-1]", "np.tril(np.outer(a, b))[0]", "np.swapaxes(m, 0, 1)[0]", "np.copy(a)", "a[e[::-1]]", "np.empty(n) * 0")
+
+    def measure(self) -> str:
+        """Return a number by functions of arrays that are rarer."""
+        one, part, number = self.vector(":", 1), self.part(), self.number(2)
+        return self.pick(
+            f"a[q].{self.pick('sum', 'mean', 'max', 'min')}()", f"np.count_nonzero({one} > {number})", f"len(np.flatnonzero({one}))",
+            f"np.std({one})", f"np.var({one})", f"np.linalg.norm({one})", f"np.diff({one}).sum()", f"sum({one})", f"any({one} > 1)",
+            "m[q].sum()", "len(a[q])", "a[a > b].sum()", f"({one} == {self.vector(':', 1)}).all()", f"np.sum({one}, axis=0)",
+            f"(np.array([1, {number}]) * 2)[1]", "np.zeros(3).sum()", f"a[{part}].sum()", f"m[{part}].sum()", f"np.mean(m[:, {part}])",
+            "np.sum(m * m)", "np.prod(a[:3])", "float(a @ b)", "m.max() - m.min()", "np.vdot(a, b)", "np.inner(a, b)", "np.trace(m[:2, :2])",
+            "a.shape[0] + m.size", "m.T.shape[0]", "a.item(0)", "int(c.sum())", "np.argmin(m)", "m.argmax()", "np.nonzero(a)[0].sum()",
+            f"math.hypot({number}, 2)", f"round({number}, 2)", f"divmod({self.whole(2)}, 7)[1]", f"pow({number}, 2)", f"int({number}) & 255")
+
+    def scattered(self) -> str:
+        """Return a store to elements that arrays select."""
+        number = self.number(2)
+        return self.pick(
+            f"a[e] {self.pick('=', '+=', '*=')} {number}", "m[e] = m[0]", "a[q] = b[q]", "m[q] *= 2", f"m[q] = {number}", "m[q, 0] = 1",
+            f"m[:, e[:2] % m.shape[1]] = {number}", "b[c % n] = a", "a[e] = b", "a[e] = a[::-1]", "m[e, e % m.shape[1]] += 1",
+            f"m[{self.index()}, e[:1] % m.shape[1]] = 3", "a[a > 1] -= 1", "a[np.flatnonzero(q)] = 0", "p[:, q] = 0", "m[q] = m[q] + 1",
+            f"a[e[{self.part()}]] = {number}")
+
     def reduction(self) -> str:
         """Return a number computed of an array."""
+        if self.rich and self.chance(0.5):
+            return self.measure()
         part = self.part()
         one = self.vector(part if self.chance(0.4) else ":", 1)
         return self.weighted(
@@ -309,7 +352,7 @@ class Generator:
             (0.5, lambda: self.emit(f"{self.pick(*INTS)} {self.pick('//', '%', '>>')}= {self.divisor(self.whole(1))}")),
             (0.7, lambda: self.emit(f"f0 = {self.test()}")),
             (5, self.store_element), (3 * arrays, self.store_part), (1.5 * arrays, self.in_place),
-            (1.2 * arrays, self.local_array), (0.7 * arrays, self.store_matrix), (0.5 * arrays, self.masked),
+            (1.2 * arrays, self.local_array), (0.7 * arrays, self.store_matrix), ((1.5 if self.rich else 0.5) * arrays, self.masked),
             (0.8, lambda: self.emit("{0}, {1} = {2}, {3}".format(
                 *self.random.sample(SCALARS, 2), self.number(1), self.number(1)))),
             (0.3, lambda: self.emit("s0, s1 = s1, s0")), (0.15, lambda: self.emit(f"{self.pick('t', 's2')} = t")),
@@ -368,6 +411,9 @@ class Generator:
 
     def masked(self) -> None:
         """Write an assignment to the elements that a mask or indices select."""
+        if self.rich and self.chance(0.6):
+            self.emit(self.scattered())
+            return
         self.emit(self.weighted(
             (2, lambda: f"a[{self.pick('q', 'a > b', 'a != a', 'b < ' + self.number(2))}] = {self.number(2)}"),
             (1, lambda: f"m[m > {self.number(2)}] = {self.number(2)}"), (0.5, lambda: f"a[e] = {self.number(2)}"),
