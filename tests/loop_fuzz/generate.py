@@ -287,7 +287,7 @@ class Generator:
             "np.argmax(m, axis=1)", "np.any(m > 0, axis=1)", f"np.where(q)[0][{index}] + a", "np.vstack((a, b))[1]",
             "np.hstack((a, b))[n:]", "np.stack((a, b), axis=1)[:, 0]", "np.diff(a, prepend=0)", "np.diff(np.concatenate((a, b)))[:n]",
             "np.array([x, 2.0, s0])[e % 3]", "np.ones_like(a)", "np.bincount(abs(e), minlength=n)[:n]", "np.full(n, x)",
-            "a[::-1][::-1]", "np.tril(np.outer(a, b))[0]", "np.swapaxes(m, 0, 1)[0]", "np.copy(a)", "a[e[::-1]]", "np.empty(n) * 0")
+            "a[::-1][::-1]", "np.tril(np.outer(a, b))[0]", "np.swapaxes(m, 0, 1)[0]", "np.copy(a)", "a[e[::-1]]")
 
     def measure(self) -> str:
         """Return a number by functions of arrays that are rarer."""
