@@ -632,3 +632,158 @@ def calls(a, n):
 
 def test_functions_that_are_inlined():
     check(calls, lambda: (floats(7), 7), lambda: (floats(7).astype(np.float32), 7), compiled=False)
+
+
+# --------------------------------------------------------------------------- programs of several features
+
+
+def by_mode(a, mode, step=None):
+    s = 0
+    for x in a:
+        if mode == "add":
+            s += x
+        elif mode in ("sub", "mul"):
+            s -= x
+        if step is None:
+            s += 1
+        if mode != "x" and step is not None:
+            s += step
+    return s
+
+
+def test_texts_are_compared_when_loops_are_compiled():
+    check(by_mode, lambda: (floats(5), "add"), lambda: (floats(5), "sub", 3), lambda: (floats(5), "x", 2.5))
+
+
+def rounded(a, n):
+    s = 0
+    for i in range(n):
+        s += round(a[i] * 10) + round(float(a[i]), 2) + round(i, 0)
+    return s
+
+
+def test_arguments_that_programs_do_not_have():
+    check(rounded, lambda: (floats(6), 6), compiled=False)
+
+
+def ahead(a, b, n):
+    s = 0
+    for i, x in enumerate(a):
+        if i + 1 < n:
+            b[i + 1] = x * 2
+        s += x
+    for i in range(n):
+        i += 5
+        s += i
+    return s, i
+
+
+def test_loops_over_arrays_that_their_bodies_change():
+    def same() -> tuple[Any, ...]:
+        a = floats(8)
+        return a, a, 8
+
+    check(ahead, same, lambda: (floats(8), floats(8), 8))
+
+
+def slices(a, b, n):
+    for i in range(n):
+        b[:len(a[10:2:-1])] = a[10:2:-1]
+        b[:len(a[-100:100:3])] += a[-100:100:3]
+        b[:len(a[5:-100:-2])] -= a[5:-100:-2]
+        b[i:i + 3] = b[i + 1:i + 4]
+        b[:] = b[::-1]
+        b[-1:-4:-1] = b[:3]
+        b[i - 2:i + 2] *= 2
+        b[3:3] = 7
+    return b
+
+
+def transposed(m, n):
+    for i in range(n):
+        m[:] = m.T
+        m[i] = m[:, i]
+        m[1:, :] = m[:-1, ::-1]
+        m += m.T
+        m[1:, 1:] = m[:-1, :-1]
+        m *= 0.5
+        m[::-1] = m
+    return m
+
+
+def test_slices_with_any_bounds():
+    check(slices, lambda: (floats(12), floats(12), 8), lambda: (floats(4), floats(12), 3))
+    check(transposed, lambda: (floats(6, 6), 6), lambda: (np.asfortranarray(floats(5, 5)), 5))
+
+
+def else_clauses(a, n):
+    s = 0
+    for i in range(n):
+        for x in a:
+            if x > i:
+                break
+            s += 1
+        else:
+            s += 100
+        k = 0
+        while k < 3:
+            k += 1
+            if k == i:
+                continue
+            if s > 500:
+                break
+        else:
+            s += 7
+    return s, k
+
+
+def signs(a, n):
+    lo = hi = 0.0
+    z, w = 0, 0.0
+    for i in range(n):
+        lo, hi = min(lo, a[i]), max(a[i], hi)
+        z = z * -1.0
+        w += -0.0
+        a[i] = min(a[i], float("nan")) if i % 2 else max(0.0, -a[i])
+    return lo, hi, z, w
+
+
+def quotients(a, b, n):
+    t, u = 0.0, 0
+    for i in range(n):
+        x, y = float(a[i]), float(b[i])
+        t, b[i] = x // y, x % y
+        u += int(x) // -3 + int(x) % -3
+        a[i] = t
+    return t, u
+
+
+def test_else_clauses_signs_and_quotients():
+    check(else_clauses, lambda: (floats(6), 9))
+    check(signs, lambda: (np.array([1.0, np.nan, -2, 3, np.nan, 0, -0.0]), 7))
+    check(quotients, lambda: (np.array([5.0, -5, 0, -0.0, 7.5, 1e200, -7]), np.array([3.0, 3, -2, 2, -2.5, 1e-5, np.inf]), 7))
+
+
+def elements(c, k, n):
+    for i in range(n):
+        c[i] += 1
+        c[i] = c[i] * 2
+        c[-1 - i] = k * i
+        k = k * 3
+    return c, k
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8", "f4", "?"])
+def test_stores_of_numbers_that_do_not_fit(dtype):
+    check(elements, lambda: (np.arange(6).astype(dtype), 7, 6), lambda: (np.zeros(6, dtype), -2**50, 6),
+          lambda: (np.zeros(6, dtype), 0.1, 6), compiled=False)
+
+
+def partly_stored(a, b, n):
+    for i in range(n):
+        a[i], b[i + 3] = i + 1, 2
+    return a
+
+
+def test_statements_that_fail_after_their_first_store():
+    check(partly_stored, lambda: (floats(6), floats(6), 6), lambda: (floats(6), floats(9), 6), compiled=False)
