@@ -158,7 +158,8 @@ class _Checker:
         self.equal(name.name, name.dtype, source.dtype)
         _require("axes", len(statement.axes) == name.ndim, f"{name.name} gets {len(statement.axes)}")
         points = [axis for axis, _ in statement.points]
-        mapped = {axis.axis for axis in statement.axes if axis.axis is not None}  # an axis may be split into several
+        # an axis may be split into several
+        mapped = {axis.axis for axis in statement.axes if axis.axis is not None}
         _require("axes", sorted((*points, *mapped)) == list(range(source.ndim)),
                  f"{source.name} is read along {(*points, *mapped)}")
         self.words([value for _, value in statement.points])
