@@ -690,3 +690,16 @@ def test_products_of_stacks_of_matrices(dtype: str) -> None:
 
     compiled(function, lambda: (random(9, 2, 4, 5).astype(dtype), random(9, 2, 5, 4).astype(dtype),
                                 random(5, 5).astype(dtype), np.zeros(9, dtype)))
+
+
+def test_powers_of_complex_numbers() -> None:
+    """Powers of Python's complex numbers with constant exponents."""
+    def function(n: int) -> Any:
+        z = 0.7 + 0.4j
+        total = 0j
+        for k in range(n):
+            z = z - (z ** 3 - 1) / (3 * z ** 2) * (0.5 + 0.001 * k)
+            total += z ** 7 + z ** 1
+        return z, total
+
+    compiled(function, lambda: (200,))
