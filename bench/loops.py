@@ -114,7 +114,7 @@ def main() -> int:
     jitla.jit(lambda x: x * 2.0 + 1.0)(np.ones(100_000))  # what is loaded once is no program's
     begun, given = jitla.jit(PROGRAMS[0].function), PROGRAMS[0].make(np.random.default_rng(1))
     timed(begun, given)
-    while begun.stats()["loops_waiting"]:  # until the process that compiles is there
+    while begun.stats()["loops_waiting"]:  # until the compiler is loaded
         timed(begun, given)
     print(f"{'program':<20} {'kind':<7} {'plain ms':>9} {'first ms':>9} {'jitla ms':>9} {'numba ms':>9} "
           f"{'speedup':>8} {'/numba':>6} {'1st over':>8} loops")

@@ -307,7 +307,8 @@ class Engine:
         return found
 
     def loop_function(self, function: FunctionType) -> LoopFunction | None:
-        """Return `function` with its loops rewritten, so that compiled code may run them; None without loops."""
+        """Return `function` with its loops rewritten, so that compiled code may run them; None without loops.
+        """
         if not any_reachable(function, has_loops):
             return None
         with self._lock:

@@ -16,7 +16,7 @@ OLDEST = {"3.11": "2.3.0", "3.12": "2.3.0", "3.13": "2.3.0", "3.14": "2.3.2"}
 NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis", "mpmath", "pandas")
 #: What depends on the interpreter or on NumPy: bytecode, object layouts, loops, printing, promotion.
 TESTS = (
-    "tests/test_api.py", "tests/test_config.py", "tests/test_import.py", "tests/behaviour",
+    "tests/test_api.py", "tests/test_config.py", "tests/test_loading.py", "tests/behaviour",
     "tests/instrument",
     "tests/tracing", "tests/runtime", "tests/recompile", "tests/plans", "tests/codegen/test_pool.py",
     "tests/codegen/test_memory.py", "tests/codegen/test_tape.py",

@@ -79,6 +79,7 @@ def test_methods_of_every_kind(name):
     assert (getattr(Model(), name)(X) == 3.0 * X).all()
 
 
+@pytest.mark.timing
 def test_generators_and_coroutines():
     fast = jitla.jit(steps)
     assert [v[-1] for v in fast(X, 3)] == [1.0, 2.0, 3.0]
@@ -86,6 +87,7 @@ def test_generators_and_coroutines():
     assert (asyncio.run(jitla.jit(later)(X)) == X * X).all()
 
 
+@pytest.mark.timing
 def test_compile_off_runs_the_plain_function():
     fast = jitla.jit(compile="off")(double)
     assert (fast(X) == X + X).all() and fast.stats().calls == 0
@@ -169,6 +171,7 @@ def test_functions_travel_by_pickle(pickler):
     assert copy.deepcopy(scaled) is scaled and copy.copy(scaled) is scaled
 
 
+@pytest.mark.process
 def test_functions_of_no_module_travel_by_cloudpickle_with_their_options(tmp_path):
     def local(x):
         return x * 2.5 + 1.0
@@ -212,6 +215,7 @@ def test_the_page_of_what_is_supported_is_that_of_the_op_table():
     assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.supported_table"
 
 
+@pytest.mark.process
 def test_disabled_by_the_environment():
     program = "import jitla\ndef f(x): return x\nprint(jitla.jit(f) is f)"
     for value, told in (("1", "True\n"), ("0", "False\n")):
@@ -291,6 +295,7 @@ def use(x: Vector, model: Model) -> str:
 '''
 
 
+@pytest.mark.process
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is missing")
 def test_a_typed_program_passes_mypy(tmp_path):
     program = tmp_path / "typed_program.py"

@@ -182,6 +182,7 @@ def run(directory: Path) -> list[str]:
     return done.stdout.strip().split(" ", 1)
 
 
+@pytest.mark.process
 def test_another_process_finds_it_and_measures_nothing(tmp_path: Path) -> None:
     name, host = run(tmp_path)
     assert name == "reference"

@@ -70,6 +70,7 @@ def run(folder, *arguments, status=0):
     return done
 
 
+@pytest.mark.process
 def test_a_script_runs_with_functions_decorated_and_is_compared(folder):
     plain = subprocess.run([sys.executable, "script.py", "a", "-b"], cwd=folder, text=True,
                            capture_output=True, check=True).stdout
@@ -79,11 +80,13 @@ def test_a_script_runs_with_functions_decorated_and_is_compared(folder):
     assert "handed to NumPy" in done.stderr
 
 
+@pytest.mark.process
 def test_all_functions_of_a_script_and_its_status(folder):
     done = run(folder, "--jit-all", "--once", "script.py", "stop", status=3)
     assert "True False" in done.stdout and "without jitla" not in done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("arguments", "told"), [
     (["script.py"], "nothing to decorate"), (["--jit", "nope", "--once", "script.py"], "no function nope"),
     (["--jit", "kept:nope", "--once", "script.py"], "kept:nope is not a function"),
@@ -96,6 +99,7 @@ def test_what_cannot_be_run_is_said(folder, arguments, told):
     assert told in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_errors_of_scripts_are_shown_as_python_shows_them(folder):
     (folder / "wrong.py").write_text("def f(x):\n    return x[3]\n\nf([])\n", encoding="utf-8")
     (folder / "odd.py").write_text("def f(:\n", encoding="utf-8")
@@ -106,6 +110,7 @@ def test_errors_of_scripts_are_shown_as_python_shows_them(folder):
         assert done.stderr.startswith(plain.stderr) and f"{script} took " in done.stderr
 
 
+@pytest.mark.process
 def test_methods_are_decorated_by_name(folder):
     source = ("import numpy as np\n\nclass C:\n    def m(self, x):\n        return x * 2.0\n\n"
               "print(C().m(np.ones(2)), hasattr(C.m, 'stats'), __file__)\n")
@@ -280,6 +285,7 @@ def test_functions_are_displayed_with_their_plans(shell):
     assert formatted["text/plain"].startswith("calls 1 ") and "<table>" in formatted["text/html"]
 
 
+@pytest.mark.process
 def test_a_reader_that_has_had_enough_is_no_error():
     command = [sys.executable, "-m", "jitla", "--help"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -371,6 +377,7 @@ def test_no_feature_is_known_only_after_departure():
     assert not [n for n in demo_data.load(1000).names if n.startswith(later) or "delay" in n]
 
 
+@pytest.mark.process
 @needs_data
 def test_demo_runs_from_the_command_line():
     done = subprocess.run([sys.executable, "-m", "jitla", "demo", "--rows", "5000"],
@@ -423,6 +430,7 @@ def written(text):
     return reading
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("first", [0, 10, len(TEXT)])
 def test_of_a_pipe_the_second_reads_all_whatever_the_first_took(first):
     with standard_input(written(TEXT)):

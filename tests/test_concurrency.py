@@ -56,6 +56,8 @@ def taken(lock: object, seconds: float = 60.0) -> threading.Event:
     return go
 
 
+@pytest.mark.process
+@pytest.mark.threads
 def test_a_lock_of_another_thread_is_open_in_the_child() -> None:
     lock = fork_safe_lock()
     go = taken(lock)
@@ -64,6 +66,7 @@ def test_a_lock_of_another_thread_is_open_in_the_child() -> None:
     go.set()
 
 
+@pytest.mark.process
 def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
     lock = fork_safe_lock()
     with lock, lock:
@@ -73,6 +76,8 @@ def test_a_lock_of_the_thread_that_forks_stays_its_own() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.process
+@pytest.mark.threads
 def test_a_library_is_waited_for() -> None:
     lock = fork_safe_lock()
     acquire_before_fork(lock)
@@ -83,6 +88,8 @@ def test_a_library_is_waited_for() -> None:
     locks._FORK_HANDLER._held.remove(lock)
 
 
+@pytest.mark.process
+@pytest.mark.threads
 def test_a_library_that_is_not_left_is_lost_in_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "FORK_WAIT_SECONDS", 0.05)
     lock = fork_safe_lock()
@@ -185,6 +192,7 @@ def test_planning_rests_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(slept) > 20
 
 
+@pytest.mark.threads
 def test_who_waits_for_a_compiler_lets_it_hurry() -> None:
     compiler = ENGINE.compiler(current())
     held, waited, done = threading.Event(), threading.Event(), threading.Event()

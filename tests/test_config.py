@@ -117,6 +117,7 @@ def test_options_nest_and_end():
     assert current() is before
 
 
+@pytest.mark.threads
 def test_options_hold_for_one_thread_only():
     seen = []
     with options(numerics="relaxed"):
@@ -126,6 +127,7 @@ def test_options_hold_for_one_thread_only():
     assert seen == ["numpy"]
 
 
+@pytest.mark.timing
 def test_options_hold_for_one_task_only():
     async def task(name: str) -> str:
         with options(numerics=name):
@@ -167,6 +169,7 @@ def test_options_are_attributes_of_the_module():
         _ = config.nonsense
 
 
+@pytest.mark.process
 def test_the_process_starts_with_its_environment():
     code = "from jitla.config import current; assert current().numerics == 'relaxed'"
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "JITLA_NUMERICS": "relaxed"})

@@ -219,6 +219,7 @@ def failing(error: int, monkeypatch: pytest.MonkeyPatch, *names: str) -> list[st
     return calls
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("name", ["rename", "mkdir", "open"])
 def test_a_failing_disk_is_left_alone_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -318,12 +319,14 @@ def test_what_was_used_last_stays(tmp_path: Path) -> None:
     assert store.get("key0", "maker") is not None and store.get("key1", "maker") is None
 
 
+@pytest.mark.timing
 def test_reading_marks_a_file_as_used(tmp_path: Path, filled: DiskCache) -> None:
     os.utime(entry_of(tmp_path), (1e6, 1e6))
     filled.get("key", "maker")
     assert abs(entry_of(tmp_path).stat().st_mtime - time.time()) < 60
 
 
+@pytest.mark.timing
 def test_files_that_nobody_writes_any_more_go(tmp_path: Path) -> None:
     store = DiskCache(str(tmp_path), 1 << 20)
     store.put("key", "maker", CODE)
@@ -340,6 +343,7 @@ def test_files_that_nobody_writes_any_more_go(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------ several at once
 
 
+@pytest.mark.threads
 def test_threads_may_read_write_and_clear_at_once(tmp_path: Path) -> None:
     wrong: list[object] = []
 
@@ -389,6 +393,7 @@ def run(tmp_path: Path, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.process
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     first, second = run(tmp_path), run(tmp_path)
     assert int(first[0]) > 2 and int(first[1]) == 1 and second[:2] == ["0", "0"] and first[2:] == second[2:]
@@ -400,6 +405,7 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     assert run(tmp_path) == first
 
 
+@pytest.mark.process
 def test_the_option_turns_it_off(tmp_path: Path) -> None:
     assert int(run(tmp_path, JITLA_DISK_CACHE="0")[0]) > 2 and kept(tmp_path) == []
 

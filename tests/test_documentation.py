@@ -40,6 +40,7 @@ def label(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("page", [p for p in PAGES if program(p)], ids=label)
 def test_examples_run_and_are_compiled(page, tmp_path):
     file = tmp_path / page.with_suffix(".py").name  # jitla reads the source of what it traces

@@ -82,6 +82,7 @@ def test_subjects_without_end_take_no_memory_without_end():
     assert recorder.count("fallback", "9999") == 1
 
 
+@pytest.mark.threads
 def test_recording_is_thread_safe():
     recorder = Recorder(limit=10)
     def work() -> None:

@@ -232,6 +232,7 @@ def drawn(page: Path, shot: Path, scheme: int) -> list[bytes]:
     return pixels(shot.read_bytes())
 
 
+@pytest.mark.process
 @pytest.mark.skipif(BROWSER is None, reason="there is no browser")
 @pytest.mark.parametrize(("mode", "ground", "scheme"), [
     ("light", (255, 255, 255), 1), ("dark", (0x17, 0x17, 0x1B), 0)])

@@ -119,7 +119,7 @@ def test_calls_and_parameters(function, mode):
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-def test_code(function):
+def test_code_object_has_names_and_arguments_of_the_function(function):
     decorated = jitla.jit(function)
     made, code = decorated.__code__, function.__code__
     for name in ("co_argcount", "co_kwonlyargcount", "co_posonlyargcount", "co_name", "co_qualname",

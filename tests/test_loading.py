@@ -1,9 +1,11 @@
-"""Loading: whole or not at all, tried again after a while, never in the way of forks or small stacks."""
+"""Importing jitla is cheap; its native code is loaded whole or not at all, and later tried again."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,15 +17,8 @@ import pytest
 
 import jitla
 from jitla.hops import OpSpec, lookup, register
-from jitla.process import (
-    loading,
-)
-from jitla.process.loading import (
-    RESOURCE_ERRORS,
-    Loader,
-    ModuleUnavailable,
-    RetryBackoff,
-)
+from jitla.process import loading
+from jitla.process.loading import RESOURCE_ERRORS, Loader, ModuleUnavailable, RetryBackoff
 from jitla.process.resources import (
     COMPILER_STACK_BYTES,
     MIN_TRACING_STACK_BYTES,
@@ -33,6 +28,84 @@ from jitla.process.resources import (
     stack_bytes,
     start_thread,
 )
+
+# `import jitla` is cheap and does nothing.
+
+ROOT = Path(__file__).resolve().parents[1]
+LIMIT = 0.030  # seconds, or
+SHARE = 1 / 3  # of what NumPy itself takes, where the machine is slow or busy
+PAIRS = 7
+ROUNDS = 6  # more only where the first did not do: a busy machine needs more tries
+HEAVY = ("scipy", "llvmlite", "numba", "cloudpickle")
+
+TIME_NUMPY = "import time; t = time.process_time(); import numpy; print(time.process_time() - t)"
+TIME_JITLA = ("import time, numpy; t = time.process_time(); import jitla;"
+              " print(time.process_time() - t)")
+WATCH = """
+import json, sys, threading
+import numpy
+
+opened, threads, sockets = [], [], []
+
+def watch(event, arguments):
+    if event == "open":
+        path, mode = str(arguments[0]), arguments[1]
+        if not path.endswith((".py", ".pyc")) and ".pyc." not in path:
+            opened.append(path)
+    elif event.startswith(("socket.", "subprocess.", "os.fork", "ctypes.dlopen")):
+        opened.append(event)
+    elif event == "_thread.start_new_thread":
+        threads.append(event)
+
+before = set(sys.modules)
+native = threading.active_count()
+sys.addaudithook(watch)
+import jitla
+print(json.dumps({
+    "modules": sorted(set(sys.modules) - before),
+    "opened": opened,
+    "threads": len(threads) + threading.active_count() - native,
+}))
+"""
+
+
+def run(source: str) -> str:
+    """Output of a fresh interpreter without user site, tracing or hooks."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-s", "-c", source], env=environment, cwd=ROOT,
+                          capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.mark.process
+@pytest.mark.timing
+def test_import_costs_little_over_numpy():
+    """The processor's time, best of several runs each, taken in turn: load only ever adds to it."""
+    run(TIME_JITLA)  # write the bytecode first
+    numpy, jitla = [], []
+    for _ in range(ROUNDS):
+        for _ in range(PAIRS):
+            numpy.append(float(run(TIME_NUMPY)))
+            jitla.append(float(run(TIME_JITLA)))
+        if min(jitla) <= max(LIMIT, SHARE * min(numpy)):
+            return
+    raise AssertionError(f"import jitla costs {1e3 * min(jitla):.1f} ms over numpy")
+
+
+@pytest.mark.process
+def test_import_loads_nothing_heavy():
+    loaded = {name.split(".")[0] for name in json.loads(run(WATCH))["modules"]}
+    assert not loaded & set(HEAVY)
+
+
+@pytest.mark.process
+def test_import_starts_no_thread_and_opens_no_file():
+    seen = json.loads(run(WATCH))
+    assert seen["threads"] == 0
+    assert seen["opened"] == []
+
+
+# Loading: whole or not at all, tried again after a while, never in the way of forks or small stacks.
 
 
 def in_thread(act: Any, kilobytes: int = 0) -> Any:
@@ -84,6 +157,7 @@ def test_a_call_while_a_module_is_imported_loads_in_its_thread(module: Any) -> N
     assert __import__(outer).inner.thread == threading.get_ident()
 
 
+@pytest.mark.threads
 def test_without_threads_it_is_loaded_where_it_is_asked_for(
     module: Any, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -146,6 +220,7 @@ def test_the_same_operator_may_be_declared_again_but_no_other() -> None:
     assert lookup("add") is spec
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("kilobytes", [32, 64, 1024])
 def test_threads_know_their_stacks(kilobytes: int) -> None:
     found, shallow = in_thread(lambda: (stack_bytes(), has_shallow_stack()), kilobytes)
@@ -153,12 +228,14 @@ def test_threads_know_their_stacks(kilobytes: int) -> None:
     assert not has_shallow_stack()
 
 
+@pytest.mark.threads
 def test_what_needs_a_stack_is_called_where_there_is_one() -> None:
     assert in_thread(lambda: call_with_deep_stack(stack_bytes), 64) >= COMPILER_STACK_BYTES
     assert call_with_deep_stack(threading.get_ident) == threading.get_ident()
     assert in_thread(lambda: pytest.raises(ValueError, call_with_deep_stack, int, "x").type, 64) is ValueError
 
 
+@pytest.mark.threads
 def test_threads_started_here_have_enough_whatever_is_set() -> None:
     found: list[int] = []
     usual = threading.stack_size(32 << 10)
@@ -172,6 +249,7 @@ def test_threads_started_here_have_enough_whatever_is_set() -> None:
     assert found[0] >= COMPILER_STACK_BYTES
 
 
+@pytest.mark.threads
 def test_threads_without_memory_are_not_started() -> None:
     thread = threading.Thread(target=lambda: None)
     usual = threading.stack_size()
@@ -257,6 +335,9 @@ def test_mappings_are_counted_before_they_are_used_up(monkeypatch: pytest.Monkey
     assert len(counted) == 3
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_while_a_thread_is_started_can_start_threads() -> None:

@@ -276,6 +276,7 @@ def test_a_recursion_that_traced_code_waits_for() -> None:
     check_nothing_is_left()
 
 
+@pytest.mark.threads
 def test_threads_recurse_side_by_side() -> None:
     f, g = itself(jitla.jit(compile="auto")), itself(jitla.jit(compile="sync"))
     wanted = {n: itself(plainly)(X, n) for n in (5, 60, 300)}

@@ -92,6 +92,7 @@ def test_records_choose_and_results_are_the_same(kept):
     assert "tuned: height=24, units=2" in str(jitla.explain(f))
 
 
+@pytest.mark.process
 def test_another_process_runs_what_was_tuned_here(kept):
     f = jitla.jit(softmax, compile="sync")
     found = jitla.tune(f, X, trials=1)[0]
@@ -510,6 +511,7 @@ def test_work_is_slept_for_before_and_after_what_is_steady(clock, monkeypatch):
     assert slept == [3.0, 6.0]
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no timer interrupts a process there")
 def test_a_process_is_interrupted_wherever_it_works():
     said = subprocess.run([sys.executable, "-c", WORKS], capture_output=True, text=True)

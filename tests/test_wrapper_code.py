@@ -237,6 +237,7 @@ def test_they_travel() -> None:
         assert (copy(X) == X * 2.5).all() and (copy(X, 2.0) == X * 5.0).all()
 
 
+@pytest.mark.threads
 def test_threads_share_the_code() -> None:
     f, wrong = auto(lambda x, y: x - y), []
 
@@ -280,7 +281,7 @@ for _ in range(500):
 rows(np.ones(3), np.arange(3.0))
 assert "jitla.tracing" not in sys.modules, "the tracer was loaded"
 assert added(np.ones(9)) == 9.0
-assert "jitla.loopjit.compiler" not in sys.modules, "the compiler of loops was loaded"
+assert "jitla.loopjit.loop_compiler" not in sys.modules, "the compiler of loops was loaded"
 assert "subprocess" not in sys.modules, "a process was started"
 assert f.stats().calls == 500
 assert (f(np.ones(5_000_000)) == 2.0).all() and "jitla.tracing" in sys.modules
@@ -288,6 +289,7 @@ assert f.stats().calls == 501 and f.stats().bypassed == 500
 """
 
 
+@pytest.mark.process
 def test_a_program_on_few_elements_needs_no_tracer(tmp_path: Path) -> None:
     (tmp_path / "few.py").write_text(FEW, encoding="utf-8")
     root = str(Path(__file__).resolve().parents[1])

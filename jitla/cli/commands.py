@@ -201,7 +201,7 @@ class ReplayableInput:
             os.close(writing)
 
 
-REPORTED_PACKAGES = ("numpy", "scipy", "llvmlite", "numba")
+REPORTED_PACKAGES = ("numpy", "scipy", "llvmlite")
 
 
 def info_command(arguments: list[str]) -> int:

@@ -2,8 +2,9 @@
 
 `backend` compiles kernels: `kernels` has those of the templates, `matmul` products, `csr_kernels` and
 `sparse_kernels` those of sparse matrices, `indexing` those of indexed reads and writes, `loopir` those of
-loop nests; `loop_programs` writes the programs of Python's loops. `ir` and `ir_elementwise` write LLVM text, `vecmath` mathematical functions; `module` and `jit`
-make code of it. `native` is the run time, `kernel_abi` says how kernels are called.
+loop nests; `loop_programs` writes the programs of Python's loops. `ir` and `ir_elementwise` write LLVM text,
+`vecmath` mathematical functions; `module` and `jit` make code of it. `native` is the run time, `kernel_abi`
+says how kernels are called.
 
 Files that only `backend` uses are apart because each is loaded when the first kernel of its kind is compiled.
 """
@@ -42,6 +43,7 @@ else:
     )
 
 __all__ = [
-    "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache", "Target", "compile_program",
+    "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache",
+    "Target", "compile_program",
     "host_target", "lacking", "level_target", "load_native", "modules",
 ]

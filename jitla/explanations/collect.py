@@ -295,11 +295,11 @@ class Stats(dict[str, float]):
     `materialised`, vector values written to fresh memory by programs; `fallbacks`, NumPy calls outside of
     programs; `failures`, blocks that could not be compiled and ran in NumPy; `kept`, hoisted values computed
     for later runs of a block, `reused`, how often they were used, `kept_bytes`, the most memory that a call
-    used for them; `loops`, explicit loops that compiled code runs, `loops_waiting`, to be compiled or checked,
-    `loops_cold`, not worth compiling so far, `loops_refused`, run by Python; `loop_runs` of compiled code,
-    `loops_left`, how often an iteration was left to Python; `waiting`, blocks that NumPy runs until they are
-    compiled; `planned`, plans made, `compiled`, modules of machine code compiled, and `found`, those found in
-    memory or on disk.
+    used for them; `loops`, explicit loops that compiled code runs, `loops_waiting`, to be compiled or
+    checked, `loops_cold`, not worth compiling so far, `loops_refused`, run by Python; `loop_runs` of
+    compiled code, `loops_left`, how often an iteration was left to Python; `waiting`, blocks that NumPy runs
+    until they are compiled; `planned`, plans made, `compiled`, modules of machine code compiled, and
+    `found`, those found in memory or on disk.
     """
 
     def __getattr__(self, name: str) -> float:

@@ -365,8 +365,8 @@ class ScalarLoopRecord:
     """An explicit loop: its `state` ("trusted": compiled code runs it), and the `reason` if Python runs it.
 
     `kinds` are the types of its inputs. `plain` iterations by Python took `seconds`, `runs` of compiled code,
-    many iterations each, `compiled` seconds. `left` times an iteration was left to Python, last for the reason
-    `failure`. `text` is the compiled loop program.
+    many iterations each, `compiled` seconds. `left` times an iteration was left to Python, last for the
+    reason `failure`. `text` is the compiled loop program.
     """
 
     line: SourceLine

@@ -27,5 +27,6 @@ from jitla.instrument.scope import (
 
 __all__ = [
     "BARRIER", "CodeCache", "Instrumenter", "MISSING", "NON_ARRAY_TYPES", "NOT_ARRAY", "SCALAR_TYPES",
-    "compile_changed", "instrument", "is_instrumented", "lambda_of", "live_locals", "loops_in_python", "syntax_tree_of",
+    "compile_changed", "instrument", "is_instrumented", "lambda_of", "live_locals", "loops_in_python",
+    "syntax_tree_of",
 ]

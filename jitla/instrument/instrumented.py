@@ -609,7 +609,8 @@ def syntax_tree_of(function: FunctionType) -> Source | None:
 def lambda_of(function: FunctionType) -> Source | None:
     """Return a copy of the syntax tree of a lambda; None if it is not found, or may read its frame."""
     source = find_source(function)
-    if source is None or not isinstance(source.node, ast.Lambda) or any(map(_reads_frame, ast.walk(source.node))):
+    if source is None or not isinstance(source.node, ast.Lambda) \
+            or any(map(_reads_frame, ast.walk(source.node))):
         return None
     return Source(copy_tree(source.node), source.private, source.imports)
 

@@ -194,8 +194,8 @@ class BindView:
 class Allocate:
     """Assignment of fresh C-contiguous memory to a view variable, from the arena of the program.
 
-    The memory lives until the iteration of the outermost loop ends (see `Expires`). `zero` clears it. A program that runs
-    out of arena memory, or whose shape has a negative size, is left by `exit`.
+    The memory lives until the iteration of the outermost loop ends (see `Expires`). `zero` clears it. A
+    program that runs out of arena memory, or whose shape has a negative size, is left by `exit`.
     """
 
     name: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import platform
 import operator
+import platform
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -296,7 +296,8 @@ class _Interpreter:
     # -- values ---------------------------------------------------------------------------------
 
     def call_c(self, name: str, args: Sequence[float]) -> float:
-        """Return the result of a function of the C library, and note the floating-point flags that it raises."""
+        """Return the result of a function of the C library, and note the floating-point flags that it raises.
+        """
         function, library = _c_function(name, len(args)), ctypes.CDLL(ctypes.util.find_library("m"))
         library.feclearexcept(_ALL_FLAGS)
         result = function(*args)
@@ -400,7 +401,8 @@ def _checked_cast(x: Any, dtype: np.dtype) -> Any:
     return result if exact else None
 
 
-_FLAGS = {1: "invalid value", 4: "divide by zero", 8: "overflow"} if platform.machine() in ("x86_64", "AMD64") else \
+_FLAGS = {1: "invalid value", 4: "divide by zero", 8: "overflow"} \
+    if platform.machine() in ("x86_64", "AMD64") else \
     {1: "invalid value", 2: "divide by zero", 4: "overflow"}
 _ALL_FLAGS = sum(_FLAGS)
 _c_functions: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Loops of functions: rewritten so that compiled code runs their iterations, lowered to loop programs, compiled.
+"""Explicit loops: rewritten so that compiled code runs their iterations, lowered to loop programs, compiled.
 
 - `loop_functions`: functions with rewritten loops (`rewriting`, `liveness`, `callees`), and their records.
 - `loop_sites`: loops at run time: profiles, specialisations, and parts that Python or compiled code runs

@@ -1,7 +1,7 @@
 """Arrays in loops: subscripts, element-wise expressions, assignments to parts of arrays, and allocations.
 
-An expression over arrays is a function of an index (`Elementwise`) until it is stored; a store is one loop nest
-over the elements of its target. Views are view variables, made where the user's program makes them.
+An expression over arrays is a function of an index (`Elementwise`) until it is stored; a store is one loop
+nest over the elements of its target. Views are view variables, made where the user's program makes them.
 """
 
 from __future__ import annotations
@@ -249,7 +249,8 @@ def _weak(value: Abstract) -> Any:
 
 def _operand_dtypes(op: str, values: Sequence[Abstract]) -> tuple[np.dtype, ...]:
     """Return the dtypes in which an operator computes; those of numbers of several kinds have to agree."""
-    choices = [[_weak(of_kind(kind, x.value)) for kind in sorted(x.kinds)] if isinstance(x, Num) else [_weak(x)]
+    choices = [[_weak(of_kind(kind, x.value)) for kind in sorted(x.kinds)] if isinstance(x, Num)
+               else [_weak(x)]
                for x in values]
     try:
         found = {lookup(op).resolve(operands, {}) for operands in product(*choices)}
@@ -290,7 +291,8 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
 
 
 def require_natural_power(exponent: Abstract) -> None:
-    """Refuse powers of integers with exponents that may be negative: NumPy's inner loop raises an exception."""
+    """Refuse powers of integers with exponents that may be negative: NumPy's inner loop raises an exception.
+    """
     if isinstance(exponent, Num) and exponent.low >= 0:
         return
     if not isinstance(exponent, (Arr, Elementwise)) or exponent.dtype.kind not in "ub":
@@ -488,7 +490,8 @@ def may_overlap(target: Arr, operand: Arr) -> bool:
 
 def _apart(x: Any, y: Any) -> bool:
     """Return whether two points on an axis are certainly different."""
-    if not isinstance(x, Point) or not isinstance(y, Point) or not x.counts_from_begin or not y.counts_from_begin:
+    if not isinstance(x, Point) or not isinstance(y, Point) \
+            or not x.counts_from_begin or not y.counts_from_begin:
         return False
     (a, i), (c, j) = affine(x.value), affine(y.value)
     return a == c and i != j
@@ -536,7 +539,9 @@ def array_of(b: ProgramBuilder, value: Abstract) -> Arr:
 
 
 def require_c_order(b: ProgramBuilder, value: Elementwise) -> None:
-    """Leave to Python an expression whose result NumPy does not store in C order: that of its operands decides."""
+    """Leave to Python an expression whose result NumPy does not store in C order: that of its operands
+    decides.
+    """
     if value.ndim < 2:
         return
     if not value.is_ordered:
@@ -558,7 +563,8 @@ def require_c_order(b: ProgramBuilder, value: Elementwise) -> None:
 
 
 def in_c_order(b: ProgramBuilder, value: Arr | Elementwise, limit: int) -> Arr:
-    """Return a C-contiguous array with the elements of `value`: a copy, of up to `limit` elements, if need be.
+    """Return a C-contiguous array with the elements of `value`: a copy, of up to `limit` elements, if need
+    be.
 
     Python goes on if the axes are in another order in memory.
     """

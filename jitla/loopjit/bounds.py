@@ -1,7 +1,8 @@
 """Checks of bounds in loops, made once before the loop where indices are linear in its variable.
 
 A check that leaves the iteration to Python may be made earlier than the access: the iteration is undone, and
-done by Python, in any case. A loop that may be left keeps its checks, as it may end before the index is reached.
+done by Python, in any case. A loop that may be left keeps its checks, as it may end before the index is
+reached.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ class _Scope:
         self._known: dict[str, Linear] = {variable: (1, ir.constant(0))}
 
     def note(self, statement: ir.Statement) -> None:
-        """Follow a statement of the body: an assignment may make a variable linear, others make it unknown."""
+        """Follow a statement of the body: an assignment may make a variable linear, others make it unknown.
+        """
         linear = self.linear(statement.value) if isinstance(statement, ir.Assign) else None
         for name in assigned_in((statement,)):
             self._known.pop(name, None)

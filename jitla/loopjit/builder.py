@@ -143,7 +143,8 @@ def freeze(statements: list[Any]) -> tuple[ir.Statement, ...]:
 
 
 def apply(op: str, *args: ir.Value, dtype: Any = None) -> ir.Apply:
-    """Return the operator `op` of the op table applied to values; `dtype` of the result is that of the first."""
+    """Return the operator `op` of the op table applied to values; `dtype` of the result is that of the first.
+    """
     return ir.Apply(op, args, np.dtype(dtype) if dtype is not None else ir.dtype_of_value(args[0]))
 
 

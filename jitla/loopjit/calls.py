@@ -1,4 +1,5 @@
-"""Calls in loops: functions of Python, `math` and NumPy by the object that is called, and methods of arrays."""
+"""Calls in loops: functions of Python, `math` and NumPy by the object that is called, and methods of arrays.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +37,12 @@ Keywords = Mapping[str, Abstract]
 Handler = Callable[[LoweringContext, Arguments, Keywords], Abstract]
 
 #: Operators of the op table by the NumPy functions that they stand for.
-_CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL for function in op.numpy}
+_CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL
+                          for function in op.numpy}
 _REDUCERS: dict[Any, str] = {
     np.sum: "sum", np.prod: "prod", np.max: "max", np.min: "min", np.amax: "max", np.amin: "min",
-    np.any: "any", np.all: "all", np.mean: "mean", np.var: "var", np.std: "std", np.add.reduce: "sum", np.multiply.reduce: "prod",
+    np.any: "any", np.all: "all", np.mean: "mean", np.var: "var", np.std: "std", np.add.reduce: "sum",
+    np.multiply.reduce: "prod",
     np.maximum.reduce: "max", np.minimum.reduce: "min"}
 _METHOD_REDUCERS = frozenset({"sum", "prod", "max", "min", "any", "all", "mean", "var", "std"})
 
@@ -228,7 +231,8 @@ def _extremum(name: str) -> Handler:
 
 
 def _extremum_of_vector(b: ProgramBuilder, name: str, vector: Elementwise) -> Num:
-    """Return Python's ``min`` or ``max`` of the elements of a vector: the first of those that none is beyond."""
+    """Return Python's ``min`` or ``max`` of the elements of a vector: the first of those that none is beyond.
+    """
     b.check(compare("equal", vector.shape[0], arrays.ZERO), "an extremum of nothing")
     if vector.dtype.kind == "c":
         raise LoweringRefused(f"{name} of complex numbers")
@@ -259,7 +263,8 @@ def _range(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Ab
 
 def _iterated(name: str) -> Handler:
     def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-        require_keywords(keywords, *(("start",) if name == "enumerate" else ("strict",) if name == "zip" else ()))
+        require_keywords(keywords,
+                         *(("start",) if name == "enumerate" else ("strict",) if name == "zip" else ()))
         start = keywords.get("start")
         if name == "zip" and constant_argument(keywords.get("strict"), "strict", 0):
             return Iterated("zip strict", tuple(args))
@@ -481,7 +486,8 @@ def reverse(b: ProgramBuilder, array: Arr) -> Arr:
 _HANDLERS: dict[Any, Handler] = {
     sum: _folded("sum"), any: _folded("any"), all: _folded("all"), np.linalg.norm: _norm,
     len: _len, abs: _abs, min: _extremum("min"), max: _extremum("max"), range: _range, round: _round,
-    divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"), reversed: _iterated("reversed"),
+    divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"),
+    reversed: _iterated("reversed"),
     np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),
     np.zeros_like: _allocation_like(True), np.empty_like: _allocation_like(False),
     np.ones_like: _allocation_like(False, 1), np.full: _full, np.copy: _copy,
@@ -518,7 +524,8 @@ def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None
     return None
 
 
-def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arguments, keywords: Keywords) -> Abstract:
+def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arguments,
+                keywords: Keywords) -> Abstract:
     """Return the result of a method of an array or a scalar."""
     b = lowering.b
     if isinstance(value, (Arr, Elementwise)):

@@ -1,7 +1,7 @@
 """Paths through a program: the values of variables where they meet, and the conversions that this takes.
 
-Every path that reaches a meeting point ends in an `Edge`, a place for statements. Where the kinds of a variable
-differ, the variable gets a representation for all of them, and each edge converts to it.
+Every path that reaches a meeting point ends in an `Edge`, a place for statements. Where the kinds of a
+variable differ, the variable gets a representation for all of them, and each edge converts to it.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
             tag = b.scalar(f"{name}.tag", TAG_DTYPE) if value.tag is not None else None
             return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
         case Tup(items):
-            return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)), value.is_list)
+            return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)),
+                       value.is_list)
         case StaticValue() | Conflict():
             return value
         case _:

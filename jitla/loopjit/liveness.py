@@ -14,7 +14,9 @@ Loop = ast.For | ast.While
 
 @dataclass(frozen=True)
 class LoopLiveness:
-    """Names that are live at the header of a loop and behind it, and those that certainly have values before it."""
+    """Names that are live at the header of a loop and behind it, and those that certainly have values before
+    it.
+    """
 
     at_header: Names
     behind: Names
@@ -104,7 +106,8 @@ class _Analysis:
         return self._opaque(node, live)
 
     def _opaque(self, node: ast.stmt, live: Names) -> Names:
-        """Return what is live before a statement that exceptions may leave in its midst: nothing is killed."""
+        """Return what is live before a statement that exceptions may leave in its midst: nothing is killed.
+        """
         for part in ast.walk(node):
             if isinstance(part, (ast.For, ast.While)):
                 self.at_header[part] = self.behind[part] = self.everything

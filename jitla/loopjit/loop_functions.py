@@ -37,7 +37,9 @@ JUDGED_CALLS = 64  # until it is settled whether a function lives by its loops
 
 @dataclass(frozen=True)
 class RewrittenFunction:
-    """A function whose loops may be run by compiled code, its loop sites, and lines and reasons of other loops."""
+    """A function whose loops may be run by compiled code, its loop sites, and lines and reasons of other
+    loops.
+    """
 
     function: FunctionType
     sites: tuple[LoopSite, ...]
@@ -51,11 +53,11 @@ def rewrite_function(
 ) -> RewrittenFunction | None:
     """Return `function` with its outermost loops rewritten; None if it has no loops.
 
-    Of sites that were there `earlier` those that are disabled stay as they were written, and loops within them
-    are rewritten if `LoopSite.inner_loops` holds; the others are used again.
+    Of sites that were there `earlier` those that are disabled stay as they were written, and loops within
+    them are rewritten if `LoopSite.inner_loops` holds; the others are used again.
 
-    `callee` returns the loop function of a function that it calls, for calls outside of loops that are compiled;
-    `known` is the code of the functions that call this one.
+    `callee` returns the loop function of a function that it calls, for calls outside of loops that are
+    compiled; `known` is the code of the functions that call this one.
     """
     code = function.__code__
     if code.co_flags & GENERATOR_FLAGS:
@@ -110,7 +112,8 @@ def rewrite_function(
 
 
 def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of global arrays among `names`, and among those that functions with these names read."""
+    """Return the names of global arrays among `names`, and among those that functions with these names read.
+    """
     found: set[str] = set()
     seen: set[str] = set()
     stack = list(names)
@@ -131,7 +134,8 @@ def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[
 def candidates(
     body: Sequence[ast.stmt], refused: list[tuple[int, str]], sites: Mapping[tuple[int, int], LoopSite],
 ) -> list[ast.For | ast.While]:
-    """Return the outermost loops without statements that no loop program has; of other loops those within them.
+    """Return the outermost loops without statements that no loop program has; of other loops those within
+    them.
 
     `sites` are those of an earlier version by position.
     """
@@ -157,7 +161,8 @@ def candidates(
     return found
 
 
-_SUPPORTED = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.While, ast.Pass, ast.Break,
+_SUPPORTED = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.If, ast.For, ast.While, ast.Pass,
+              ast.Break,
               ast.Continue, ast.Return, ast.Raise, ast.Assert)
 
 
@@ -177,7 +182,9 @@ def unsupported(body: Sequence[ast.stmt]) -> tuple[int, str]:
 
 
 def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
-    """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local variables."""
+    """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local
+    variables.
+    """
     for node in ast.walk(loop):
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             return "a yield or await expression"
@@ -209,7 +216,9 @@ def _callees(
     function: FunctionType, tree: ast.AST, loops: Sequence[ast.AST], known: frozenset[CodeType],
     callee: Callable[[FunctionType, frozenset[CodeType]], Any],
 ) -> list[tuple[ast.Call, Any]]:
-    """Return the calls of functions with loops outside of the loops of the function, each with its loop function."""
+    """Return the calls of functions with loops outside of the loops of the function, each with its loop
+    function.
+    """
     found: dict[int, Any] = {}
     calls = []
     for call, target in called(function, tree, loops):
@@ -229,8 +238,8 @@ def _callees(
 class LoopSiteRecord(NamedTuple):
     """A loop for one combination of kinds of its operands, or a loop that is not compiled.
 
-    Python has done `plain` iterations in `seconds`, compiled code `runs` parts in `compiled` seconds. Compiled
-    code could not do a single iteration `left` times, last for the reason `failure`.
+    Python has done `plain` iterations in `seconds`, compiled code `runs` parts in `compiled` seconds.
+    Compiled code could not do a single iteration `left` times, last for the reason `failure`.
     """
 
     file: str
@@ -266,7 +275,8 @@ class LoopFunction:
         self.sites = rewritten.sites  # of all versions so far
         self.refused = rewritten.refused
         self.file = function.__code__.co_filename
-        self.kept = not self.entries and has_element_loops(function.__code__)  # Python runs loops over elements
+        # Python runs loops over elements
+        self.kept = not self.entries and has_element_loops(function.__code__)
         self.traced = not self.entries  # whether calls are to be traced, because loops are not what they do
         self.sliced = False
         self._code = function.__code__
@@ -348,7 +358,8 @@ class LoopFunction:
         for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
                 made.append(LoopSiteRecord(
-                    site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state], x.reason,
+                    site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state],
+                    x.reason,
                     site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds, x.failure,
                     x.code.owner.program if x.code is not None else None))
         return made

@@ -48,7 +48,8 @@ from jitla.loopjit.sources import (
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
 PYTHON_PART_SECONDS = 1e-3  # of the iterations that Python does at a time while the loop may be compiled
-COMPILED_PART_SECONDS = 20e-3  # of the iterations that compiled code does at a time: signals are handled between
+# of the iterations that compiled code does at a time: signals are handled between
+COMPILED_PART_SECONDS = 20e-3
 MAX_COMPILED_PART_SECONDS = 0.5  # the same where arrays are saved before each part
 COPY_SHARE = 0.05  # of the time of a part, that saving arrays may take
 COPY_BYTES_PER_SECOND = 5e9  # of arrays that are saved
@@ -86,9 +87,9 @@ class State(Enum):
 class LoopCode:
     """Machine code of a loop, and how it is called.
 
-    `enter` is called with the address of the state and returns the exit in 32 bits, flags above them. `exits` are
-    kinds ("part", "final" or "undo"), lines and reasons by number. `write` writes variables to the state, `read`
-    returns them. `terminals` are the numbers of statements that Python does, by exit.
+    `enter` is called with the address of the state and returns the exit in 32 bits, flags above them.
+    `exits` are kinds ("part", "final" or "undo"), lines and reasons by number. `write` writes variables to
+    the state, `read` returns them. `terminals` are the numbers of statements that Python does, by exit.
     """
 
     enter: Callable[[int], int]
@@ -100,6 +101,7 @@ class LoopCode:
     write: Callable[[bytearray, Sequence[Any]], None]
     read: Callable[[bytearray, Sequence[np.ndarray]], dict[str, Any]]
     owner: Any  # the machine code lives as long
+    raises: bool = False  # whether floating-point flags may be set
 
 
 @dataclass(eq=False)
@@ -167,7 +169,8 @@ class Specialisation:
         return True
 
     def loses(self) -> bool:
-        """Return whether iterations by compiled code take longer than by Python, all that it takes included."""
+        """Return whether iterations by compiled code take longer than by Python, all that it takes included.
+        """
         compiled = self.compiled_seconds / max(self.compiled_iterations, 1)
         return bool(self.iterations) and compiled > WIN * self.per_iteration()
 
@@ -216,7 +219,8 @@ class LoopSite:
         self.lists = names_read_by_item(node) & frozenset(names)
         # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
         self.statements = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 if not any(
-            isinstance(part, (ast.For, ast.While)) and part is not node for part in ast.walk(node)) else MAX_ITERATIONS
+            isinstance(part, (ast.For, ast.While)) and part is not node
+            for part in ast.walk(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
@@ -256,7 +260,8 @@ class LoopSite:
 
     @staticmethod
     def nested(function: Any, *args: Any, **options: Any) -> Any:
-        """Return a call among the arguments of `begin_call`, which is done there if its time may be observed."""
+        """Return a call among the arguments of `begin_call`, which is done there if its time may be observed.
+        """
         return Nested(function, args, options) if may_wait(function, args) else function(
             *map(plain_argument, args), **options)
 
@@ -502,11 +507,14 @@ class LoopRun:
     ) -> _Outcome | None:
         """Run the iterations up to `end` by compiled code, or fewer; None if not a single one can be done.
 
-        Memory is as if Python had done these iterations. With `stops_before_final` an iteration that leaves the
-        loop is not done.
+        Memory is as if Python had done these iterations. With `stops_before_final` an iteration that leaves
+        the loop is not done.
         """
         code = specialisation.code
         if code is None or not specialisation.is_current():
+            return None
+        if code.raises and np.geterr()["under"] != "ignore":
+            specialisation.failure = "NumPy is told to report underflow"
             return None
         saved = _saved(specialisation, arrays)
         while end > self._position:
@@ -576,7 +584,8 @@ class LoopRun:
         copies = [array.copy(order="K") for array, _ in saved]
         for array, copy in saved:
             np.copyto(array, copy)
-        self._check = _Check(specialisation, outcome.results, [array for array, _ in saved], copies, outcome.seconds,
+        self._check = _Check(specialisation, outcome.results, [array for array, _ in saved], copies,
+                             outcome.seconds,
                              outcome.position)
 
     def _compare(self, check: _Check, values: tuple[Any, ...]) -> None:
@@ -626,7 +635,8 @@ def _saved(
     """Return the arrays that a program may change, each with a copy."""
     if not (always or specialisation.undo):
         return []
-    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written if arrays[k].flags.writeable]
+    return [(arrays[k], arrays[k].copy(order="K")) for k in specialisation.written
+            if arrays[k].flags.writeable]
 
 
 def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -> None:
@@ -645,7 +655,8 @@ def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -
 def _is_reported(flags: int) -> bool:
     """Return whether NumPy reports floating-point flags, as the program has set it."""
     modes: dict[str, object] = dict(np.geterr())
-    return any(flags & bit and modes[name] != "ignore" for bit, name in ((1, "divide"), (2, "over"), (4, "invalid")))
+    return any(flags & bit and modes[name] != "ignore" for bit,
+               name in ((1, "divide"), (2, "over"), (4, "invalid")))
 
 
 def _same(a: Any, b: Any) -> bool:

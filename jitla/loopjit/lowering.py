@@ -1,8 +1,8 @@
 """Lowering of Python loops to loop programs, by abstract interpretation of their syntax trees.
 
-Statements are lowered in order while the kinds of all variables are followed; loops are lowered again until the
-kinds at their headers no longer change. A statement that cannot be lowered leaves the iteration to Python if
-it is conditional, and refuses the loop otherwise.
+Statements are lowered in order while the kinds of all variables are followed; loops are lowered again until
+the kinds at their headers no longer change. A statement that cannot be lowered leaves the iteration to
+Python if it is conditional, and refuses the loop otherwise.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ class Inlined:
 
 
 class Lowering:
-    """Lowers statements and expressions; `env` are the variables of the current function, None if unreachable."""
+    """Lowers statements and expressions; `env` are the variables of the current function, None if
+    unreachable.
+    """
 
     def __init__(self, resolver: Resolver) -> None:
         self.b = ProgramBuilder()
@@ -144,7 +146,8 @@ class Lowering:
         self.targets: list[LoopTarget] = []
         self.inlined: list[Inlined] = []
         self.conditional = 0  # branches around the statement that is lowered
-        self.terminals: list[ast.stmt] = []  # statements of Python that end the loop, by the exit that they take
+        # statements of Python that end the loop, by the exit that they take
+        self.terminals: list[ast.stmt] = []
         self.terminal_exits: dict[tuple[int, int], int] = {}
         self.final_edges: list[tuple[int, Environment, Any]] = []
         self.statements = 0
@@ -312,7 +315,8 @@ class Lowering:
             return value.items
         if isinstance(value, Arr) and value.ndim:
             bound = arrays.require_bound(self.b, value)
-            self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)), "an array of another length")
+            self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)),
+                         "an array of another length")
             return tuple(selections.subscript(self.b, bound, [number(k)]) for k in range(count))
         raise LoweringRefused(f"{describe(value)} is unpacked")
 
@@ -326,7 +330,9 @@ class Lowering:
         return held
 
     def settled(self, value: Abstract) -> Abstract:
-        """Return a value that later statements do not change: computed now, and stored if it is an expression."""
+        """Return a value that later statements do not change: computed now, and stored if it is an
+        expression.
+        """
         match value:
             case Num():
                 return self.b.evaluated(value)
@@ -421,9 +427,12 @@ class Lowering:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
 
     def selected_in_place(self, array: Arr, indices: Sequence[Abstract], op: str, value: ast.expr) -> None:
-        """Lower an in-place operation on elements that arrays select: read, changed and stored, as NumPy does."""
+        """Lower an in-place operation on elements that arrays select: read, changed and stored, as NumPy
+        does.
+        """
         indices = [vector for item in indices for vector in (
-            selections.nonzero(self.b, item) if isinstance(item, (Arr, Elementwise)) and item.dtype.kind == "b"
+            selections.nonzero(self.b, item) if isinstance(item, (Arr, Elementwise))
+            and item.dtype.kind == "b"
             else [self.settled(item)])] if len(indices) == 1 else [self.settled(item) for item in indices]
         taken = arrays.materialise(self.b, selections.take(self.b, array, indices))
         self.in_place(taken, op, self.expression(value))
@@ -773,7 +782,8 @@ class Lowering:
         place = arrays.position(self.b, scalars.index_value(self.b, index), ir.constant(len(items)))
         chosen = scalars.bound(self.b, items[0])
         for k, item in enumerate(items[1:], 1):
-            chosen = scalars.select(self.b, compare("equal", place, ir.constant(k)), scalars.bound(self.b, item), chosen)
+            chosen = scalars.select(self.b, compare("equal", place, ir.constant(k)),
+                                    scalars.bound(self.b, item), chosen)
         return chosen
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
@@ -789,7 +799,8 @@ class Lowering:
                 return found
         if isinstance(base, Elementwise):
             return self.attribute(arrays.materialise(self.b, base), name)
-        if isinstance(base, Num) and name in ("real", "imag") and base.dtype.kind == "c" and len(base.kinds) == 1:
+        if isinstance(base, Num) and name in ("real",
+                                              "imag") and base.dtype.kind == "c" and len(base.kinds) == 1:
             kind = {"complex": "float", "c8": "f4", "c16": "f8"}[base.kind]
             return of_kind(kind, ir.Apply(name, (base.value,), np.dtype("f4" if kind == "f4" else "f8")))
         raise LoweringRefused(f"the attribute {name} of {describe(base)}")
@@ -905,7 +916,8 @@ class Lowering:
         raise LoweringRefused(f"the truth of {describe(value)}")
 
     def connected_test(self, node: ast.BoolOp) -> ir.Value:
-        """Return the truth of ``and`` or ``or``: an operand that may leave is evaluated only if it decides."""
+        """Return the truth of ``and`` or ``or``: an operand that may leave is evaluated only if it decides.
+        """
         is_and = isinstance(node.op, ast.And)
         result = self.test(node.values[0])
         for operand in node.values[1:]:
@@ -951,9 +963,11 @@ class Lowering:
     def decided(self, first: Num, second: ast.expr, is_and: bool) -> Abstract:
         """Return ``first and second`` or ``first or second``."""
         truth = scalars.truth(self.b, first)
-        return self.choice(truth if is_and else negated(truth), lambda: self.expression(second), lambda: first)
+        return self.choice(truth if is_and else negated(truth), lambda: self.expression(second),
+                           lambda: first)
 
-    def choice(self, test: ir.Value, then: Callable[[], Abstract], otherwise: Callable[[], Abstract]) -> Abstract:
+    def choice(self, test: ir.Value, then: Callable[[], Abstract],
+               otherwise: Callable[[], Abstract]) -> Abstract:
         """Return the value of one of two expressions, of which only one is evaluated."""
         known = scalars.static_truth(test)
         if known is not None:
@@ -984,7 +998,8 @@ class Lowering:
     def call(self, node: ast.Call) -> Abstract:
         """Return the result of a call."""
         root = self.root
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None
+                                                                         for k in node.keywords):
             raise LoweringRefused("a call with starred arguments")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
@@ -1085,7 +1100,9 @@ def assigned_names(node: ast.AST) -> frozenset[str]:
 
 
 def _is_total(value: ir.Value) -> bool:
-    """Return whether a value can be evaluated where it is not needed: it cannot leave, nor read out of bounds."""
+    """Return whether a value can be evaluated where it is not needed: it cannot leave, nor read out of
+    bounds.
+    """
     if isinstance(value, (ir.Checked, ir.Element, ir.Foreign)):
         return False
     return not isinstance(value, ir.Apply) or value.op in _CHEAP and all(map(_is_total, value.args))
@@ -1121,8 +1138,8 @@ def lower_loop(
 ) -> LoweredLoop:
     """Lower a loop of a function.
 
-    `entry` returns the variables that it is entered with, held in variables of their names; `source` what a ``for``
-    loop goes through. `kept` are the names whose values are needed at the header or behind the loop.
+    `entry` returns the variables that it is entered with, held in variables of their names; `source` what a
+    ``for`` loop goes through. `kept` are the names whose values are needed at the header or behind the loop.
     """
     low = Lowering(resolver)
     low.local_names = local_names
@@ -1182,17 +1199,27 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
     for key, value in merged.items():
-        if isinstance(value, Conflict):
-            raise LoweringRefused(f"{key}: {value.reason}")
+        conflict = conflict_in(value)
+        if conflict is not None:
+            raise LoweringRefused(f"{key}: {conflict.reason}")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
 
 
+def conflict_in(value: Abstract) -> Conflict | None:
+    """Return a value, or an item of a tuple, that no program holds."""
+    if isinstance(value, Tup):
+        return next((found for found in map(conflict_in, value.items) if found is not None), None)
+    return value if isinstance(value, Conflict) else None
+
+
 def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
-    """Move the memory of arrays that were made in the iteration before, and are still used, to this iteration's.
+    """Move the memory of arrays that were made in the iteration before, and are still used, to this
+    iteration's.
 
     Two variables that share such memory would not afterwards: Python goes on then.
     """
-    made = [array for array in variables if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
+    made = [array for array in variables
+            if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
     for array in made:
         bound = Arr(array.view, array.dtype, array.ndim, array.origins)
         expires: ir.Value = ir.Expires(array.view)
@@ -1235,9 +1262,11 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
     program = ir.LoopProgram(
         name, tuple(scalar for scalar in b.scalars.values() if scalar.name in used or scalar.name in names
                     or scalar.name in kept),
-        tuple(view for view in b.views.values() if view.name in used or view.name in names or view.name in kept),
+        tuple(view for view in b.views.values() if view.name in used or view.name in names
+              or view.name in kept),
         tuple(names), tuple(dict.fromkeys(kept)), body, tuple(b.exits),
-        tuple(variable for key in sorted(low.written & values.keys()) for variable in variables_of(values[key])
+        tuple(variable for key in sorted(low.written & values.keys())
+              for variable in variables_of(values[key])
               if variable in b.views), raises=may_raise_flags(body))
     return LoweredLoop(program, values, results, frozenset(low.written),
                        {exit_number: terminal for terminal in low.terminals

@@ -62,7 +62,8 @@ def kind_of(dtype: np.dtype) -> str:
 
 
 def reduced(
-    b: ProgramBuilder, name: str, value: Arr | Elementwise, axes: Sequence[int] | None, keepdims: bool = False,
+    b: ProgramBuilder, name: str, value: Arr | Elementwise, axes: Sequence[int] | None,
+    keepdims: bool = False,
     ddof: int = 0,
 ) -> Num | Arr:
     """Return a sum, prod, max, min, any, all, mean, var or std of an array along `axes`, or along all."""
@@ -75,7 +76,8 @@ def reduced(
     if name in ("var", "std"):
         return _variance(b, name, value, chosen, keepdims, ddof)
     if name in ("any", "all"):
-        return _along(b, elementwise(b, value), chosen, keepdims, ir.BOOL, lambda line: _quantified(b, name, line))
+        return _along(b, elementwise(b, value), chosen, keepdims, ir.BOOL,
+                      lambda line: _quantified(b, name, line))
     if name in ("sum", "prod") and value.dtype.kind in "biu":
         value = as_dtype(elementwise(b, value), np.dtype(np.uint64) if value.dtype.kind == "u" else ir.INT64)
     if value.dtype.kind in "biu":
@@ -87,7 +89,8 @@ def reduced(
 
 
 def _result_shape(value: Arr | Elementwise, axes: Sequence[int], keepdims: bool) -> tuple[ir.Value, ...]:
-    return tuple(ONE if k in axes else size for k, size in enumerate(value.shape) if keepdims or k not in axes)
+    return tuple(ONE if k in axes else size for k, size in enumerate(value.shape) if keepdims
+                 or k not in axes)
 
 
 def _along(
@@ -182,13 +185,16 @@ def _reduce_groups(
     b: ProgramBuilder, op: str, array: Arr, result: Arr, groups: list[list[int]], sizes: list[ir.Value],
     axes: Sequence[int], keepdims: bool,
 ) -> None:
-    """Reduce groups of neighbouring axes, each of which is one run in memory: the last is done by the inner loop."""
+    """Reduce groups of neighbouring axes, each of which is one run in memory: the last is done by the inner
+    loop.
+    """
     source = _grouped(b, array, groups, sizes)
     kept = [k for k, group in enumerate(groups) if group[0] not in axes]
     places = {axis: axis if keepdims else k for k, axis in enumerate(
         axis for axis in range(array.ndim) if keepdims or axis not in axes)}
-    target = _grouped(b, result, [[places[axis] for axis in groups[k]] for k in kept], [sizes[k] for k in kept])
-    first = _sum_identity(array.dtype) if op == "add" else ir.constant(1, array.dtype)
+    target = _grouped(b, result, [[places[axis] for axis in groups[k]] for k in kept],
+                      [sizes[k] for k in kept])
+    first: ir.Value = _sum_identity(array.dtype) if op == "add" else ir.constant(1, array.dtype)
 
     def begin(at: tuple[ir.Value, ...]) -> None:
         if op not in _IDENTITIES:
@@ -244,7 +250,8 @@ def _grouped(b: ProgramBuilder, array: Arr, groups: list[list[int]], sizes: Sequ
     """Return the view of a C-contiguous array with one axis for each group of neighbouring axes."""
     last = {group[-1] for group in groups}
     view = bind(b, array, [(axis, ZERO) for axis in range(array.ndim) if axis not in last],
-                [ir.AxisMap(group[-1], ZERO, size, ONE) for group, size in zip(groups, sizes, strict=True)], None)
+                [ir.AxisMap(group[-1], ZERO, size, ONE) for group, size in zip(groups, sizes, strict=True)],
+                None)
     return Arr(view.view, array.dtype, len(groups), array.origins, array.writeable, sizes=tuple(sizes))
 
 
@@ -266,7 +273,8 @@ def _line(b: ProgramBuilder, op: str, array: Arr) -> Num:
         b.assign(name, ir.Element(array.view, (ZERO,), array.dtype))
         begin, count = ONE, apply("subtract", length, ONE)
     result = ir.Place(name)
-    call = ir.InnerLoop(_routine(op, array.dtype), (result, ir.Address(array.view, (begin,)), result), (count,),
+    call = ir.InnerLoop(_routine(op, array.dtype), (result, ir.Address(array.view, (begin,)), result),
+                        (count,),
                         (ZERO, step, ZERO))
     b.emit(ir.If(compare("greater", count, ZERO), (call,)))
     return of_kind(kind_of(array.dtype), b.temporary(b.scalar(name, array.dtype)))
@@ -312,7 +320,8 @@ def _divided(b: ProgramBuilder, total: Num | Arr, count: ir.Value) -> Num | Arr:
 def _variance(
     b: ProgramBuilder, name: str, value: Arr | Elementwise, axes: Sequence[int], keepdims: bool, ddof: int,
 ) -> Num | Arr:
-    """Return the mean of the squares of the differences from the mean, as NumPy's `_var` does, or its root."""
+    """Return the mean of the squares of the differences from the mean, as NumPy's `_var` does, or its root.
+    """
     value = _as_floats(b, value, name)
     if isinstance(value, Elementwise):
         value = array_of(b, value)
@@ -436,7 +445,9 @@ def _dot(b: ProgramBuilder, a: Arr, c: Arr) -> Num:
 
 
 def _matmul(b: ProgramBuilder, a: Arr, c: Arr) -> Arr:
-    """Return a product with a matrix by the inner loop of `matmul`, which takes the product of a vector as well."""
+    """Return a product with a matrix by the inner loop of `matmul`, which takes the product of a vector as
+    well.
+    """
     rows = a.shape[0] if a.ndim == 2 else ONE
     inner = b.temporary(a.shape[-1])
     columns = c.shape[1] if c.ndim == 2 else ONE

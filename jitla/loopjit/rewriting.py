@@ -1,8 +1,8 @@
 """Rewriting of functions with loops: compiled code may run any part of the iterations of each loop.
 
-A loop becomes a loop over parts: before each part a `LoopRun` is asked with the variables that the loop reads.
-It either runs iterations by compiled code, and returns the variables as they are then, or returns None; after
-that Python runs the iterations of `part`, by the statements as they were written.
+A loop becomes a loop over parts: before each part a `LoopRun` is asked with the variables that the loop
+reads. It either runs iterations by compiled code, and returns the variables as they are then, or returns
+None; after that Python runs the iterations of `part`, by the statements as they were written.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Unassigned:
 
 @dataclass(frozen=True)
 class RewrittenLoop:
-    """A loop to rewrite: the constant that its `LoopSite` replaces, arguments, results, and terminal statements."""
+    """A loop to rewrite: the constant that its `LoopSite` replaces, arguments, results, and terminal
+    statements.
+    """
 
     node: ast.For | ast.While
     key: str
@@ -38,7 +40,8 @@ class RewrittenLoop:
     terminals: tuple[ast.stmt, ...]
 
 
-# A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at its line.
+# A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at
+# its line.
 _FOR = """
 hidden_run = {begin}
 while hidden_run.more:
@@ -93,7 +96,8 @@ def rewrite(function: ast.AST, loops: Sequence[RewrittenLoop]) -> None:
         for field in ("body", "orelse", "finalbody"):
             body = getattr(node, field, None)
             if isinstance(body, list) and any(statement in replaced for statement in body):
-                setattr(node, field, [part for statement in body for part in replaced.get(statement, [statement])])
+                setattr(node, field,
+                        [part for statement in body for part in replaced.get(statement, [statement])])
 
 
 def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
@@ -104,7 +108,8 @@ def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
     expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
         "TARGET": node.target}
     text = template.format(
-        begin=_beginning(loop, expressions), key=loop.key, arguments=arguments, unpack=f"{_HIDDEN}exit, {unpack}",
+        begin=_beginning(loop, expressions), key=loop.key, arguments=arguments,
+        unpack=f"{_HIDDEN}exit, {unpack}",
         broken=LOOP_BROKEN)
     tree = ast.parse(text.replace("\0", "\\0"))
     parts: dict[str, list[ast.stmt]] = {
@@ -118,7 +123,9 @@ def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
 
 
 def _beginning(loop: RewrittenLoop, expressions: dict[str, ast.expr]) -> str:
-    """Return the text that begins the run of a ``for`` loop; `expressions` are those that its words stand for."""
+    """Return the text that begins the run of a ``for`` loop; `expressions` are those that its words stand
+    for.
+    """
     node = loop.node
     if isinstance(node, ast.While):
         return ""
@@ -139,7 +146,9 @@ def _is_source_call(node: ast.expr) -> TypeGuard[ast.Call]:
 
 
 def _source_call(begin: str, key: str, call: ast.Call, expressions: dict[str, ast.expr]) -> str:
-    """Return the text of ``begin(function, arguments)`` for a call, where calls among the arguments are `nested`."""
+    """Return the text of ``begin(function, arguments)`` for a call, where calls among the arguments are
+    `nested`.
+    """
     parts = [_word(call.func, expressions)]
     for arg in call.args:
         if _is_source_call(arg) and isinstance(arg.func, ast.Name) and arg.func.id in _NESTED:

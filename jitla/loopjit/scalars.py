@@ -1,7 +1,8 @@
 """Arithmetic of scalars in loops: the operators, conversions and functions of Python's and NumPy's numbers.
 
-Where Python raises an exception, or NumPy warns of integers, the program is left before the statement, so that
-Python does it. Floating-point warnings are found by the processor's flags when a part of the loop is done.
+Where Python raises an exception, or NumPy warns of integers, the program is left before the statement, so
+that Python does it. Floating-point warnings are found by the processor's flags when a part of the loop is
+done.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ UFUNCS = {"Add": "add", "Sub": "subtract", "Mult": "multiply", "Div": "divide", 
           "USub": "negative", "UAdd": "positive", "Invert": "invert"}
 COMPARISONS = frozenset({"Lt", "LtE", "Gt", "GtE", "Eq", "NotEq"})
 _CHECKED = {"Add": "add", "Sub": "sub", "Mult": "mul", "FloorDiv": "floordiv", "Mod": "mod", "LShift": "shl"}
-_EXACT_KINDS = frozenset({"int", "i8", "float", "f8"})  # kinds that float64 holds and computes with like its own
+# kinds that float64 holds and computes with like its own
+_EXACT_KINDS = frozenset({"int", "i8", "float", "f8"})
 _BITWISE = frozenset({"BitAnd", "BitOr", "BitXor"})
 MAX_BRANCHES = 9  # for combinations of kinds of the operands of an operator
 MAX_POWER = 16  # exponents that are written as products
@@ -108,7 +110,8 @@ def stored_as(b: ProgramBuilder, x: Num, storage: np.dtype) -> ir.Value:
         raise LoweringRefused("a complex number where a real number is needed")
     if storage.kind in "fc" and x.dtype.kind in "iu" and not is_exact(x):
         value = b.temporary(x.value)
-        outside = either(compare("less", value, cast(ir.constant(-EXACT_FLOAT64), x.dtype)) if x.dtype.kind == "i"
+        outside = either(compare("less", value, cast(ir.constant(-EXACT_FLOAT64), x.dtype))
+                         if x.dtype.kind == "i"
                          else ir.constant(False, ir.BOOL),
                          compare("greater", value, cast(ir.constant(EXACT_FLOAT64), x.dtype)))
         b.check(outside, "an integer of more than 53 bits")
@@ -128,7 +131,8 @@ def _operand(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
     if x.kinds == {"int"} and dtype.kind in "iu":
         low, high = kind_range(dtype.str[1:])
         if x.low < low or x.high > high:
-            return ir.Checked("cast", (x.value,), dtype, b.undo("a Python integer out of the bounds of a dtype"))
+            return ir.Checked("cast", (x.value,), dtype,
+                              b.undo("a Python integer out of the bounds of a dtype"))
     if x.kinds == {"int"} and dtype.kind in "fc" and not is_exact(x):
         return cast(stored_as(b, x, FLOAT64), dtype)
     if x.kinds == {"int"} and dtype == np.float32 and not (-(1 << 24) <= x.low and x.high <= 1 << 24):
@@ -158,7 +162,8 @@ def as_element(b: ProgramBuilder, x: Num, dtype: np.dtype) -> ir.Value:
 
     NumPy raises `OverflowError` if an integer does not fit into signed integers, and wraps others.
     """
-    if dtype.kind in "iu" and x.dtype.kind in "iu" and not x.is_python and (dtype.kind == "i" or "int" in x.kinds):
+    if dtype.kind in "iu" and x.dtype.kind in "iu" and not x.is_python and (dtype.kind == "i"
+                                                                            or "int" in x.kinds):
         low, high = kind_range(dtype.str[1:])
         if x.low < low or x.high > high:
             return ir.Checked("cast", (x.value,), dtype, b.undo("an integer out of the bounds of a dtype"))
@@ -194,8 +199,8 @@ def _single(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
 def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     """Apply an operator to operands one of which has several kinds; all its results are held in one storage.
 
-    Integers are computed as float64, exactly, where the other kinds are floats. For other kinds there is a branch
-    for each combination.
+    Integers are computed as float64, exactly, where the other kinds are floats. For other kinds there is a
+    branch for each combination.
     """
     letters = {STORAGE[kind].kind for kind in x.kinds | y.kinds}
     narrow = any(STORAGE[k] == np.float32 for k in x.kinds | y.kinds)
@@ -231,7 +236,9 @@ def _several(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
 
 
 def by_kinds(b: ProgramBuilder, operands: Sequence[Num], compute: Callable[[list[Num]], Num]) -> Num:
-    """Return the result of `compute` for operands of one kind each, by a branch for each combination of kinds."""
+    """Return the result of `compute` for operands of one kind each, by a branch for each combination of
+    kinds.
+    """
     held = [b.evaluated(x) for x in operands]
     combinations = list(product(*(sorted(x.kinds) for x in held)))
     if len(combinations) == 1:
@@ -377,18 +384,24 @@ def _complex_quotient(b: ProgramBuilder, x: ir.Value, y: ir.Value) -> Num:
     divisor = b.temporary(apply("add", choose(wide, yr, narrow), choose(wide, narrow, yi)))
     scaled_r, scaled_i = b.temporary(apply("multiply", xr, ratio)), b.temporary(apply("multiply", xi, ratio))
     real = apply("divide", choose(wide, apply("add", xr, scaled_i), apply("add", scaled_r, xi)), divisor)
-    imag = apply("divide", choose(wide, apply("subtract", xi, scaled_r), apply("subtract", scaled_i, xr)), divisor)
+    imag = apply("divide", choose(wide, apply("subtract", xi, scaled_r), apply("subtract", scaled_i, xr)),
+                 divisor)
     return complex_of(b, real, imag)
 
 
 def complex_of(b: ProgramBuilder, real: ir.Value, imag: ir.Value) -> Num:
-    """Return the complex number of Python with these parts; zeros with a sign and infinities are left to Python."""
+    """Return the complex number of Python with these parts; zeros with a sign and infinities are left to
+    Python.
+    """
     parts = [b.temporary(real), b.temporary(imag)]
     for value in parts:
-        zero = both(compare("equal", value, ir.constant(0.0, FLOAT64)), ir.Apply("signbit", (value,), ir.BOOL))
-        b.check(either(zero, negated(_is_finite(value))), "a part of a complex number that is -0.0 or not finite")
+        zero = both(compare("equal", value, ir.constant(0.0, FLOAT64)),
+                    ir.Apply("signbit", (value,), ir.BOOL))
+        b.check(either(zero, negated(_is_finite(value))),
+                "a part of a complex number that is -0.0 or not finite")
     unit = ir.constant(1j, COMPLEX128)
-    product_of_unit = ir.Apply("multiply", (cast(parts[1], COMPLEX128), unit), COMPLEX128, (("rounded", True),))
+    product_of_unit = ir.Apply("multiply", (cast(parts[1], COMPLEX128), unit), COMPLEX128,
+                               (("rounded", True),))
     return of_kind("complex", apply("add", cast(parts[0], COMPLEX128), product_of_unit))
 
 
@@ -421,7 +434,8 @@ def integer(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -> Num:
         b_check_shift(b, y)
         count = y.value if y.high <= 63 else apply("minimum", y.value, ir.constant(63))
         shift = min(y.low, 63) if y.low >= 0 else 0
-        return of_kind(kind, apply("right_shift", x.value, count), min(x.low >> shift, x.low, 0) if x.low < 0 else 0,
+        return of_kind(kind, apply("right_shift", x.value, count), min(x.low >> shift, x.low, 0)
+                       if x.low < 0 else 0,
                        max(x.high >> shift, 0))
     if name == "LShift" and kind == "int":
         b_check_shift(b, y)
@@ -436,15 +450,19 @@ _WRAPPING = {"add": "add", "sub": "subtract", "mul": "multiply", "neg": "negativ
 
 
 def unchecked(value: ir.Value) -> ir.Value:
-    """Return an integer whose low bits only are needed: those of sums and products are right if they overflow."""
+    """Return an integer whose low bits only are needed: those of sums and products are right if they
+    overflow.
+    """
     match value:
         case ir.Checked(op, args, dtype) if dtype == ir.INT64 and op in _WRAPPING:
             return ir.Apply(_WRAPPING[op], tuple(map(unchecked, args)), dtype)
-        case ir.Checked("shl", (x, count), dtype) if dtype == ir.INT64 and 0 <= (integer_constant(count) or 0) < 64 \
+        case ir.Checked("shl", (x, count), dtype) if dtype == ir.INT64 and 0 <= (integer_constant(count)
+                                                                                 or 0) < 64 \
                 and integer_constant(count) is not None:
             return ir.Apply("left_shift", (unchecked(x), count), dtype)
         case ir.Apply(op, args, dtype) if dtype == ir.INT64 and op in (
-                "add", "subtract", "multiply", "negative", "invert", "bitwise_and", "bitwise_or", "bitwise_xor"):
+                "add", "subtract", "multiply", "negative", "invert", "bitwise_and", "bitwise_or",
+                "bitwise_xor"):
             return ir.Apply(op, tuple(map(unchecked, args)), dtype)
     return value
 
@@ -465,11 +483,13 @@ def _integer_division(b: ProgramBuilder, name: str, x: Num, y: Num, kind: str) -
     if constant and (x.low >= 0 or name == "Mod") and y.low & (y.low - 1) == 0:
         if name == "Mod":
             value = unchecked(x.value) if kind == "int" else x.value
-            return of_kind(kind, apply("bitwise_and", value, ir.constant(y.low - 1, STORAGE[kind])), low, high)
+            return of_kind(kind, apply("bitwise_and", value, ir.constant(y.low - 1, STORAGE[kind])), low,
+                           high)
         shift = ir.constant(y.low.bit_length() - 1, STORAGE[kind])
         return of_kind(kind, apply("right_shift", x.value, shift), low, high)
     exit_number = b.undo(ZERO_DIVISION)
-    return of_kind(kind, ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], exit_number), low, high)
+    return of_kind(kind, ir.Checked(_CHECKED[name], (x.value, y.value), STORAGE[kind], exit_number), low,
+                   high)
 
 
 def _power_kind(x: Num, y: Num) -> str:
@@ -519,7 +539,8 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     return of_kind(kind, power)
 
 
-def _integer_power(b: ProgramBuilder, base: ir.Value, exponent: ir.Value, is_positive: bool, kind: str) -> Num:
+def _integer_power(b: ProgramBuilder, base: ir.Value, exponent: ir.Value, is_positive: bool,
+                   kind: str) -> Num:
     """Return an integer to the power of an integer, by squares; what does not fit is left to Python."""
     storage = STORAGE[kind]
     zero, one = ir.constant(0, storage), ir.constant(1, storage)
@@ -696,7 +717,8 @@ def absolute(b: ProgramBuilder, x: Num) -> Num:
     kind = {"bool": "int"}.get(x.kind, x.kind)
     if x.dtype.kind == "c":
         if x.kind == "complex":
-            result = b.temporary(ir.Foreign("hypot", tuple(b.temporary(part(x.value, p)) for p in ("real", "imag"))))
+            result = b.temporary(ir.Foreign("hypot",
+                                            tuple(b.temporary(part(x.value, p)) for p in ("real", "imag"))))
             b.check(negated(_is_finite(result)), "the absolute value of a complex number that is not finite")
             return of_kind("float", result)
         if x.kind != "c16":
@@ -751,7 +773,8 @@ MATH_FUNCTIONS: dict[Any, tuple[str, int]] = {
         ("atan", "atan", 1), ("sinh", "sinh", 1), ("cosh", "cosh", 1), ("tanh", "tanh", 1), ("exp", "exp", 1),
         ("expm1", "expm1", 1), ("log1p", "log1p", 1), ("log", "log", 1), ("log2", "log2", 1),
         ("log10", "log10", 1), ("asinh", "asinh", 1), ("acosh", "acosh", 1), ("atanh", "atanh", 1),
-        ("erf", "erf", 1), ("erfc", "erfc", 1), ("atan2", "atan2", 2), ("pow", "pow", 2), ("fmod", "fmod", 2))}
+        ("erf", "erf", 1), ("erfc", "erfc", 1), ("atan2", "atan2", 2), ("pow", "pow", 2),
+        ("fmod", "fmod", 2))}
 
 
 def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | None:
@@ -804,7 +827,8 @@ def index_value(b: ProgramBuilder, x: Num) -> Num:
         raise LoweringRefused(f"an index that is {' or '.join(sorted(x.kinds))}")
     if x.dtype == np.uint64:
         return of_kind("int", ir.Checked("cast", (x.value,), ir.INT64, b.undo(OVERFLOW)), 0)
-    return Num(frozenset({"int"}), cast(x.value, ir.INT64), None, max(x.low, INT64_LOW), min(x.high, INT64_HIGH),
+    return Num(frozenset({"int"}), cast(x.value, ir.INT64), None, max(x.low, INT64_LOW),
+               min(x.high, INT64_HIGH),
                x.known)
 
 

@@ -40,7 +40,9 @@ from jitla.loopjit.values import (
 
 @dataclass(frozen=True)
 class Selection:
-    """Elements of `source` that indices select: `indices` by axis, broadcast to `shape`, before `axis` of the rest."""
+    """Elements of `source` that indices select: `indices` by axis, broadcast to `shape`, before `axis` of the
+    rest.
+    """
 
     source: Arr
     indices: dict[int, Num | Elementwise]
@@ -92,7 +94,8 @@ def selection(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Selec
             indices[k] = index_value(b, b.evaluated(item))
         elif not isinstance(item, Sliced):
             raise LoweringRefused("a new axis in a subscript with arrays")
-    axes = slices_of(b, array, [Sliced((None, None, None)) if k in indices else item for k, item in enumerate(items)])
+    axes = slices_of(b, array,
+                     [Sliced((None, None, None)) if k in indices else item for k, item in enumerate(items)])
     source = bind(b, array, (), axes, None)
     shape, aligned = broadcast(b, list(indices.values()))
     places = sorted(indices)
@@ -110,10 +113,12 @@ def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstr
 def take(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwise:
     """Return the elements that a subscript with arrays selects, as an expression."""
     chosen = selection(b, array, items)
-    operands = [x for index in chosen.indices.values() if isinstance(index, Elementwise) for x in index.operands]
+    operands = [x for index in chosen.indices.values() if isinstance(index, Elementwise)
+                for x in index.operands]
     return Elementwise(
         array.dtype, chosen.result_shape,
-        lambda at: ir.Element(chosen.source.view, chosen.place(b, at), array.dtype), (chosen.source, *operands),
+        lambda at: ir.Element(chosen.source.view, chosen.place(b, at), array.dtype),
+        (chosen.source, *operands),
         chosen.axis == 0 and len(chosen.shape) == 1)
 
 

@@ -199,7 +199,8 @@ def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstra
     axes = [ir.AxisMap(last, ZERO, size, step) for size, step in zip(sizes, reversed(steps), strict=True)
             if size is not None]
     view = bind(b, array, [(axis, ZERO) for axis in range(last)], axes, None)
-    return Arr(view.view, view.dtype, view.ndim, view.origins, view.writeable, fresh=array.fresh, sizes=view.sizes)
+    return Arr(view.view, view.dtype, view.ndim, view.origins, view.writeable, fresh=array.fresh,
+               sizes=view.sizes)
 
 
 def _reshape(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -264,7 +265,8 @@ def _squeeze(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> 
     if array.ndim == 1:
         raise LoweringRefused("an array without axes")
     lowering.b.check(compare("not_equal", array.shape[at], ONE), MISMATCH)
-    return bind(lowering.b, array, [(at, ZERO)], [x for k, x in enumerate(identity_axes(array)) if k != at], None)
+    return bind(lowering.b, array, [(at, ZERO)], [x for k, x in enumerate(identity_axes(array)) if k != at],
+                None)
 
 
 # --------------------------------------------------------------------------- arrays of several
@@ -371,7 +373,8 @@ def _repeat(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> A
     shape = list(source.shape)
     shape[along] = b.temporary(times(shape[along], times_each))
     return materialise(b, Elementwise(source.dtype, tuple(shape), lambda at: source.element((
-        *at[:along], b.temporary(apply("floor_divide", at[along], times_each)), *at[along + 1:])), source.operands))
+        *at[:along], b.temporary(apply("floor_divide", at[along], times_each)), *at[along + 1:])),
+        source.operands))
 
 
 def _triangle(keeps: str) -> Handler:
@@ -422,7 +425,8 @@ def _bincount(lowering: LoweringContext, args: Arguments, keywords: Keywords) ->
     def count(at: tuple[ir.Value, ...]) -> None:
         place = (b.temporary(cast(source.element(at), ir.INT64)),)
         amount = cast(ONE, made.dtype) if weight is None else weight.element(at)
-        b.emit(ir.StoreElement(made.view, place, apply("add", ir.Element(made.view, place, made.dtype), amount)))
+        b.emit(ir.StoreElement(made.view, place,
+                               apply("add", ir.Element(made.view, place, made.dtype), amount)))
 
     each_element(b, source.shape, count)
     return made
@@ -441,10 +445,12 @@ _MODES = ("constant", "edge", "wrap")
 
 
 def _pad(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-    value, width, mode_value, fill = _arguments(args, keywords, "array", "pad_width", "mode", "constant_values")
+    value, width, mode_value, fill = _arguments(args, keywords, "array", "pad_width", "mode",
+                                                "constant_values")
     b = lowering.b
     source = elementwise(b, _array(value))
-    mode = mode_value.value if isinstance(mode_value, StaticValue) else "constant" if mode_value is None else None
+    mode = mode_value.value if isinstance(mode_value,
+                                          StaticValue) else "constant" if mode_value is None else None
     if mode not in _MODES or fill is not None and (mode != "constant" or not isinstance(fill, Num)):
         raise LoweringRefused("a pad of that mode")
     require_c_order(b, source)
@@ -454,11 +460,13 @@ def _pad(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     if mode == "constant":
         made = allocate(b, source.dtype, shape)
         store(b, made, fill or number(0))
-        axes = [ir.AxisMap(k, low, size, ONE) for k, (low, size) in enumerate(zip(before, source.shape, strict=True))]
+        axes = [ir.AxisMap(k, low, size, ONE) for k,
+                (low, size) in enumerate(zip(before, source.shape, strict=True))]
         store(b, bind(b, made, (), axes, None), source)
         return made
     for size, low, high in zip(source.shape, before, after, strict=True):
-        b.check(compare("less", size, apply("maximum", ONE, apply("maximum", low, high)) if mode == "wrap" else ONE),
+        b.check(compare("less", size, apply("maximum", ONE, apply("maximum", low, high)) if mode == "wrap"
+                        else ONE),
                 "a pad that is wider than the array")
 
     def element(at: tuple[ir.Value, ...]) -> ir.Value:
@@ -479,7 +487,8 @@ def _widths(b: ProgramBuilder, width: Abstract | None, ndim: int) -> tuple[list[
     """Return the widths before and behind each axis."""
     if isinstance(width, Num):
         pairs = [(width, width)] * ndim
-    elif isinstance(width, Tup) and len(width.items) == 2 and all(isinstance(item, Num) for item in width.items):
+    elif isinstance(width, Tup) and len(width.items) == 2 and all(isinstance(item, Num)
+                                                                  for item in width.items):
         pairs = [(width.items[0], width.items[1])] * ndim  # type: ignore[list-item]
     elif isinstance(width, Tup) and len(width.items) in (1, ndim) and all(
             isinstance(item, Tup) and len(item.items) == 2 for item in width.items):
@@ -547,13 +556,15 @@ def _float_range(b: ProgramBuilder, start: Num, stop: Num, step: Num) -> Element
     b.check(compare("equal", by, ir.constant(0.0, FLOAT64)), "a step of zero")
     b.check(compare("not_equal", length, length), "a length that is no number")
     b.check(compare("greater", length, ir.constant(float(MAX_EXTENT), FLOAT64)), "a long range")
-    size = b.temporary(apply("maximum", ir.Checked("cast", (length,), ir.INT64, b.undo("a long range")), ZERO))
+    size = b.temporary(apply("maximum", ir.Checked("cast", (length,), ir.INT64, b.undo("a long range")),
+                             ZERO))
     second = b.temporary(apply("add", begin, by))
     delta = b.temporary(apply("subtract", second, begin))
 
     def element(at: tuple[ir.Value, ...]) -> ir.Value:
         general = apply("add", begin, apply("multiply", cast(at[0], FLOAT64), delta))
-        return choose(compare("equal", at[0], ZERO), begin, choose(compare("equal", at[0], ONE), second, general))
+        return choose(compare("equal", at[0], ZERO), begin,
+                      choose(compare("equal", at[0], ONE), second, general))
 
     return Elementwise(FLOAT64, (size,), element, ())
 
@@ -596,9 +607,11 @@ def _eye(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
 HANDLERS: dict[Any, Handler] = {
     np.array: _make_array(True), np.asarray: _make_array(False), np.reshape: _reshape, np.ravel: _ravel,
     np.transpose: _transpose, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis, np.expand_dims: _expand_dims,
-    np.squeeze: _squeeze, np.concatenate: _concatenate, np.stack: _stack, np.hstack: _hstack, np.vstack: _vstack,
+    np.squeeze: _squeeze, np.concatenate: _concatenate, np.stack: _stack, np.hstack: _hstack,
+    np.vstack: _vstack,
     np.roll: _roll, np.diff: _diff, np.pad: _pad, np.arange: _arange, np.linspace: _linspace, np.eye: _eye,
-    np.identity: _eye, np.repeat: _repeat, np.triu: _triangle("greater_equal"), np.tril: _triangle("less_equal"),
+    np.identity: _eye, np.repeat: _repeat, np.triu: _triangle("greater_equal"),
+    np.tril: _triangle("less_equal"),
     np.bincount: _bincount,
 }
 

@@ -122,7 +122,9 @@ class Nested(NamedTuple):
 
 
 def may_wait(function: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether nothing observes when a call is done: it is of a builtin function, for ranges and arrays."""
+    """Return whether nothing observes when a call is done: it is of a builtin function, for ranges and
+    arrays.
+    """
     return any(function is each for each in (range, zip, enumerate, reversed)) and all(
         type(arg) in (int, np.ndarray, range, Nested) or isinstance(arg, np.integer) for arg in args)
 
@@ -143,7 +145,8 @@ def source_of(iterable: Any) -> Source | None:
     return None
 
 
-def source_of_call(function: Any, args: tuple[Any, ...], options: Mapping[str, Any] | None = None) -> Source | None:
+def source_of_call(function: Any, args: tuple[Any, ...],
+                   options: Mapping[str, Any] | None = None) -> Source | None:
     """Return what a loop over ``function(*args, **options)`` goes through, or None."""
     if function is reversed and len(args) == 1 and not options and (
             type(args[0]) is not Nested or args[0].function is range):

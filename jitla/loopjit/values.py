@@ -1,7 +1,7 @@
 """Abstract values of the loop compiler: numbers, arrays, element-wise expressions, tuples and constants.
 
-A number has one or several possible kinds: a kind is a type of Python or NumPy scalars. Where the kind depends
-on the path taken, a tag variable holds its code at run time.
+A number has one or several possible kinds: a kind is a type of Python or NumPy scalars. Where the kind
+depends on the path taken, a tag variable holds its code at run time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from jitla.loopir import program as ir
 
 #: The type of each kind. Python's scalars are weak operands in NumPy's promotion.
 KIND_TYPES: dict[str, type] = {
-    "int": int, "float": float, "bool": bool, "complex": complex, "b1": np.bool_, "i1": np.int8, "i2": np.int16,
+    "int": int, "float": float, "bool": bool, "complex": complex, "b1": np.bool_, "i1": np.int8,
+    "i2": np.int16,
     "i4": np.int32, "i8": np.int64, "u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "u8": np.uint64,
     "f4": np.float32, "f8": np.float64, "c8": np.complex64, "c16": np.complex128,
 }
@@ -58,7 +59,8 @@ class LoweringRefused(Exception):
 
 
 class NeverCompiled(LoweringRefused):
-    """A loop that is left to Python whatever the rest of it is, as a conditional statement is its main work."""
+    """A loop that is left to Python whatever the rest of it is, as a conditional statement is its main work.
+    """
 
 
 @cache
@@ -87,7 +89,8 @@ def fold(name: str, *values: Any) -> Any:
 class Num:
     """A scalar: its possible kinds, its value, the tag of its kind if there are several, and bounds.
 
-    `low` and `high` bound an integer or bool. `known` is a tuple with the Python constant that it is, or empty.
+    `low` and `high` bound an integer or bool. `known` is a tuple with the Python constant that it is, or
+    empty.
     """
 
     kinds: frozenset[str]
@@ -117,7 +120,8 @@ class Num:
 
 @dataclass(frozen=True, slots=True)
 class Subscript:
-    """How a view was made from another: the base view, and per axis of it a `Point` or the values of a slice."""
+    """How a view was made from another: the base view, and per axis of it a `Point` or the values of a slice.
+    """
 
     base: str
     parts: tuple[Any, ...]
@@ -135,8 +139,9 @@ class Point:
 class Arr:
     """An array: its view variable, dtype, number of axes, and which memory it may refer to.
 
-    `origins` are groups of operands, and statements that allocate. `subscript` says how the view was made, if in the same
-    statement. `maybe_unbound` holds where the variable has no value on some path: `tag` is then 0.
+    `origins` are groups of operands, and statements that allocate. `subscript` says how the view was made,
+    if in the same statement. `maybe_unbound` holds where the variable has no value on some path: `tag` is
+    then 0.
     """
 
     view: str
@@ -302,8 +307,10 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
     if isinstance(first, Tup):
         tuples = [value for value in bound if isinstance(value, Tup)]
         if len(tuples) == len(bound) and len({(len(t.items), t.is_list) for t in tuples}) == 1:
-            return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)), first.is_list)
-    if isinstance(first, StaticValue) and all(isinstance(v, StaticValue) and v.value is first.value for v in bound):
+            return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)),
+                       first.is_list)
+    if isinstance(first, StaticValue) and all(isinstance(v, StaticValue) and v.value is first.value
+                                              for v in bound):
         return first
     return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
 
@@ -334,7 +341,8 @@ def _same_constant(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
     """Return whether two stored values have the same variables, kinds, bounds and origins."""
     if isinstance(a, Num) and isinstance(b, Num):
-        return (a.kinds, a.dtype, a.low, a.high, len(a.known)) == (b.kinds, b.dtype, b.low, b.high, len(b.known))
+        return (a.kinds, a.dtype, a.low, a.high, len(a.known)) == (b.kinds, b.dtype, b.low, b.high,
+                                                                   len(b.known))
     if isinstance(a, Arr) and isinstance(b, Arr):
         return (a.dtype, a.ndim, a.origins, a.writeable, a.tag is None) == \
             (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None)

@@ -333,7 +333,7 @@ STREAMS = {"product_two_threads": matmul, "two_convolutions": conv,
 
 
 @pytest.mark.parametrize("name", STREAMS)
-def test_streams(name):
+def test_streams_disassemble_to_the_golden_text(name):
     assert disassemble(STREAMS[name]()) == (TEXT_FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 

@@ -61,7 +61,7 @@ def test_random_programs(seed):
 @pytest.mark.parametrize("machine", ["vta-pynq", "vta-ultra96", "vta-extended"])
 @pytest.mark.parametrize("rows, blocks, depth, tile, chunk", [
     (16, 2, 4, 8, 2), (8, 1, 2, 4, 1), (24, 4, 6, 8, 3)])
-def test_products(machine, rows, blocks, depth, tile, chunk):
+def test_products_are_numpys_in_every_order_of_units(machine, rows, blocks, depth, tile, chunk):
     program = matmul(preset(machine), rows, blocks, depth, tile, chunk)
     data = matmul_data(program, np.random.default_rng(rows))
     for order in permutations(range(3)):
@@ -367,7 +367,7 @@ def test_reads_wait_for_each_other_by_rank():
 
 @pytest.mark.parametrize("costs", COSTS.values(), ids=COSTS)
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_bounds(program, costs):
+def test_cycles_are_between_the_busiest_unit_and_serial_execution(program, costs):
     pipelined, serial = measure(program, costs), measure(program, costs, serial=True)
     work = pipelined.end - pipelined.begin
     assert max(pipelined.unit_time(unit).busy for unit in Unit) <= pipelined.cycles <= serial.cycles

@@ -34,9 +34,8 @@ from jitla.accel import (
     verify,
 )
 from jitla.errors import DeviceError
-from tests.accel.mutants import FLAGS, all_mutants
 from tests.accel.programs import draw
-from tests.accel.streams import PYNQ, conv, matmul
+from tests.accel.streams import FLAGS, PYNQ, all_mutants, conv, matmul
 
 # The verifier: right programs pass, planted faults are found, and it agrees with brute force on order.
 

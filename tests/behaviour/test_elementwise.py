@@ -314,6 +314,7 @@ def test_zero_times_the_logarithm_of_zero_raises_no_flag_for_others() -> None:
     assert not caught
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("at_once")
 def test_scipy_is_not_needed() -> None:
     source = """

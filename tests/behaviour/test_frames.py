@@ -487,6 +487,7 @@ def test_two_lines_are_two_warnings_and_one_line_is_one(mode):
     assert len(caught) == 4 and len({each.lineno for each in caught}) == 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("mode", MODES)
 def test_deprecations_are_shown_to_main(mode, tmp_path):
     script = tmp_path / "script.py"

@@ -490,6 +490,7 @@ def test_a_loop_goes_on_where_no_parts_can_be_made(monkeypatch: pytest.MonkeyPat
     np.testing.assert_allclose(result, rank(G.copy(), np.full(300, 1 / 300), -1), rtol=1e-12)
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("_at_once")
 def test_without_being_alone_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()

@@ -220,6 +220,7 @@ ROOT = Path(__file__).parents[2]
 LARGEST = 24_000_000
 
 
+@pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(sys.platform != "linux", reason="the system is asked as Linux is")

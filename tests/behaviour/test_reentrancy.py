@@ -186,6 +186,7 @@ def test_a_handler_at_any_line_of_operations_done_one_by_one(name: str, line: in
 # -- timers
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["plain", "decorated", "inside"])
 def test_a_timer_whose_handler_calls_decorated_functions(kind: str, mode: str) -> None:
@@ -350,6 +351,7 @@ def test_finalizers_run_by_the_garbage_collector(mode: str) -> None:
 # -- threads
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("mode", MODES)
 def test_threads_started_inside(mode: str) -> None:
     def part(x, i):
@@ -381,6 +383,7 @@ def test_threads_started_inside(mode: str) -> None:
     assert not f.stats()["failures"]
 
 
+@pytest.mark.threads
 def test_another_thread_reads_a_stored_value_while_the_call_goes_on() -> None:
     box, found = Box(), []
     begun, end = threading.Event(), threading.Event()

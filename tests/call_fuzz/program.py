@@ -10,10 +10,8 @@ import textwrap
 from random import Random
 
 from tests.call_fuzz import events, statements
-from tests.call_fuzz.classes import FEATURES, OVERRIDE, Feature
+from tests.call_fuzz.callables import FEATURES, HANDLER, HEAD, HELPERS, OVERRIDE, WRAPPERS, Feature
 from tests.call_fuzz.draft import Callable_, Draft, Scope
-from tests.call_fuzz.helpers import HANDLER, HEAD, HELPERS
-from tests.call_fuzz.wrappers import WRAPPERS
 
 SIZES = (8, 8, 8, 20, 300, 3000)
 KINDS = ("float64",) * 6 + ("float32", "int64")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.call_fuzz.driver import differences, run_seeds
-from tests.call_fuzz.observe import Snapshot
 from tests.call_fuzz.program import generate
-from tests.call_fuzz.runner import Difference, compare, first_difference, perform, plain
+from tests.call_fuzz.runner import Difference, Snapshot, compare, first_difference, perform, plain
 from tests.call_fuzz.shrink import shrink
 from tests.fuzz import load
 
@@ -27,6 +26,7 @@ def ready() -> None:
     load.prepare()  # before processes are forked
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
     step = SEEDS // PARTS
@@ -35,6 +35,7 @@ def test_random_programs_do_the_same(part: int) -> None:
     assert [(seed, str(Difference(*faults[0]))) for seed, faults in found if faults] == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("path", [
     pytest.param(path, id=path.stem, marks=[pytest.mark.xfail] * (path.stem in STILL_WRONG))
     for path in ONCE_WRONG])
@@ -79,6 +80,7 @@ def off_by_one(function: object) -> object:
     return lambda *given: function(*given) + 1  # type: ignore[operator]
 
 
+@pytest.mark.timing
 def test_what_is_wrong_is_found_and_its_program_made_small(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
 

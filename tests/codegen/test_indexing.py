@@ -119,7 +119,7 @@ def test_other_arrays_are_left_to_numpy(loops, make):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", INDICES[:-1])
-def test_counts(loops, kind, size):
+def test_bincount_gives_numpys_counts(loops, kind, size):
     rng = np.random.default_rng(size)
     for bins in (1, 6, 100, 1023, 1025, 70_000):
         labels = rng.integers(0, min(bins, np.iinfo(kind).max), size).astype(kind)

@@ -60,6 +60,7 @@ def test_bad_text_is_an_error_of_ours() -> None:
         Jit().compile("define void @f( {")
 
 
+@pytest.mark.threads
 def test_threads_may_compile_at_once() -> None:
     jit = Jit()
     found: dict[int, int] = {}
@@ -78,6 +79,7 @@ def test_threads_may_compile_at_once() -> None:
     assert len(found) == 32 and all(k == v for k, v in found.items())
 
 
+@pytest.mark.process
 def test_nothing_starts_before_first_use() -> None:
     code = (
         "import llvmlite.binding as llvm\n"

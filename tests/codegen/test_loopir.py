@@ -104,6 +104,7 @@ def test_turns_that_update_one_place_do_not_do_so_at_once(backend):
         assert np.array_equal(code({"A": A, **given})["B"][0], A.sum(0))
 
 
+@pytest.mark.threads
 def test_threads_have_memory_of_their_own(backend):
     made = nest("for i in parallel(64):", "    s = alloc('float32[513]')", "    for a in vectorised(513):",
                 "        s[a] = A[i, a]", "    for j in vectorised(512):",

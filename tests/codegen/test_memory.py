@@ -107,6 +107,7 @@ def test_zeroed_memory_is_zero_when_reused() -> None:
     assert not any(runtime.empty((20_000,), np.dtype("O")))
 
 
+@pytest.mark.threads
 def test_threads_free_the_arrays_of_others() -> None:
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)

@@ -84,6 +84,7 @@ def test_no_more_threads_take_part_than_the_block_or_the_process_says(usual, res
     assert max(crowds) <= most and (most == 1 or max(crowds) > 1)
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_two_threads")
 def test_launches_after_the_workers_fell_asleep() -> None:
     for _ in range(30):
@@ -102,6 +103,7 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
     assert len(set(got)) == 1
 
 
+@pytest.mark.threads
 @pytest.mark.usefixtures("_two_threads")
 def test_concurrent_launches() -> None:
     bad: list[int] = []
@@ -121,6 +123,7 @@ def test_concurrent_launches() -> None:
     assert not bad and not any(worker.is_alive() for worker in workers)
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_two_threads")
 @linux
 def test_threads_come_when_needed_and_leave() -> None:
@@ -153,6 +156,7 @@ def wait_for(condition) -> None:
     assert condition()
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.parametrize(("error", "raised"), [
@@ -188,6 +192,7 @@ def test_a_wrong_number_of_threads_is_refused(n: int) -> None:
         runtime.set_threads(n)
 
 
+@pytest.mark.timing
 @pytest.mark.usefixtures("_two_threads")
 @linux
 def test_idle_workers_use_no_processor() -> None:
@@ -248,6 +253,7 @@ def in_child(pipe) -> None:
     pipe.close()
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -264,6 +270,8 @@ def test_forked_children_get_workers_of_their_own() -> None:
         assert run_slow(10, 100) == 10
 
 
+@pytest.mark.process
+@pytest.mark.threads
 @pytest.mark.usefixtures("_two_threads")
 @linux
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -337,6 +345,7 @@ gc.collect(); del kept; gc.collect()
 }
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("_two_threads")
 @pytest.mark.parametrize("name", ENDINGS)
 def test_the_interpreter_ends(name: str) -> None:
@@ -444,6 +453,7 @@ def test_impossible_scratch_is_a_memory_error() -> None:
         launch(template("nothing", 1, 1, "a", scratch=1 << 60), np.ones(3))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("microseconds", [0, 1, 99, 100, 5000])
 def test_an_estimate_in_the_block_changes_nothing_but_who_works(microseconds: int) -> None:
     block = template("slow", 50, 1, "as", flags=microseconds << 33)
@@ -459,6 +469,8 @@ def test_no_keywords() -> None:
         launch(template=axpi(3, 3))  # type: ignore[call-arg]
 
 
+@pytest.mark.threads
+@pytest.mark.timing
 @pytest.mark.parametrize("flags", [0, RELEASE_GIL])
 def test_python_runs_meanwhile_only_if_the_gil_is_released(flags: int) -> None:
     out, turns = np.zeros(1, np.int64), np.int64(20_000_000)

@@ -426,7 +426,7 @@ def test_every_width_of_a_row(kind: str, dtype: str) -> None:
     (["turned", "flat", "scalar"], Form("full", 2, "sfb")),
     (["flat", "flat"], Form("full", 1, "ccb")),
 ])
-def test_forms(kinds: list[str], form: Form) -> None:
+def test_form_of_a_total(kinds: list[str], form: Form) -> None:
     rng = np.random.default_rng(4)
     arrays = [operand(kind, "f8", (30, 40), rng) for kind in kinds]
     hops = leaves_of(arrays)

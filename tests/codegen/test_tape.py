@@ -379,6 +379,7 @@ assert not work.stats()["failures"], work.stats()["failures"]
 """
 
 
+@pytest.mark.process
 def test_without_native_methods_all_is_the_same():
     done = subprocess.run([sys.executable, "-c", WITHOUT, str(ROOT)], capture_output=True, text=True,
                           timeout=120)

@@ -28,6 +28,7 @@ def test_there_are_more_than_a_hundred() -> None:
     assert len(names()) > 200 and {*SAMPLE, *COLD} <= set(names())
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("sample", [SAMPLE, COLD], ids=["sample", "cold"])
 def test_a_sample_is_survived(sample: tuple[str, ...]) -> None:
     done = subprocess.run([sys.executable, "-m", "tests.faults", "--exactly", *sample], cwd=ROOT, timeout=280,
@@ -36,6 +37,8 @@ def test_a_sample_is_survived(sample: tuple[str, ...]) -> None:
     assert f"{len(sample)} faults, 0 not survived" in done.stdout
 
 
+@pytest.mark.process
+@pytest.mark.timing
 @pytest.mark.parametrize(("act", "said"), [
     (lambda at: None, ""), (lambda at: same(EXPECTED[::-1]), "AssertionError"),
     (lambda at: __import__("os").abort(), "ended with -6"),

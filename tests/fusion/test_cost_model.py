@@ -166,7 +166,7 @@ def test_views_and_leaves_are_free_and_calls_are_not() -> None:
     assert cost_model.call(joined) > REFERENCE_MACHINE.call + cost_model.writes(joined)
 
 
-def test_products() -> None:
+def test_price_of_products() -> None:
     v, thin = array(1, 1000), array(2, 1000, 4)
     square, vector, skinny = (make("matmul", [X, h]) for h in (Y, v, thin))
     cost_model = priced(square, vector, skinny)

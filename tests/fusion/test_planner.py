@@ -488,7 +488,7 @@ def test_random_dags_by_wrong_prices(shaken, first):
 
 
 @pytest.mark.parametrize("at", range(len(SNIPPETS)))
-def test_snippets(shaken, at):
+def test_values_of_snippets_stay_under_wrong_prices(shaken, at):
     code, returned = SNIPPETS[at]
     rng = random.Random(at)
     LITERALS.clear()

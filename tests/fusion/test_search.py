@@ -178,7 +178,7 @@ def test_values_name_points_and_the_nearest_is_found():
     assert space.nearest({"height": 9, "stay": "there"}) == (3, 0, 1)
 
 
-def test_pins():
+def test_pinned_spaces_have_only_matching_points():
     space = bowl(5, legal=lambda v: v["units"] <= v["height"])
     pinned = space.pinned({"units": 4})
     assert {p[0] for p in pinned.points} == {2, 3, 4} and pinned.values(pinned.default)["units"] == 4

@@ -1,22 +1,196 @@
-"""Random expressions: text that computes an array or a number from what a draft holds."""
+"""Random expressions: text that computes an array or a number from the variables of a draft."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from tests.fuzz.draft import Draft
-from tests.fuzz.operators import (
-    ANY_UNARY,
-    BINARY_CALLS,
-    CASTS,
-    EXPONENTS,
-    FLOAT_UNARY,
-    INEXACT_CALLS,
-    NUMBERS,
-    OPERATORS,
-    REDUCTIONS,
+
+# Names of functions, operators and literals, and how often they are drawn
+
+FLOAT_UNARY = {
+    "np.sqrt": 4,
+    "np.exp": 3,
+    "np.log": 2,
+    "np.sin": 1,
+    "np.cos": 1,
+    "np.tanh": 2,
+    "np.log1p": 1,
+    "np.expm1": 1,
+    "np.exp2": 0.5,
+    "np.log2": 0.5,
+    "np.log10": 0.5,
+    "np.arctan": 0.5,
+    "np.cbrt": 0.3,
+    "np.sinh": 0.3,
+    "np.cosh": 0.3,
+    "np.arcsin": 0.3,
+    "np.tan": 0.3,
+    "np.arccos": 0.2,
+    "np.arctanh": 0.2,
+    "np.arcsinh": 0.2,
+    "np.arccosh": 0.2,
+    "special.erf": 0.5,
+    "special.erfc": 0.5,
+    "special.ndtr": 0.5,
+    "special.expit": 0.7,
+    "special.log_expit": 0.4,
+    "special.logit": 0.4,
+}
+ANY_UNARY = {
+    "np.abs": 3,
+    "np.square": 3,
+    "np.negative": 1,
+    "-": 3,
+    "np.floor": 1,
+    "np.ceil": 1,
+    "np.sign": 1,
+    "np.rint": 1,
+    "np.trunc": 1,
+    "np.reciprocal": 0.5,
+    "np.isnan": 0.7,
+    "np.isfinite": 0.7,
+    "~": 0.5,
+    "np.positive": 0.3,
+    "np.logical_not": 0.5,
+    "np.isinf": 0.3,
+    "np.signbit": 0.3,
+    "abs": 0.5,
+    "np.conj": 0.3,
+    "np.real": 0.2,
+    "np.imag": 0.2,
+}
+OPERATORS = {
+    "+": 8,
+    "-": 8,
+    "*": 8,
+    "/": 5,
+    "**": 0.7,
+    "//": 1,
+    "%": 1,
+    "<": 1.5,
+    "<=": 0.7,
+    ">": 1.5,
+    ">=": 0.7,
+    "==": 0.7,
+    "!=": 0.7,
+    "&": 0.6,
+    "|": 0.6,
+    "^": 0.4,
+    "<<": 0.2,
+    ">>": 0.2,
+}
+BINARY_CALLS = {
+    "np.minimum": 2,
+    "np.maximum": 2,
+    "np.add": 1,
+    "np.multiply": 1,
+    "np.subtract": 1,
+    "np.fmin": 0.5,
+    "np.fmax": 0.5,
+    "np.hypot": 0.4,
+    "np.arctan2": 0.4,
+    "np.logaddexp": 0.4,
+    "np.logaddexp2": 0.2,
+    "np.float_power": 0.3,
+    "special.xlogy": 0.3,
+    "special.xlog1py": 0.3,
+    "np.copysign": 0.4,
+    "np.fmod": 0.4,
+    "np.logical_and": 0.5,
+    "np.logical_or": 0.5,
+    "np.power": 0.4,
+    "np.divide": 1,
+    "np.remainder": 0.3,
+    "np.floor_divide": 0.3,
+    "np.heaviside": 0.2,
+    "np.greater": 0.3,
+}
+INEXACT_CALLS = (
+    "np.hypot", "np.arctan2", "np.logaddexp", "np.logaddexp2", "np.power", "np.float_power",
+    "special.xlogy", "special.xlog1py",
 )
-from tests.fuzz.patterns import patterned
+REDUCTIONS = {
+    "sum": 8,
+    "mean": 3,
+    "max": 3,
+    "min": 3,
+    "prod": 0.5,
+    "any": 1,
+    "all": 1,
+    "argmax": 1,
+    "argmin": 1,
+    "var": 1,
+    "std": 1,
+}
+CASTS = (
+    "np.float64", "np.float32", "np.int64", "np.int32", "np.int8", "np.uint8", "bool", "float", "int",
+    "complex",
+)
+NUMBERS = (
+    "2",
+    "0.5",
+    "1.0",
+    "3",
+    "-1",
+    "2.5",
+    "0",
+    "1",
+    "10",
+    "0.1",
+    "-0.75",
+    "True",
+    "1e-3",
+    "7",
+    "np.float32(1.5)",
+    "np.float64(0.3)",
+    "np.int64(2)",
+    "np.int32(3)",
+    "np.uint8(4)",
+    "np.int8(-3)",
+    "1j",
+    "(0.5 - 2j)",
+)
+EXPONENTS = ("2", "0.5", "-1", "1", "3", "2.0", "1.5", "0", "-2.5", "4", "np.float32(0.7)", "1 / 3")
+
+
+# Expressions that rules rewrite
+
+# Of two arrays of one shape.
+CELLS = (
+    "(-{0} * {1})", "(-(-{0}))", "({0} - -{1})", "(-{0} / (np.abs({1}) + 1))", "np.abs(-{0})", "({0} * {0})",
+    "(np.abs({0}) * np.abs({1}))", "np.maximum(-{0}, -{1})", "np.minimum({0}, -{0})",
+    "np.maximum({0}, -{0})", "np.maximum(np.maximum({0}, {1}), {1})", "np.abs({0} * {0})",
+    "(~({0} > 1) & ~({1} > 1))", "(~({0} > 1) | ({0} > 1))", "(({0} > 1) * ({1} > 0))",
+    "(({0} < {1}) | ({0} == {1}))", "(({0} <= {1}) & ({0} != {1}))", "(np.isnan({0}) | np.isinf({0}))",
+    "np.isnan(np.abs({0}))", "({0} != {0})", "(({0} > 0) == (-{0} < -{1}))",
+    "np.where({0} > 0, -{0}, -{1})", "np.where({0} > 0, np.where({0} > 0, {0}, {1}), {1})",
+    "np.where(~({0} > 0), {0}, {1})", "({0} * 3 + {0} * {1})", "(({0} + {1}) - {1})",
+    "({0} * ({1} > 0).astype(float))", "({0}.T + {1}.T).T", "({0} + {1})[1:][:-1]",
+    "np.sqrt(np.abs({0})).max(axis=0)", "(-{0}).min(axis=-1)", "(~({0} > 0)).any(axis=0)",
+    "np.argmax(-{0}, axis=0)", "({0} + {1}).reshape(-1).max(keepdims=True)",
+    "np.concatenate([{0} + 1, {1}]).max(axis=0)", "np.concatenate([{0} + 1, {1}]).sum(axis=0)",
+    "({0} + {1}).T.sum(axis=0)", "({0} + {1}).max(axis=0).max(axis=0, keepdims=True)",
+)
+# Of two matrices of one shape, whose products are rounded in another order.
+PRODUCTS = (
+    "({0} @ {1}.T).sum(axis=0)", "({0} @ {1}.T + {0} @ {1}.T).sum(axis=1)", "np.diag({0} @ {1}.T)",
+    "(np.diag({0}[0] + 1) @ {1}.T)", "({0} @ np.diag({1}[0]))", "(({0} * {1}[0]) @ {0}[0])",
+    "(({0} * {1}[:, :1]) @ {0}[0])", "({0}[:, 0] @ ({1} * {0}[:, :1]))", "((-{0}) @ {1}[0])",
+    "({0} @ {1}.T)[:2]", "(np.hstack([{0}, {1}]) @ np.concatenate([{0}[0], {1}[0]]))",
+    "(np.vstack([{0}, {1}]) @ {0}[0])", "(np.outer({0}[0], {1}[0]) @ {1}[0])",
+    "np.outer({0}[0], {1}[0]).sum(axis=0)", "(({0} + 1).T @ ({1} * 2)).T", "({0} * ({0} @ {1}.T).trace())",
+    "np.triu({0} * {1}, 1).sum(axis=0)", "np.tril({0} + {1})", "np.dstack([{0}, {1} * 2]).sum(axis=2)",
+)
+
+
+def patterned(draft: Draft, first: str, second: str, matrices: bool) -> str:
+    """Return an expression of two arrays, perhaps of `matrices`."""
+    forms = PRODUCTS if matrices and not draft.exact and draft.chance(0.5) else CELLS
+    return draft.pick(forms).format(first, second)
+
+
+# Expressions
 
 
 def number(draft: Draft) -> str:

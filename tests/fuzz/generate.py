@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from textwrap import indent
 
-from tests.fuzz.blocks import compound, fault
-from tests.fuzz.draft import PREAMBLE, Draft, leaves
+from tests.fuzz.blocks import compound, fault, functional, troubled
+from tests.fuzz.draft import BUMP, PREAMBLE, Draft, Frame, leaves
 from tests.fuzz.family import Families
-from tests.fuzz.frame import BUMP, Frame
-from tests.fuzz.functions import functional
-from tests.fuzz.mixed import mixed
 from tests.fuzz.regions import region, stacks
 from tests.fuzz.statements import simple
-from tests.fuzz.trouble import troubled
-from tests.fuzz.unusual import inexact, unusual
+from tests.fuzz.unusual import inexact, mixed, unusual
 
 THEMES = {
     "mixed": mixed, "functions": functional, "trouble": troubled, "rows": region, "inexact": inexact,
@@ -111,7 +107,7 @@ def assemble(seed: int, frame: Frame, lines: list[str]) -> str:
             *imports,
             "",
             "from tests.fuzz.arrays import Box, array, window",
-            "from tests.fuzz.others import Net, Tagged, foreign",
+            "from tests.fuzz.arrays import Net, Tagged, foreign",
             "",
             "",
             helpers,

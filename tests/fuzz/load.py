@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tests.fuzz.noise import Noisy
-from tests.fuzz.shaken import SMOOTH
+from tests.fuzz.sparse_noise import SMOOTH
 
 PLAIN = False
 QUICK = False

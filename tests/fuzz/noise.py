@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import scipy.special
 
-from tests.fuzz import shaken, undefined
+from tests.fuzz import sparse_noise, undefined
 
 TRANSCENDENTAL = frozenset(
     "exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan arctan2 sinh cosh tanh arcsinh "
@@ -112,8 +112,8 @@ class Noisy:
 
     def times(self, left: Any, right: Any) -> Any:
         """Do ``left * right``."""
-        if shaken.is_sparse(left, right):
-            return shaken.times(left, right, self._amount)
+        if sparse_noise.is_sparse(left, right):
+            return sparse_noise.times(left, right, self._amount)
         result = left * right
         if isinstance(result, np.ndarray) and (
                 result.size == 1 or any(map(_is_reversed, (left, right)))):
@@ -127,8 +127,8 @@ class Noisy:
 
     def entrywise(self, name: str, x: Any, *given: Any) -> Any:
         """Do ``x.name(...)``, a method of sparse matrices."""
-        if shaken.is_sparse(x):
-            return shaken.entrywise(name, x, given, self._amount)
+        if sparse_noise.is_sparse(x):
+            return sparse_noise.entrywise(name, x, given, self._amount)
         return getattr(x, name)(*given)
 
     storable, astype = staticmethod(undefined.storable), staticmethod(undefined.astype)
@@ -160,7 +160,7 @@ class Noisy:
 
     def _shaken(self, name: str, function: Any) -> Any:
         def call(*operands: Any, **options: Any) -> Any:
-            if shaken.is_sparse(*operands):
+            if sparse_noise.is_sparse(*operands):
                 return self._of_sparse(name, function, operands)
             if name == "power" and np.ndim(operands[1]) == 0 and operands[1] in EXACT_POWERS:
                 return operands[0] ** operands[1]
@@ -174,9 +174,9 @@ class Noisy:
 
     def _of_sparse(self, name: str, function: Any, operands: tuple[Any, ...]) -> Any:
         if name == "power":
-            return shaken.power(*operands, self._amount)
-        if name in shaken.SMOOTH and sp.issparse(operands[0]):
-            return shaken.entrywise(name, operands[0], (), self._amount)
+            return sparse_noise.power(*operands, self._amount)
+        if name in sparse_noise.SMOOTH and sp.issparse(operands[0]):
+            return sparse_noise.entrywise(name, operands[0], (), self._amount)
         return function(*operands)
 
     def _nudged(
@@ -198,10 +198,11 @@ class Noisy:
 
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
-            if shaken.is_sparse(left, right) and function is not np.outer and not options:
+            if sparse_noise.is_sparse(left, right) and function is not np.outer and not options:
                 if function is np.matmul:  # takes no matrix of SciPy
                     return function(left, right)
-                return shaken.product(left, right, self._amount, _dot if function is np.dot else function)
+                times = _dot if function is np.dot else function
+                return sparse_noise.product(left, right, self._amount, times)
             if not _is_own(left) or not _is_own(right):
                 return (left.dot if function is np.dot else partial(function, left))(right, **options)
             result = function(*self._reordered(function, left, right), **options)
@@ -265,9 +266,9 @@ class Noisy:
     def _summed(self, function: Any) -> Any:
         def call(cells: Any, *given: Any, **options: Any) -> Any:
             name = function.__name__
-            if shaken.is_sparse(cells) and (
-                    self._sums or self._drops or not shaken.keeps_order(cells, name, given, options)):
-                return shaken.total(cells, name, given, options, self._amount)
+            if sparse_noise.is_sparse(cells) and (
+                    self._sums or self._drops or not sparse_noise.keeps_order(cells, name, given, options)):
+                return sparse_noise.total(cells, name, given, options, self._amount)
             if not self._sums:
                 return function(cells, *given, **options)
             if not _is_own(cells):
@@ -372,7 +373,7 @@ class Exactly(Noisy):
 
     def _product(self, function: Any) -> Any:
         def call(left: Any, right: Any, **options: Any) -> Any:
-            if not shaken.is_sparse(left, right):
+            if not sparse_noise.is_sparse(left, right):
                 return function(left, right, **options)
             return left.dot(right) if function is np.dot else function(left, right)
 

@@ -15,8 +15,7 @@ from tests.fuzz.compare import PART, Fault, Outcome, alike, compare, compare_war
 from tests.fuzz.family import DATA
 from tests.fuzz.modes import failing, outcomes
 from tests.fuzz.noise import TRANSCENDENTAL, ULPS, Exactly, Noisy
-from tests.fuzz.placed import placed
-from tests.fuzz.shaken import SMOOTH
+from tests.fuzz.sparse_noise import SMOOTH, placed
 
 # (call, threads) where a program does not say: cold, warm, other sizes, layouts, dtypes; again.
 SCHEDULE = ((0, 1), (1, 1), (2, 1), (3, 1), (1, 2), (2, 2))

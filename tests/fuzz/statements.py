@@ -1,6 +1,8 @@
-"""Random statements without a body: assignments, writes, calls."""
+"""Random statements without a body: assignments, writes, calls, windows, loops with invariant values."""
 
 from __future__ import annotations
+
+from textwrap import indent
 
 import numpy as np
 
@@ -10,9 +12,56 @@ from tests.fuzz.expressions import (
     number,
     number_expression,
     place,
+    reduction,
     view,
 )
-from tests.fuzz.windows import windows
+
+# Windows and blocks: aggregates over few elements each
+
+SLIDING = "np.lib.stride_tricks.sliding_window_view"
+AGGREGATES = ("sum", "sum", "mean", "max", "min", "prod", "std", "any")
+
+
+def windows(draft: Draft, source: str) -> str | None:
+    """Return an aggregate over windows or blocks of `source`, or of one another; None if it is small."""
+    value = draft.value(source)
+    if type(value) is not np.ndarray or not value.ndim or min(value.shape) < 2:
+        return None
+    found = draft.pick((_sliding, _sliding, _sliding, _blocks, _steps))(draft, value)
+    return f"(lambda t: {found})({source})"
+
+
+def _sliding(draft: Draft, value: np.ndarray) -> str:
+    axes = sorted(draft.rng.sample(range(value.ndim), draft.rng.randint(1, min(value.ndim, 2))))
+    sizes = tuple(draft.rng.randint(1, min(value.shape[a], 9 if len(axes) < 2 else 4)) for a in axes)
+    axis = tuple(range(-len(axes), 0)) if draft.chance(0.8) else -1
+    view = f"{SLIDING}(t{draft.pick(('', '', ' * 2', ' + t'))}, {sizes}, axis={tuple(axes)})"
+    if draft.chance(0.2):
+        view += "[::2]"
+    if draft.chance(0.3):
+        view = f"({view} * {draft.pick(('3', f'np.arange(1.0, {sizes[-1]} + 1)'))})"
+    return f"{view}.{draft.pick(AGGREGATES)}(axis={axis})"
+
+
+def _blocks(draft: Draft, value: np.ndarray) -> str:
+    m, n = (draft.rng.randint(1, min(length, 4)) for length in (value.shape[0], value.shape[-1]))
+    text = f"t[:t.shape[0] // {m} * {m}]" if value.ndim < 2 else \
+        f"t[:t.shape[0] // {m} * {m}, ..., :t.shape[-1] // {n} * {n}]"
+    if value.ndim == 2:
+        made = f"{text}.reshape(t.shape[0] // {m}, {m}, t.shape[1] // {n}, {n})"
+        return f"{made}.{draft.pick(AGGREGATES)}(axis={draft.pick(((1, 3), (3,), (1,)))})"
+    return f"{text}.reshape(t.shape[0] // {m}, {m}, *t.shape[1:]).{draft.pick(AGGREGATES)}(axis=1)"
+
+
+def _steps(draft: Draft, value: np.ndarray) -> str:
+    """Return a stencil of what windows give, which is one of windows again."""
+    n = draft.rng.randint(1, max(min(value.shape) // 2, 1))
+    inner = f"{SLIDING}(t, {n}, axis=0).{draft.pick(('sum', 'mean', 'max'))}(axis=-1)"
+    outer = f"{SLIDING}(s, {min(n, 3)}, axis=s.ndim - 1)"
+    return f"(lambda s: {outer}.{draft.pick(('sum', 'max'))}(axis=-1) * 0.5)({inner})"
+
+
+# Simple statements
 
 INPLACE = {"+=": 8, "-=": 7, "*=": 6, "/=": 2, "|=": 0.4, "&=": 0.4, "//=": 0.3, "%=": 0.3, "**= 2 #": 0.3}
 
@@ -314,3 +363,41 @@ SIMPLE = {
 def simple(draft: Draft) -> str | None:
     """Draw one statement without a body."""
     return draft.weighted(SIMPLE)(draft)
+
+
+# Loops with values that stay the same, and writes, some of the time, to what they come from
+
+
+def steady(draft: Draft) -> str | None:
+    """A `for` whose expressions mostly do not depend on the turn; some turns write."""
+    scratch = draft.aside()
+    i = draft.new_name("i")
+    scratch.names[i] = 1
+    lines = [line for line in (_repeated(scratch, i) for _ in range(draft.pick((1, 2, 3)))) if line]
+    if not lines:
+        return None
+    if draft.chance(0.75):
+        writes = [line for line in (simple(scratch) for _ in range(draft.pick((1, 1, 2)))) if line]
+        if writes:
+            head = draft.pick((f"if {i} == 3:", f"if {i} % 3 == 2:", f"if {i} in (1, 4):"))
+            at = draft.pick(range(len(lines) + 1))
+            lines.insert(at, f"{head}\n" + indent("\n".join(writes), "    "))
+    draft.fresh = scratch.fresh
+    return f"for {i} in range({draft.pick((4, 6, 7))}):\n" + indent("\n".join(lines), "    ")
+
+
+def _repeated(draft: Draft, i: str) -> str | None:
+    """Draw what every turn does again."""
+    source = array_expression(draft, draft.pick((1, 2, 2, 3)))
+    if source is None:
+        return None
+    v = draft.new_name()
+    total = reduction(draft, source) or source
+    text = draft.pick((
+        f"{v} = {source}\nlog.append({v} + {i})",
+        f"{v} = {total}\nlog.append({v} * {number(draft)})",
+        f"{v} = ({source}) * {i} + ({total})",
+        f"{v} = {source}\nlog.append({v})\nlog.append(({total}) - {i})",
+        f"{v} = {total}\nif np.sum({v}) > {i}:\n    log.append({v})",
+    ))
+    return text if draft.run(text) else None

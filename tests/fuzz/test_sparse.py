@@ -15,14 +15,14 @@ import scipy.sparse as sp
 
 import jitla
 from jitla.config import TracingThresholds
-from tests.fuzz import load, shaken
+from tests.fuzz import load, sparse_noise
 from tests.fuzz.__main__ import one_worker
 from tests.fuzz.compare import Fault, Outcome
 from tests.fuzz.family import DATA
 from tests.fuzz.matrices import TRAITS, alike, matrix, parts
-from tests.fuzz.placed import placed
 from tests.fuzz.runner import _within, differing, run
 from tests.fuzz.sparse import ALIASES, CLASSES, generate
+from tests.fuzz.sparse_noise import placed
 from tests.fuzz.tally import Tally
 
 SEEDS = 200
@@ -39,16 +39,20 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> object:
         yield
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("part", range(PARTS))
 def test_random_programs_do_the_same(part: int) -> None:
     assert differing(generate, "sparse", range(0, SEEDS, DATA)[part::PARTS]) == {}
 
 
+@pytest.mark.threads
 def test_plain_runs_do_not_differ() -> None:
     for seed in range(0, 600, 30):
         assert run(generate(seed), f"sparse-plain-{seed}", load.plain_jit).faults == []
 
 
+@pytest.mark.process
+@pytest.mark.timing
 @pytest.mark.parametrize("lines, failed, undrawn", [
     (['{"end": 1}'], [40], []), (['{"drawing": [40, 45]}', '{"start": 40}', '{"end": -6}'], [40], []),
     (['{"start": 43}', '{"end": 1}'], [43], []), (['{"drawing": [40, 45]}', '{"end": 1}'], [], [(40, 45)]),
@@ -139,6 +143,7 @@ def last_bit(x: Any) -> Any:
     return found
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("change, traits", [
     (as_array, ""), (as_long, ""), (without_zeros, "zeros"), (in_order, "unsorted"), (last_bit, ""),
 ])
@@ -154,6 +159,7 @@ def times(x: Any, factor: float) -> Any:
     return (x * factor).view() if isinstance(x, np.ndarray) and not x.flags.owndata else x * factor
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("text, off, found", [
     ("X0 @ x0.T", 1e-15, False), ("X0 @ x0.T", 1e-12, True), ("X0.multiply(x0).toarray()", 3e-16, True),
     ("(X0 @ x0.T).sum() + X0.sum()", 1e-15, False), ("X0.sum(axis=1)", 3e-15, True),
@@ -168,6 +174,7 @@ def test_what_is_rounding_is_no_difference(text: str, off: float, found: bool) -
         assert bool(faults) is found
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("text, off, traits, found", [
     ("X0.sum()", 3e-15, "unsorted", False), ("X0.mean()", 3e-15, "duplicates", False),
     ("X0.mean()", 1e-12, "unsorted", True), ("X0.sum()", 3e-15, "zeros", True),
@@ -187,6 +194,7 @@ def test_entries_that_are_not_finite_leave_the_others_judged(off: float, roundin
     assert _within(fault, outcomes[0], outcomes[1], outcomes[2:]) is rounding
 
 
+@pytest.mark.threads
 def test_an_argument_left_otherwise_is_found() -> None:
     def sorts(f: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: (f(*given), given[0].sort_indices())[0]
@@ -194,6 +202,7 @@ def test_an_argument_left_otherwise_is_found() -> None:
     assert run(PROGRAM.format("X0 * 2", "csr_array", "unsorted"), "sorts", sorts).faults
 
 
+@pytest.mark.threads
 def test_a_result_that_shares_memory_is_found() -> None:
     def shares(f: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: type(given[0])(given[0])
@@ -202,6 +211,7 @@ def test_a_result_that_shares_memory_is_found() -> None:
     assert [fault.kind for _, _, fault in run(source, "shares", shares).faults] == ["alias"]
 
 
+@pytest.mark.threads
 def test_products_of_products_are_rounding() -> None:
     source = PROGRAM.format("X0.T @ (X0 @ x0.T)", "csc_array", "")
     assert run(source, "twice", lambda f: lambda *given: f(*given) * (1 + 4e-15)).faults == []
@@ -209,16 +219,17 @@ def test_products_of_products_are_rounding() -> None:
 
 def test_entries_at_one_position_that_cancel_are_as_large_as_they_are() -> None:
     x = sp.csr_matrix((np.array([3.0, -3.0 + 1e-3]), [0, 0], [0, 2]), shape=(1, 1))
-    found = shaken.product(x, np.array([1.0]), np.ones)
+    found = sparse_noise.product(x, np.array([1.0]), np.ones)
     assert abs(found - x @ np.array([1.0])) > 1e-15
 
 
 def test_a_dot_with_a_number_is_no_product_of_matrices() -> None:
     x = sp.csr_array(np.eye(3) / 3)
-    found = shaken.product(x, 2, np.ones, lambda left, right: left.dot(right))
+    found = sparse_noise.product(x, 2, np.ones, lambda left, right: left.dot(right))
     assert (found.data == x.data * 2).all()
 
 
+@pytest.mark.threads
 @pytest.mark.parametrize("stored, found", [("3", False), ("4", True)])
 def test_what_cannot_be_shown_is_compared(stored: str, found: bool) -> None:
     def otherwise(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -80,6 +80,7 @@ def texts():
     return json.loads(done.stdout)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(bool(lacking(level_target(told.LEVEL))), reason=f"no {told.LEVEL} here")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_text_is_as_agreed(name, texts):

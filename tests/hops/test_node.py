@@ -81,6 +81,7 @@ def test_unused_nodes_are_forgotten() -> None:
     assert again.op.name == "multiply" or id(again) != key
 
 
+@pytest.mark.threads
 def test_interning_is_thread_safe() -> None:
     kept: list[Hop] = []
 

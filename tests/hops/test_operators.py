@@ -631,7 +631,7 @@ def test_var_takes_ddof() -> None:
 
 
 @pytest.mark.parametrize("name", MATRIX_CASES)
-def test_calls(name: str) -> None:
+def test_calls_evaluate_to_numpys_results(name: str) -> None:
     for (wanted, attrs, shapes), dtype in itertools.product(MATRIX_CASES[name], DTYPES):
         arrays = [sample(s, dtype, i) for i, s in enumerate(shapes)]
         check(hop_of_arrays(name, arrays, **attrs), arrays, wanted(*arrays))
@@ -663,14 +663,14 @@ def test_linspace() -> None:
         check(hop, [], np.linspace(x, y, 3))
 
 
-def test_part() -> None:
+def test_part_is_a_slice() -> None:
     for shape, start, length in [((5,), 0, 2), ((5,), 3, 2), ((5, 2), 1, 4), ((5, 2), 5, 0)]:
         x = sample(shape, np.dtype("f8"))
         hop = make("part", (hop_of_arrays("positive", [x]), const(start, "i8")), shape=(length, *shape[1:]))
         check(hop, [x], x[start:start + length])
 
 
-def test_offload() -> None:
+def test_offload_calls_its_program() -> None:
     class Doubled:
         meta = Meta((3,), np.dtype("f8"))
 

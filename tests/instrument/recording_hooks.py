@@ -1,4 +1,4 @@
-"""Tools for testing instrumentation: functions from text, a transparent hook, operands that log."""
+"""Tools for testing instrumentation: functions from text, a recording hook, operands, snippets."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import textwrap
 import traceback
 import warnings
 from typing import Any
+
+# Functions from text, a transparent hook, operands that log
 
 _numbers = itertools.count()
 
@@ -250,3 +252,186 @@ class Outcome:
 def nameless(text: str) -> str:
     """`text` without addresses."""
     return re.sub("0x[0-9a-f]+", "0x", text)
+
+
+# Bodies of functions of three probes `a, b, c`: one for every kind of statement and order
+
+SNIPPETS = [
+    # stores: the value first, then the object, then the key
+    "a[b.i()] = c.f()",
+    "a.x[b.i()].y = c.f()",
+    "a.x = b\na.y.z = c.w",
+    "x = a[0] = b.y = c.f()\nreturn x",
+    "a[0], b.x = c.f(), c.g()",
+    "a[b.i()], (b.x, *c.y[b.j()]) = c.f(), c.g()",
+    "x, *a.rest = c\nreturn x",
+    "[a.x, a[b]] = b.p(), c.q()",
+    "a[b.i():c.j()] = c.f()",
+    "a[b.i():c.j():2, ..., None, 1:] = c.f()",
+    "a[:] = b\na[::2] = c\na[1, :] = b\na[:, 1:] = c",
+    "a[b, c] = a",
+    "a[*b.xs(), c] = a",
+    "a[(x := b.i())] = x",
+    "(a.f()).x = (y := b.g())\nreturn y",
+    "a.x: int = b.f()",
+    "a.f().x: b.g()",
+    "a[b.i()]: int = c.f()",
+    "x: int = a.f()\ny: int\nreturn x",
+    "a.f()[b.g()].h()[c.k()] = a.l()",
+    # in-place
+    "a += b\nreturn a",
+    "a.x += b.f()",
+    "a.f().x += b.f()",
+    "a[b.i()] += c.f()",
+    "a.f()[b.i()] -= c.f()",
+    "a.f()[b.i():c.j()] *= c.f()",
+    "a[b] @= c\na[0] /= c\na[-1] //= c\na[1:2] %= c\na[:, 0] **= c",
+    "a <<= b\na >>= b\na &= b\na |= b\na ^= b\nreturn a",
+    "a[0] += (a := b)\nreturn a",
+    "a.x += (a := b)\nreturn a",
+    "a[b] += (b := c)\nreturn b",
+    "a[(x := b.i())] += x.f()",
+    "a[b, c.k()] += 1",
+    "n = 0\nn += 1\nn -= 2\nreturn n",
+    "n = 0\nn += a\nn += b\nreturn n",
+    "s = 'x'\ns += 'y'\nreturn s",
+    "x += a\nreturn x",
+    "a[0][b] += c\na.x.y -= b",
+    # deletion
+    "del a[b.i()], a.x, (b.y, [c[0], c[1:2]])",
+    "x = a\ndel x\nreturn x",
+    "del a[:], a[b.i():, 0]",
+    "x = y = a\ndel (x, y)\nreturn b",
+    # calls
+    "return a.f(b.g(), *c.h(), k=b.m(), **{'z': c.n()})",
+    "return a(b)(c)(a.x)",
+    "return a.f(x for x in b)",
+    "return len([a, b]), isinstance(a, int), list(zip(a, b))",
+    "return (lambda x, y=a.d(): x + y)(b.f())",
+    "return a.m(b)[c.n()].o(a)",
+    "return (a\n  .f(b)\n  .g(\n    c)\n  .h())",
+    "return print, str(a), repr(b), sorted([3, 1]), f'{a.x!r:>{4}} {b:x} {c.f()=}'",
+    "return max(1, 2), sum(i for i in range(4)), abs(-2), min([a], key=b.f)",
+    "1 .f()",
+    "a.f(1)(2, *[3])\nNone.f()",
+    "return (a.f\n  (b,\n   c.missing\n   )\n  )",
+    # expressions
+    "return a.x + b[0] * -c.y @ a ** b // c",
+    "return a < b.f() < c.g() and not a.z or b.w",
+    "return a is b, a is not None, a.x in [1], b.y == c.z != 3",
+    "return a if b.t() else c",
+    "return [a, *b.f()], (c, a.x), {1: a.f(), **{2: b}}, {3, 4}",
+    "return (x := a.f()) + x.y",
+    "return a.x[b.i()](c)[1:2].z",
+    "return ~a, +b.x, -c[0]",
+    "return a['w'] * b['v'][0]",
+    "if (n := a.f()) and n > b:\n    return n\nreturn c",
+    # comprehensions
+    "return [x.f() for x in a if x.g() if b]",
+    "return {x.k(): x.v() for x in a}",
+    "return {1 for x in a}, [i for i in range(3)]",
+    "return [x + y for x in a.f() for y in x.g() if y]",
+    "return [[y for y in x] for x in a]",
+    "return list(x.f() for x in a)",
+    "g = (x.f(b) for x in a)\nb = c\nreturn list(g)",
+    "return [a for a in b], a",
+    "return [(y := x.f()) for x in a], y",
+    "return [f() for f in [lambda: x for x in a]]",
+    "return [x.f(y) for x, *y in [a, b]]",
+    "return [c.z for c.x, b[0] in [(1, 2)]]",
+    "return {**{i: a for i in range(2)}}",
+    "return [lambda: b for _ in range(1)][0]()",
+    # loops
+    "for x in a:\n    x.f()\nelse:\n    b.e()\nreturn x",
+    "for a.x in b:\n    c.f(a)",
+    "for a[b.i()], c.y in [(1, 2), (3, 4)]:\n    a.f()",
+    "for i, x in enumerate(a):\n    if i == 1:\n        continue\n    x.f()\nreturn i",
+    "for i in range(5):\n    if i == 3:\n        break\n    a[i] = b\nelse:\n    c.e()\nreturn i",
+    "n = 0\nwhile n < 4:\n    n += 1\n    if n == 2:\n        continue\n    a.f(n)\nelse:\n    b.e()",
+    "while a.t():\n    b.f()\n    for x in c:\n        if x:\n            continue\n        x.g()",
+    "for x in a:\n    try:\n        continue\n    finally:\n        x.f()",
+    "for x in a:\n    with x.w() as y:\n        if y:\n            continue\n        y.f()",
+    "for x in a:\n    return x\nreturn b",
+    "while True:\n    a.f()\n    break",
+    "for x in a:\n    def g():\n        for y in x:\n            yield y\n    b.f(list(g()))",
+    "for x in 5:\n    pass",
+    "for (x, y) in a:\n    pass",
+    "for i in range(2): a.f(i); b.g()",
+    # contexts and exceptions
+    "with a.f() as x, b.g() as c.y:\n    x.h(c)",
+    "with a as (a.x, *b.y):\n    pass",
+    "with (a.f(), b.g() as x):\n    return x",
+    "with a as x:\n    raise ValueError(x.m())",
+    "try:\n    a.f()\n    1 / 0\nexcept ZeroDivisionError as e:\n    b.g(str(e))\n"
+    "else:\n    b.h()\nfinally:\n    c.k()",
+    "try:\n    raise KeyError('x')\nexcept (ValueError, a.e()):\n    b.g()",
+    "try:\n    raise ExceptionGroup('g', [ValueError(1), KeyError(2)])\n"
+    "except* ValueError as g:\n    a.f(len(g.exceptions))\nexcept* KeyError:\n    b.f()",
+    "try:\n    return a.f()\nfinally:\n    b.g()",
+    "try:\n    x = a.f()\n    x[10] = 1 / 0\nexcept ZeroDivisionError:\n    raise TypeError('t') from None",
+    "assert a.t(), b.m()\nassert not c.t(), c.m()",
+    "raise a.f()",
+    "x = {}\ntry:\n    x['k']\nexcept KeyError as e:\n    return str(e)",
+    "x = (1,)\nx[0] += a",
+    "x = 3\nx.y = a",
+    "x = 3\ndel x[0]",
+    "a.f(\n    b.g(\n        1 / 0))",
+    "a[\n  0\n] = (\n  1 /\n  0)",
+    "x = None\nx[\n  a.i()] = (\n  b)",
+    # match
+    "match a.f():\n    case 3:\n        return 1\n    case x if x.g():\n        return x.h()\n"
+    "    case _:\n        return b.k()",
+    "match [1, a, b]:\n    case [1, x, *rest]:\n        x.f(len(rest))\n",
+    "match {'k': a, 'l': 2}:\n    case {'k': x, **rest}:\n        return x.f(len(rest))",
+    "match 3:\n    case int(real=r) | float(real=r):\n        return r",
+    # functions and classes
+    "def g(x, y=a.d(), *z, k=b.e(), **w):\n    return x + y + k\nreturn g(c), g.__qualname__",
+    "@a.deco\n@b.deco(c)\ndef g():\n    pass\nreturn g",
+    "def g():\n    nonlocal a\n    a = b\n    a += c\n    return a\ng()\nreturn a",
+    "def g():\n    global _gg\n    _gg = a\n    _gg += b\n    return _gg\nreturn g(), _gg",
+    "n = 0\ndef g():\n    nonlocal n\n    n += 1\n    return n\nreturn g(), g(), n",
+    "def g():\n    return h()\ndef h():\n    return a.f()\nreturn g()",
+    "def fib(n):\n    return n if n < 2 else fib(n - 1) + fib(n - 2)\nreturn fib(8)",
+    "x = a\ndef g():\n    return x\nx = b\nreturn g()",
+    "class K(object, metaclass=type):\n    'doc'\n    y = a.f()\n    z = y.g()\n    y += z\n"
+    "    def m(self):\n        return __class__.__qualname__, super().__init__()\n"
+    "k = K()\nreturn k.m(), K.__doc__, K.__qualname__, K.m.__qualname__, sorted(vars(K))",
+    "class K:\n    def __init__(self):\n        self.__v = a\n        self.__v += b\n"
+    "        self.__w, x = c, 1\n        del self.__v\n    def m(self):\n        return self.__w\n"
+    "k = K()\nreturn k.m(), sorted(k.__dict__)",
+    "class K:\n    a.x += b\n    a[b.i()] += c\n    a.f()[0] += 1\n    for i in range(2):\n"
+    "        w = i\nreturn sorted(n for n in vars(K) if n[:2] != '__')",
+    "class K:\n    @staticmethod\n    def s(x):\n        return x.f()\n    @property\n"
+    "    def p(self):\n        return a.g()\n    @classmethod\n    def c(cls):\n"
+    "        return cls.s(b)\nreturn K().s(c), K().p, K.c()",
+    "class K:\n    xs = [1, 2]\n    ys = [x for x in xs]\nreturn K.ys",
+    "import math as m, os.path\nfrom operator import add\nreturn m.floor(2.5), add(1, 2)",
+    "return (lambda: (yield a))",
+    "range = a\nreturn range(b), [range(x) for x in c]",
+    "len = a\nreturn len(b)",
+    "'doc'\nreturn a",
+    "pass",
+    "...",
+    # generators
+    "yield a.f()\nyield\nx = yield b\nyield x\nreturn c.g()",
+    "for x in a:\n    y = yield x.f()\n    b.g(y)",
+    "def g():\n    x = yield a\n    return b\nr = yield from g()\nyield r",
+    "yield from [1, 2]\nyield from a",
+    "try:\n    yield a\nfinally:\n    b.f()",
+    "x = [(yield a), (yield b)]\nreturn x",
+]
+
+COROUTINES = [
+    "return await a",
+    "x = await a.f(await b)\nreturn x + await c",
+    "async with a as x, b.f() as c.y:\n    await x\n    return x.g()",
+    "async for x in a:\n    if x:\n        continue\n    await x.f()\nelse:\n    b.e()",
+    "return [x.f() async for x in a if x]",
+    "return [await x for x in a]",
+    "return {x.k(): 1 async for x in a}",
+    "async with a:\n    raise ValueError(3)",
+    "async for x in a:\n    yield x\n    await b",
+    "yield a\nawait b\nyield c",
+    "async def g():\n    yield a\n    yield b\nreturn [x async for x in g()]",
+    "try:\n    await a\n    1 / 0\nexcept ZeroDivisionError:\n    return await b",
+]

@@ -148,7 +148,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("body", "expected"), CASES)
-def test_live(body: str, expected: set[str]) -> None:
+def test_live_names_at_the_marker(body: str, expected: set[str]) -> None:
     text = "def f(a, b):\n" + "".join(f"    {line}\n" for line in body.splitlines())
     f = define(text)
     names = live(f)

@@ -13,8 +13,7 @@ from typing import Any
 from tests.library_suites.comparison import EXPECTED, MAX_REASONS, differences, groups, shown
 from tests.library_suites.copies import NAMES, found_files, prepared, version
 from tests.numpy_suite.__main__ import shard_name
-from tests.numpy_suite.batches import Batch, batches, shard
-from tests.numpy_suite.runner import Setting, run
+from tests.numpy_suite.runner import Batch, Setting, batches, run, shard
 from tests.numpy_suite.verdict import Events, Finding, expectations, totals, unused
 
 MODES = ("sync", "default")

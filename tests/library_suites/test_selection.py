@@ -22,8 +22,8 @@ from tests.library_suites.copies import (
     renamed_text,
     site_packages,
 )
-from tests.numpy_suite.batches import Batch, batches, shard
 from tests.numpy_suite.items import in_part
+from tests.numpy_suite.runner import Batch, batches, shard
 from tests.numpy_suite.verdict import Reason, expectations
 
 SELECTION = {
@@ -44,6 +44,9 @@ def home(tmp_path_factory):
     shutil.rmtree(made)
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 @pytest.mark.timeout(900)  # a minute where nothing else runs
 @pytest.mark.parametrize("suite", sorted(SELECTION))
 def test_a_part_of_the_tests_of_a_library_is_as_in_the_plain_run(home, suite):

@@ -10,9 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.numpy_suite.batches import batches, shard
 from tests.numpy_suite.copies import found_files, prepared, version
-from tests.numpy_suite.runner import run
+from tests.numpy_suite.runner import batches, run, shard
 from tests.numpy_suite.verdict import (
     MAX_REASONS,
     Events,

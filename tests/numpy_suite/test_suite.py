@@ -11,9 +11,8 @@ import pytest
 
 import jitla
 from tests.numpy_suite import lazies
-from tests.numpy_suite.batches import Batch, batches, shard
 from tests.numpy_suite.copies import PACKAGES, found_files, prepared
-from tests.numpy_suite.runner import run
+from tests.numpy_suite.runner import Batch, batches, run, shard
 from tests.numpy_suite.verdict import MAX_REASONS, Reason, expectations, findings, totals, unused
 
 HANGS = 10.0
@@ -78,6 +77,9 @@ def outcomes(folder: Path, mode: str) -> dict[str, str]:
     return {item.partition("::")[2]: event["outcome"] for item, event in events.items()}
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 def test_the_plain_run_decorates_nothing(folder):
     found = outcomes(folder, "plain")
     assert found.pop("test_fails_anyway") == "failed"
@@ -85,6 +87,9 @@ def test_the_plain_run_decorates_nothing(folder):
     assert len(found) == 8
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 def test_decorated_bodies_are_traced_and_a_crash_or_a_hang_costs_one_item(folder):
     assert outcomes(folder, "decorate") == {
         "test_plain[1]": "failed", "test_plain[2]": "failed",
@@ -94,6 +99,9 @@ def test_decorated_bodies_are_traced_and_a_crash_or_a_hang_costs_one_item(folder
     }
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 def test_in_lazy_mode_new_arrays_are_pending(folder):
     events = run(folder, [Batch(("test_few.py",), "0/1", 1)], "lazy", folder / "lazy",
                  more=("-k", "pending or after"), hangs=HANGS)
@@ -123,6 +131,9 @@ def test_what_is_held_elsewhere_is_not_begun_anew(monkeypatch):
     assert list(drawn) == list(np.random.default_rng(1).random(2))
 
 
+@pytest.mark.process
+@pytest.mark.threads
+@pytest.mark.timing
 def test_numpy_carries_its_tests(tmp_path):
     folder = prepared(tmp_path)
     assert prepared(tmp_path) == folder

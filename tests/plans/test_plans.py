@@ -88,7 +88,7 @@ def fixtures() -> Iterator[tuple[str, list[str], str, str]]:
 
 
 @pytest.mark.parametrize("title, code, returned, wanted", list(fixtures()))
-def test_plan(title, code, returned, wanted):
+def test_plan_of_a_snippet(title, code, returned, wanted):
     LITERALS.clear()
     data = np.random.default_rng(0)
     arrays = {n: data.random(s) for n, s in SHAPES.items()} | {"s": np.float64(0.5)}

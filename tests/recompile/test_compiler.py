@@ -28,7 +28,7 @@ from jitla.hops import Hop, Meta, apply, const, leaf, lookup
 from jitla.recompile import Compiler, LruCache
 from jitla.recompile.compiler import OPERATION_BYTES, PROGRAM_BYTES, numpy_difference
 from tests.codegen.driver import BACKEND, drive, kernel_of
-from tests.recompile.support import layouts_of
+from tests.recompile.dags import layouts_of
 
 # The compiler: what it keeps, what it compiles, what it does when compiling fails.
 
@@ -61,6 +61,7 @@ def recipe(n: int = 50):
     return ((root,), layouts_of(arrays), (None,), frozenset()), arrays
 
 
+@pytest.mark.threads
 def test_programs_are_built_once_by_many_threads():
     compiler = Compiler(Counting())
     made = []

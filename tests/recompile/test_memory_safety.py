@@ -17,7 +17,7 @@ from jitla.codegen import LlvmBackend
 from jitla.fusion import Layout
 from jitla.hops import Hop, Meta, apply, evaluate, leaf, make
 from jitla.recompile import BoundProgram, Compiler
-from tests.recompile.support import expected, layouts_of, run
+from tests.recompile.dags import expected, layouts_of, run
 
 PAGE = mmap.PAGESIZE
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect and fork")
@@ -148,6 +148,7 @@ def many(compiler: Compiler, count: int) -> tuple[list[BoundProgram], list[np.nd
     return bounds, leaves, [evaluate([chain(k)], leaves)[0].tobytes() for k in range(count)]
 
 
+@pytest.mark.threads
 def test_code_outlives_caches_and_compilers() -> None:
     small = Compiler(LlvmBackend(), max_programs=2, max_kernels=2)
     bounds, leaves, wants = many(small, 24)
@@ -172,6 +173,7 @@ def test_code_outlives_caches_and_compilers() -> None:
     assert not wrong
 
 
+@pytest.mark.threads
 def test_compilers_make_room_while_others_run() -> None:
     """Kernels come and go in one thread, with their code, while another runs its own."""
     small = Compiler(LlvmBackend(), max_programs=1, max_kernels=1)
@@ -199,6 +201,8 @@ def _child(bound: BoundProgram, leaves: list[np.ndarray], want: bytes, found) ->
     found.put(all(bound.run(leaves)[0].tobytes() == want for _ in range(5)))
 
 
+@pytest.mark.process
+@pytest.mark.threads
 @linux
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_fork_while_kernels_run(compiler) -> None:

@@ -18,8 +18,7 @@ from jitla.hops.ops_elementwise import (
 )
 from jitla.recompile import Compiler
 from jitla.recompile.plan_store import parse_plan
-from tests.recompile.dags import SYMBOLS, sample
-from tests.recompile.support import difference, layouts_of, run
+from tests.recompile.dags import SYMBOLS, difference, layouts_of, run, sample
 
 F8 = np.dtype("f8")
 

@@ -27,8 +27,16 @@ from jitla.hops import (
 )
 from jitla.recompile import Compiler
 from tests.recompile import dags
-from tests.recompile.dags import OTHER_SYMBOLS, SYMBOLS, binding, sample
-from tests.recompile.support import difference, expected, layouts_of, run
+from tests.recompile.dags import (
+    OTHER_SYMBOLS,
+    SYMBOLS,
+    binding,
+    difference,
+    expected,
+    layouts_of,
+    run,
+    sample,
+)
 
 # Programs give what the interpreter gives: bits, dtypes, types, strides; for every binding.
 
@@ -54,7 +62,7 @@ def test_random_dags(block):
 
 
 @pytest.mark.parametrize("block", range(20))
-def test_rebinding(block):
+def test_rebound_programs_give_the_interpreters_results(block):
     build = compiler()
     for seed in range(100 * block, 100 * block + 20):
         dag = sample(seed, SYMBOLS, plain=seed % 3 == 0)
@@ -176,7 +184,7 @@ def test_old_value_is_returned_as_copy():
     assert new is x and x.tolist() == [0, 1, 4, 9] and old.tolist() == [0, 1, 2, 3]
 
 
-def test_swap():
+def test_stores_swap_two_arrays():
     x, y = np.zeros(3), np.ones(3)
     program = build([leaf_of(1, y), leaf_of(0, x)], [x, y], [0, 1])
     bound(program).run([x, y])
@@ -336,7 +344,7 @@ def is_harmless(values: tuple[Any, ...]) -> bool:
 @pytest.mark.parametrize("n", [3, 9, 16])
 @pytest.mark.parametrize("dtype", ["f8", "f4"])
 @pytest.mark.parametrize("name", UNARY)
-def test_unary(name: str, dtype: str, n: int) -> None:
+def test_flags_of_unary_operators(name: str, dtype: str, n: int) -> None:
     for values, flags, wanted in sides(name, (dtype,), n):
         assert flags or not wanted, f"{name}{values} raises nothing"
         assert wanted or not flags or is_harmless(values), f"{name}{values} raises {flags} for nothing"
@@ -360,7 +368,7 @@ def test_integers(name: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("target", ["i8", "i4", "i2", "u8", "f4", "?"])
 @pytest.mark.parametrize("source", ["f8", "f4"])
-def test_casts(source: str, target: str) -> None:
+def test_flags_of_casts(source: str, target: str) -> None:
     for n, value in itertools.product((3, 9, 16), VALUES[source]):
         x = np.ones(n, source)
         x[n // 2] = value

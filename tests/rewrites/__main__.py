@@ -15,8 +15,15 @@ import numpy as np
 
 from jitla.hops import Hop, show, substitute, topo
 from jitla.rewrites import RULES, SUBSTITUTIONS, moves, simplify
-from tests.rewrites.data import close, grain, operands, same_bits, signs_matter, values
-from tests.rewrites.programs import random_roots
+from tests.rewrites.programs import (
+    close,
+    grain,
+    operands,
+    random_roots,
+    same_bits,
+    signs_matter,
+    values,
+)
 from tests.rewrites.test_search import random_products
 
 Roots = tuple[Hop, ...]

@@ -13,7 +13,7 @@ from jitla.rewrites import SUBSTITUTIONS, SearchBudget
 from jitla.rewrites.contractions import FactorSize, cheapest_order, order_price
 from jitla.rewrites.rule import may_alias_argument, owns_memory
 from jitla.rewrites.search import search
-from tests.recompile.test_search_costs import ALL, allowed_states, appraisals
+from tests.recompile.test_pipeline import ALL, allowed_states, appraisals
 from tests.rewrites.test_matmul_chains import brute_force
 from tests.rewrites.test_search import everything, random_products
 

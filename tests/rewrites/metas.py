@@ -26,7 +26,8 @@ from jitla.rewrites import (
     Var,
     VarArgs,
 )
-from tests.rewrites.data import (
+from tests.rewrites.expression import DECLARED, FEWER_VALUES, FOLDER, Line, Reader, fixture_lines
+from tests.rewrites.programs import (
     close,
     evaluate_with_flags,
     operands,
@@ -34,7 +35,6 @@ from tests.rewrites.data import (
     signs_matter,
     values,
 )
-from tests.rewrites.expression import DECLARED, FEWER_VALUES, FOLDER, Line, Reader, fixture_lines
 
 DTYPES = ["f8", "f8", "f4", "f2", "i8", "i4", "u1", "i2", "b1", "c16", "c8"]
 SHAPES: list[tuple[int, ...]] = [

@@ -16,7 +16,7 @@ from jitla.rewrites.contractions import (
     product_price,
     product_size,
 )
-from tests.rewrites.data import close, operands, values
+from tests.rewrites.programs import close, operands, values
 
 # Product chains: the order found is the best of all orders.
 

@@ -21,7 +21,9 @@ from jitla.hops import (
     topo,
 )
 from jitla.rewrites import RULES, SUBSTITUTIONS, Rule, Var, ops, simplify
-from tests.rewrites.data import (
+from tests.rewrites.expression import DECLARED, FEWER_VALUES, Line, Reader, fixture_lines, write
+from tests.rewrites.metas import differs, rewritten
+from tests.rewrites.programs import (
     close,
     evaluate_with_flags,
     operands,
@@ -29,8 +31,6 @@ from tests.rewrites.data import (
     signs_matter,
     values,
 )
-from tests.rewrites.expression import DECLARED, FEWER_VALUES, Line, Reader, fixture_lines, write
-from tests.rewrites.metas import differs, rewritten
 from tools.rules_table import PAGE, families, page
 
 # Every rule fires where its fixture says so, keeps where it says so, and means the same.

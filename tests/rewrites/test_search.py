@@ -11,8 +11,8 @@ import pytest
 from jitla.hops import Hop, Kind, Meta, apply, bytes_of, flops, leaf, make, substitute, topo
 from jitla.rewrites import RULES, SUBSTITUTIONS, SearchBudget, minimise_cost, moves
 from jitla.rewrites.search import partition, search
-from tests.rewrites.data import close, operands, values
 from tests.rewrites.expression import FOLDER, Line, Reader, fixture_lines
+from tests.rewrites.programs import close, operands, values
 
 # The search: as good as looking at everything, no worse than what was given, within its effort.
 

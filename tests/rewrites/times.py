@@ -11,7 +11,7 @@ import numpy as np
 
 from jitla.hops import topo
 from jitla.rewrites import SUBSTITUTIONS, SearchBudget, minimise_cost, simplify
-from tests.recompile.test_search_costs import appraisals
+from tests.recompile.test_pipeline import appraisals
 from tests.rewrites.test_search import random_products
 
 OPERATORS = (4, 8, 12, 20, 40, 80)

@@ -64,6 +64,7 @@ def test_jobs_work_in_the_share_of_the_time_that_is_asked_for() -> None:
     assert seen[-1][2] and not rests._WAITERS  # while somebody waits nobody rests
 
 
+@pytest.mark.threads
 def test_the_end_drops_what_is_waiting() -> None:
     queue, begun, go = BackgroundQueue(), threading.Event(), threading.Event()
     done: list[int] = []
@@ -82,6 +83,7 @@ def test_the_end_drops_what_is_waiting() -> None:
     assert done == [1] and not queue.busy
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_child_goes_on_with_its_own_thread() -> None:
@@ -96,6 +98,7 @@ def test_a_child_goes_on_with_its_own_thread() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.process
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_fork_does_not_wait_for_ever_for_a_job() -> None:

@@ -41,6 +41,7 @@ assert runtime.empty_ordered((200, 300), np.dtype("f8"), (1, 0)).flags.f_contigu
 """
 
 
+@pytest.mark.process
 def test_before_and_after_the_native_code() -> None:
     done = subprocess.run([sys.executable, "-c", CODE, str(ROOT)], capture_output=True, text=True,
                           timeout=60)
@@ -142,6 +143,7 @@ print(faults(), int(retain_freed_memory()), faults() and faults())
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform != "linux", reason="only there the heap is told")
 def test_operations_on_freed_memory_meet_no_page_faults() -> None:
     found = subprocess.run([sys.executable, "-c", _FAULTS], capture_output=True, text=True, check=True)

@@ -147,12 +147,14 @@ def run(script: Path, first: str, variables: dict[str, str]) -> list[int]:
     return [int(word) for word in done.stdout.split()]
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("eight")
 @linux
 def test_affinity_of_the_process(child: Numbers) -> None:
     assert child("os.sched_setaffinity(0, {min(first)})") == [1, 1, 0]
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("eight")
 @linux
 @pytest.mark.parametrize(("variables", "wanted"), [
@@ -162,7 +164,9 @@ def test_affinity_of_the_process(child: Numbers) -> None:
     ({"JITLA_NUM_THREADS": "0", "OMP_NUM_THREADS": "1"}, [1, 1, 0]),
     ({"OMP_NUM_THREADS": "1000"}, [-1, -1, -1]),  # no more than there are processors
 ])
-def test_variables(child: Numbers, variables: dict[str, str], wanted: list[int]) -> None:
+def test_environment_variables_limit_threads(
+    child: Numbers, variables: dict[str, str], wanted: list[int],
+) -> None:
     usual = child()
     assert child(**variables) == [u if w < 0 else w for w, u in zip(wanted, usual, strict=True)]
 
@@ -195,6 +199,7 @@ def crowd(own: int = 0, turns: int = 1_000_000) -> int:
     return most
 
 
+@pytest.mark.timing
 @several
 def test_affinity_that_shrinks_and_grows(allowed_processors: set[int]) -> None:
     assert crowd() > 1
@@ -207,6 +212,7 @@ def test_affinity_that_shrinks_and_grows(allowed_processors: set[int]) -> None:
     assert crowd() > 1
 
 
+@pytest.mark.timing
 @several
 def test_a_number_that_was_asked_for_holds(allowed_processors: set[int]) -> None:
     runtime.set_threads(2)
@@ -214,6 +220,8 @@ def test_a_number_that_was_asked_for_holds(allowed_processors: set[int]) -> None
     assert crowd(turns=LONG) == 2
 
 
+@pytest.mark.threads
+@pytest.mark.timing
 @several
 def test_affinity_of_every_thread_that_launches(allowed_processors: set[int]) -> None:
     found = []
@@ -233,6 +241,7 @@ def test_affinity_of_every_thread_that_launches(allowed_processors: set[int]) ->
     assert crowd() > 1
 
 
+@pytest.mark.timing
 @several
 def test_workers_stay_where_the_launcher_may_run(allowed_processors: set[int]) -> None:
     one = max(allowed_processors)
@@ -280,6 +289,7 @@ assert not long.stats()["failures"] and not fast.stats()["failures"]
 """
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals")
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_an_interrupt_ends_the_program_and_the_next_call_works(tmp_path: Path, threads: str) -> None:
@@ -291,6 +301,7 @@ def test_an_interrupt_ends_the_program_and_the_next_call_works(tmp_path: Path, t
     assert (done.returncode, done.stdout) == (0, "interrupted\n" * 5), done.stderr
 
 
+@pytest.mark.timing
 def test_a_signal_handler_that_runs_a_program() -> None:
     """Python's handlers run between kernels, in the midst of what is traced: they are no part of it."""
     inner = jitla.jit(lambda x: np.exp(-x) * x)
@@ -321,6 +332,7 @@ def _outer(x):
     return x
 
 
+@pytest.mark.threads
 @several
 def test_programs_in_many_threads_share_one_pool() -> None:
     runtime.set_threads(None)

@@ -7,8 +7,7 @@ import sys
 from collections import Counter
 from typing import NamedTuple
 
-from tests.semantics.sections import ELSEWHERE, MODULES
-from tests.semantics.table import ROWS, cases
+from tests.semantics.table import ELSEWHERE, MODULES, ROWS, cases
 
 FIELDS = ("row", "tag", "test", "decision", "programs")
 _TESTS = re.compile(r"^def (test_\w+)", re.MULTILINE)

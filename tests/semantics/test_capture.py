@@ -563,6 +563,7 @@ def f(x):
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_memory_that_is_gone_is_not_read(name: str) -> None:
     source = f"""

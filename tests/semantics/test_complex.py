@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import jitla
-from tests.semantics.oracle import check
-from tests.semantics.warned import nothing_compiles
+from tests.semantics.oracle import check, nothing_compiles
 
 # Rows O1 to O9 of the semantics sheet: complex numbers, compiled and handed on.
 
@@ -126,13 +125,13 @@ def indented(body: str) -> str:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_expression(name: str, dtype: str) -> None:
+def test_complex_expressions_give_numpys_results(name: str, dtype: str) -> None:
     check(f"@jit\ndef f(z, w, x):\n    return {EXPRESSIONS[name]}\n{MAKE.format(dtype=dtype)}")
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", BODIES)
-def test_body(name: str, dtype: str) -> None:
+def test_complex_functions_give_numpys_results(name: str, dtype: str) -> None:
     check(f"@jit\ndef f(z, w, x):\n{indented(BODIES[name])}\n{MAKE.format(dtype=dtype)}")
 
 

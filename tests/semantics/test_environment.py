@@ -86,6 +86,7 @@ def run(
     assert (done.stdout, done.returncode) == ("done\n", 0), done.stdout + done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("variables", [
     {"PYTHONHASHSEED": "0", "LC_ALL": "de_DE.UTF-8", "PYTHONMALLOC": "debug", "TZ": "Asia/Tokyo"},
     {"PYTHONHASHSEED": "4242", "LC_ALL": "C", "MALLOC_PERTURB_": "165", "HOME": "/nonexistent",
@@ -96,12 +97,14 @@ def test_ae1_variables(variables: dict[str, str]) -> None:
     run(**variables)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("options", ["-O -Xdev", "-OO -Ximporttime -I -bb", "-Werror"])
 def test_ae1_options_of_the_interpreter(options: str) -> None:
     run(options=tuple(options.split()), compiled=options != "-Werror")  # where warnings raise, NumPy runs
 
 
 # Rounding upward, downward, to zero; results that are denormal, and operands, taken for zero.
+@pytest.mark.process
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ae1_rounding_and_flushing_of_the_caller(threads: int) -> None:
     run("""
@@ -112,17 +115,20 @@ for extra in (0x4000, 0x2000, 0x6000, 0x8000, 0x0040, 0x8040):
 """, threads=threads)
 
 
+@pytest.mark.process
 def test_ae1_the_state_of_the_processor_stays() -> None:
     run("seen = []; fenv(lambda bits: seen.append(bits) or bits)",
         "fenv(lambda bits: seen.append(bits) or bits); assert len({bits & 0xFFC0 for bits in seen}) == 1")
 
 
+@pytest.mark.process
 def test_ae1_limits_of_threads_and_memory() -> None:
     run(first="import resource; resource.setrlimit(resource.RLIMIT_AS, (6 << 30, 6 << 30))")
     run(first="os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})")
     run("os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})")
 
 
+@pytest.mark.process
 def test_ad7_nothing_is_written_to_disk() -> None:
     """What is compiled in one process is never read by another one."""
     run(first="""
@@ -150,6 +156,7 @@ def test_ab2_more_cells_than_32_bits_count() -> None:
     assert not fast.stats()["failures"]
 
 
+@pytest.mark.process
 def test_ab9_compilations_leave_nothing_behind() -> None:
     """Descriptors, mappings and threads do not grow with the number of compiled programs."""
     run(after="""
@@ -202,6 +209,7 @@ def test_v9_by_reference() -> None:
     assert pickle.loads(pickle.dumps(Model(3.0).run))(np.ones(2)).tolist() == [3.0, 3.0]
 
 
+@pytest.mark.process
 def test_v9_by_value_into_another_process() -> None:
     k = 5.0
 
@@ -226,6 +234,7 @@ def _child(connection, x) -> None:
     connection.close()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_v9_children_of_every_kind(method: str) -> None:
     doubled(np.ones(100_000))  # kernels and threads are there when the child begins
@@ -252,6 +261,7 @@ def forks(x, read, write):
     return (y + x).sum(), np.frombuffer(os.read(read, 8))[0]
 
 
+@pytest.mark.process
 def test_a_fork_between_operations() -> None:
     x = np.arange(50_000.0)
     found = forks(x, *os.pipe()), forks(x, *os.pipe())

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import jitla
-from tests.semantics.warned import check, nothing_compiles
+from tests.semantics.oracle import check_warnings as check
+from tests.semantics.oracle import nothing_compiles
 
 # Section T: exceptions: type, text, line, and what was done before them.
 

@@ -10,8 +10,8 @@ import pytest
 
 import jitla
 from jitla.tracing.numpy_api.functions import FUNCTIONS
+from tests.semantics.oracle import check_warnings as check
 from tests.semantics.oracle import module
-from tests.semantics.warned import check
 
 # Section S: which operations raise floating-point flags, under every error state.
 #

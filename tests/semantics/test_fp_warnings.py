@@ -14,8 +14,8 @@ import pytest
 import jitla
 from jitla.codegen import level_target
 from jitla.config import TracingThresholds, current
-from tests.semantics.oracle import module
-from tests.semantics.warned import FILTERS, check
+from tests.semantics.oracle import FILTERS, module
+from tests.semantics.oracle import check_warnings as check
 
 # Section S: floating-point warnings and the error state.
 
@@ -370,6 +370,7 @@ def _ratio(x, y):
     return x / y
 
 
+@pytest.mark.threads
 def test_s10_threads_start_with_the_default_state():
     fast, x, found = jitla.jit(_ratio), np.zeros(9), []
 

@@ -13,8 +13,7 @@ from tests.semantics import modes
 from tests.semantics.__main__ import entries
 from tests.semantics.modes import differences, has_pending
 from tests.semantics.permits import PERMITS
-from tests.semantics.sections import ELSEWHERE, HAZARDS, MODULES, TABLES
-from tests.semantics.table import ROWS, Case, cases, returning
+from tests.semantics.table import ELSEWHERE, HAZARDS, MODULES, ROWS, TABLES, Case, cases, returning
 
 # Every program of the tables: on arguments as they are, and on pending values.
 
@@ -35,12 +34,12 @@ def judge(case: Case, entry: str) -> None:
 
 
 @parametrized(CASES)
-def test_memory(case: Case) -> None:
+def test_programs_on_arrays_in_memory(case: Case) -> None:
     judge(case, "f")
 
 
 @parametrized([case for case in CASES if has_pending(case)])
-def test_pending(case: Case) -> None:
+def test_programs_on_pending_arrays(case: Case) -> None:
     judge(case, "g")
 
 

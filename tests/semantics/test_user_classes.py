@@ -98,7 +98,7 @@ STATEMENTS = [
 
 
 @pytest.mark.parametrize("use", USES)
-def test_expression(use: str) -> None:
+def test_expressions_with_user_classes_are_pythons(use: str) -> None:
     check(
         CLASS + f"""
 @jit
@@ -134,7 +134,7 @@ def f(x):
 
 
 @pytest.mark.parametrize("statement", STATEMENTS)
-def test_statement(statement: str) -> None:
+def test_statements_with_user_classes_are_pythons(statement: str) -> None:
     check(
         CLASS + f"""
 @jit

@@ -82,12 +82,12 @@ def indented(body: str) -> str:
 
 
 @pytest.mark.parametrize("name", BODIES_OF_VECTORS)
-def test_vector(name: str) -> None:
+def test_views_of_vectors(name: str) -> None:
     check(f"@jit\ndef f(x):\n{indented(BODIES_OF_VECTORS[name])}\n{VECTOR}")
 
 
 @pytest.mark.parametrize("name", BODIES_OF_TABLES)
-def test_table(name: str) -> None:
+def test_views_of_tables(name: str) -> None:
     check(f"@jit\ndef f(x):\n{indented(BODIES_OF_TABLES[name])}\n{TABLE}", sizes=(2, 3, 17, 100))
 
 

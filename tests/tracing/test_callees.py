@@ -115,7 +115,7 @@ def f(a,b):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_called_functions_behave_as_plain_ones(program: str) -> None:
     same(program)
 
 

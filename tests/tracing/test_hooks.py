@@ -966,5 +966,5 @@ def f(a,b): o.x=a+b
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_hooked_statements_behave_as_plain_ones(program: str) -> None:
     same(program)

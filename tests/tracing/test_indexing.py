@@ -405,7 +405,7 @@ def f(a, b):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_indexing_gives_numpys_results(program: str) -> None:
     same(program)
 
 

@@ -258,7 +258,7 @@ def f(a,b):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_pending_arrays_behave_as_arrays(program: str) -> None:
     same(program)
 
 

@@ -30,7 +30,7 @@ def test_same_view() -> None:
     assert not is_same_view(x, x.view("i8"))
 
 
-def test_address() -> None:
+def test_data_address_of_views() -> None:
     x = np.arange(6.0)
     for view in (x, x[1:], x[::-1], x[2:2], x.reshape(2, 3).T):
         assert data_address(view) == view.__array_interface__["data"][0]
@@ -325,6 +325,7 @@ CASES = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("case", CASES)
 def test_is_alone(case: str) -> None:
     text, alone = CASES[case]
@@ -333,6 +334,7 @@ def test_is_alone(case: str) -> None:
     assert made.stdout.split()[-1] == str(alone)
 
 
+@pytest.mark.process
 def test_a_thread_is_not_alone_beside_the_main_one() -> None:
     program = HEAD + "t = threading.Thread(target=lambda: print(is_alone())); t.start(); t.join()"
     made = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

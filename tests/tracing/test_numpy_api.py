@@ -337,7 +337,7 @@ def f(a, b):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_numpy_functions_give_numpys_results(program: str) -> None:
     same(program)
 
 

@@ -453,6 +453,7 @@ def test_kinds_are_bounded() -> None:
     assert len(known.kinds) <= MAX_CALL_CLASSES
 
 
+@pytest.mark.threads
 def test_threads_decide_together(clock: Clock) -> None:
     f = ticking(clock)
     wrong: list[Any] = []

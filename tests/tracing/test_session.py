@@ -380,7 +380,7 @@ def f(a,b):
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
-def test_same(program: str) -> None:
+def test_calls_behave_as_plain_calls(program: str) -> None:
     same(program)
 
 
@@ -506,6 +506,7 @@ def test_a_place_that_cannot_be_filled_hides_no_error() -> None:
     assert type(box.y) is np.ndarray
 
 
+@pytest.mark.threads
 def test_one_function_in_many_threads() -> None:
     state = np.arange(500.0)
 
@@ -540,6 +541,7 @@ class Stop(BaseException):
     """What a signal raises in the middle of a call."""
 
 
+@pytest.mark.timing
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_an_interrupt_leaves_whole_arrays() -> None:
     def interrupt(*_: Any) -> None:

@@ -188,7 +188,7 @@ X = np.arange(24.0).reshape(4, 6)
         (X[::-1], ("N", (0, 1), (False, False))), (X[:1], ("C",)), (X[:, :1], ("N", (0, 1), (False, False))),
     ],
 )
-def test_group(array: np.ndarray, group: tuple) -> None:
+def test_layout_group_of_an_array(array: np.ndarray, group: tuple) -> None:
     assert LAYOUTS[layout_id(array)].group == group
 
 

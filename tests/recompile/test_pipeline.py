@@ -16,6 +16,8 @@ from jitla.rewrites import SUBSTITUTIONS, SearchBudget, moves, simplify
 from jitla.rewrites.search import search
 from tests.rewrites.expression import Reader
 
+# The search over real plans: the optimum of small DAGs, its effect on programs, its settings.
+
 ALL = SearchBudget(bound=inf, expansions=10_000, seconds=inf, min_seconds=0.0)
 RIGHT, LEFT = "product-to-the-right", "product-to-the-left"
 SMALL = {
