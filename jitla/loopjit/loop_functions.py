@@ -87,11 +87,13 @@ def rewrite_function(
         names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))
                              | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
         key = f"\0loops site {len(sites)}"
-        site = sites_before.get((loop.lineno, loop.col_offset)) \
-            or LoopSite(loop, function, names, kept, terminals, request)
+        fields = fields_read(loop, frozenset(names) - assigned)
+        site = sites_before.get((loop.lineno, loop.col_offset)) or LoopSite(
+            loop, function, (*names, *(f"{name}.{field}" for name, field in fields)), kept, terminals, request)
         sites.append(site)
         constants[key] = site
-        rewritten.append(RewrittenLoop(loop, key, names, site.results, terminals))
+        reads = (f"'{key}'.field({name}, '{field}')" for name, field in fields)
+        rewritten.append(RewrittenLoop(loop, key, (*names, *reads), site.results, terminals))
     callees = _callees(function, source.node, [site.node for site in sites], known | {code}, callee)
     if not sites and not callees:
         return RewrittenFunction(function, (), tuple(refused)) if refused else None
@@ -109,6 +111,21 @@ def rewrite_function(
     others = {id(each): each for _, each in callees}
     inner = [site for each in others.values() for site in each.entries]
     return RewrittenFunction(made, (*sites, *inner), tuple(refused))
+
+
+def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
+    """Return the attributes of objects with these names that a loop reads only: they are operands of the loop."""
+    read: dict[tuple[str, str], None] = {}
+    stored: set[str] = set()
+    called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    for node in ast.walk(loop):
+        match node:
+            case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
+                stored.add(field)
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names and id(node) not in called \
+                    and not hasattr(np.ndarray, field) and not field.startswith("__"):
+                read[name, field] = None
+    return [(name, field) for name, field in read if field not in stored]
 
 
 def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[str]:

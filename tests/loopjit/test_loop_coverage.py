@@ -703,3 +703,53 @@ def test_powers_of_complex_numbers() -> None:
         return z, total
 
     compiled(function, lambda: (200,))
+
+
+class Particle:
+    """An object with fields, one of which is a property."""
+
+    bounce = 0.5
+
+    def __init__(self, n: int) -> None:
+        self.mass = 2.0
+        self.position = np.zeros(n)
+        self.steps = 0
+
+    @property
+    def weight(self) -> float:
+        """9.81 times the mass."""
+        return 9.81 * self.mass
+
+
+def test_fields_of_objects() -> None:
+    """Attributes of objects that a loop reads; those that it stores, properties and class attributes are Python's."""
+    def function(n: int) -> Any:
+        p = Particle(n)
+        for k in range(n):
+            p.position[k] = p.mass * k + p.position[k - 1]
+        return p.position
+
+    compiled(function, lambda: (50,))
+
+    def others(n: int) -> Any:
+        p = Particle(n)
+        total = 0.0
+        for k in range(n):
+            total += p.weight + p.bounce
+            p.steps += 1
+            if k == 20:
+                p.mass = 3
+        return total, p.steps
+
+    compare(others, lambda: (50,))
+
+    def missing(n: int) -> Any:
+        p = Particle(n)
+        total = 0.0
+        for k in range(n):
+            total += p.mass
+            if k == 30:
+                total += p.nothing  # type: ignore[attr-defined]
+        return total
+
+    compare(missing, lambda: (50,))
