@@ -262,7 +262,8 @@ class LoopSite:
     def field(value: Any, name: str) -> Any:
         """Return an attribute that an object has in its dictionary; `Unassigned` where a read may do anything else."""
         kind = type(value)
-        if kind.__getattribute__ is not object.__getattribute__ or any(name in vars(base) for base in kind.__mro__):
+        own: Any = kind.__getattribute__
+        if own is not object.__getattribute__ or any(name in vars(base) for base in kind.__mro__):
             return Unassigned
         fields = getattr(value, "__dict__", None)
         return fields.get(name, Unassigned) if type(fields) is dict else Unassigned
