@@ -89,7 +89,7 @@ def rewrite_function(
         key = f"\0loops site {len(sites)}"
         fields = fields_read(loop, frozenset(names) - assigned)
         site = sites_before.get((loop.lineno, loop.col_offset)) or LoopSite(
-            loop, function, (*names, *(f"{name}.{field}" for name, field in fields)), kept, terminals, request)
+            loop, function, (*names, *map(".".join, fields)), kept, terminals, request)
         sites.append(site)
         constants[key] = site
         reads = (f"'{key}'.field({name}, '{field}')" for name, field in fields)
@@ -114,7 +114,7 @@ def rewrite_function(
 
 
 def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the attributes of objects with these names that a loop reads only: they are operands of the loop."""
+    """Return the attributes of objects with these names that a loop only reads: they are its operands."""
     read: dict[tuple[str, str], None] = {}
     stored: set[str] = set()
     called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
@@ -122,8 +122,8 @@ def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
                 stored.add(field)
-            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names and id(node) not in called \
-                    and not hasattr(np.ndarray, field) and not field.startswith("__"):
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names \
+                    and id(node) not in called and not hasattr(np.ndarray, field) and not field.startswith("__"):
                 read[name, field] = None
     return [(name, field) for name, field in read if field not in stored]
 
