@@ -764,3 +764,30 @@ def test_fields_of_objects() -> None:
         return total
 
     compare(missing, lambda: (50,))
+
+
+def test_vectors_of_transposed_arrays() -> None:
+    """A reshape to one axis copies an array that is not contiguous; one that is a view is written through."""
+    def function(a: Any, out: Any) -> Any:
+        total = 0.0
+        for k in range(len(out)):
+            x = np.transpose(a, (1, 0, 2)).reshape(-1)
+            y = np.reshape(a[k % 4], (12,))
+            a[0, 0, 0] += 1
+            y[1] += 0.5
+            out[k] = x[0] + x[5] + y[0] + a[:, 1].ravel()[3] + np.ravel(a[:, :, 1:])[2]
+            total += (np.reshape(a.T, (len(a) * 12,)) * np.arange(48)).sum()
+        return total
+
+    compiled(function, lambda: (random(4, 3, 4), np.zeros(30)))
+
+    def views(a: Any, out: Any) -> Any:
+        for k in range(len(out)):
+            x = a[:, :1].reshape(-1)
+            z = a[:, 0].ravel()
+            a[:, 0] += 1
+            x[0] += 0.25
+            out[k] = x[1] + z[2]
+        return a
+
+    compare(views, lambda: (random(4, 3), np.zeros(30)))
