@@ -182,7 +182,10 @@ class AxisMap:
 
 @dataclass(frozen=True, slots=True)
 class BindView:
-    """Assignment to a view variable: part of the view `source`; `points` are indices of axes that go."""
+    """Assignment to a view variable: part of the view `source`; `points` are indices of axes that go.
+
+    Several axes may be parts of one axis of the source: their offsets are added.
+    """
 
     name: str
     source: str

@@ -157,9 +157,11 @@ class _Checker:
         name, source = self.view(statement.name), self.view(statement.source)
         self.equal(name.name, name.dtype, source.dtype)
         _require("axes", len(statement.axes) == name.ndim, f"{name.name} gets {len(statement.axes)}")
-        read = [axis for axis, _ in statement.points]
-        read += [axis.axis for axis in statement.axes if axis.axis is not None]
-        _require("axes", sorted(read) == list(range(source.ndim)), f"{source.name} is read along {read}")
+        points = [axis for axis, _ in statement.points]
+        # an axis may be split into several
+        mapped = {axis.axis for axis in statement.axes if axis.axis is not None}
+        _require("axes", sorted((*points, *mapped)) == list(range(source.ndim)),
+                 f"{source.name} is read along {(*points, *mapped)}")
         self.words([value for _, value in statement.points])
         for axis in statement.axes:
             self.words((axis.begin, axis.length, axis.step))

@@ -95,7 +95,10 @@ def call(lowering: LoweringContext, function: Any, args: Arguments, keywords: Ke
     b = lowering.b
     handler = (_HANDLERS.get(function) or shapes.HANDLERS.get(function)) if _is_hashable(function) else None
     if handler is not None:
-        return handler(lowering, args, keywords)
+        try:
+            return handler(lowering, args, keywords)
+        except (IndexError, KeyError, ValueError) as error:  # fewer or more arguments than the handler takes
+            raise LoweringRefused(f"these arguments of {getattr(function, '__name__', function)}") from error
     if isinstance(function, type) and function in KIND_OF_TYPE:
         require_keywords(keywords)
         return _convert_scalar(b, function, args)

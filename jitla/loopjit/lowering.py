@@ -893,8 +893,16 @@ class Lowering:
                         raise LoweringRefused("a test of membership")
                     test = either(test, scalars.truth(self.b, scalars.binary(self.b, "Eq", left, item)))
                 return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
+            case ast.In() | ast.NotIn() if isinstance(left, StaticValue) and isinstance(right, Tup):
+                if not all(map(_is_text, [left, *right.items])):
+                    raise LoweringRefused("a test of membership")
+                found = any(left.value == item.value for item in right.items if isinstance(item, StaticValue))
+                return number(found == isinstance(op, ast.In))
             case ast.In() | ast.NotIn():
                 raise LoweringRefused("a test of membership")
+            case ast.Eq() | ast.NotEq() if isinstance(left, StaticValue) and isinstance(right, StaticValue) \
+                    and _is_text(left) and _is_text(right):
+                return number((left.value == right.value) == isinstance(op, ast.Eq))
         return self.operate(type(op).__name__, left, right)
 
     @staticmethod
@@ -1099,6 +1107,11 @@ class Lowering:
 def has_list(value: Abstract) -> bool:
     """Return whether a value is a list, or has one."""
     return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
+
+
+def _is_text(value: Abstract) -> bool:
+    """Return whether a value is a known text or None, so that comparisons of it are known."""
+    return isinstance(value, StaticValue) and (value.value is None or type(value.value) is str)
 
 
 @cache

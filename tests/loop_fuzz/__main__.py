@@ -1,4 +1,4 @@
-"""Command line of the fuzzer of loops: ``python -m tests.loop_fuzz --seeds A:B [--jobs N] [--force-exits]``."""
+"""Command line of the fuzzer: ``python -m tests.loop_fuzz --seeds A:B [--jobs N] [--force-exits]``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seeds", default="0:1000")
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--machine", type=float, default=0.2, help="share of programs run as machine code")
+    parser.add_argument(
+        "--machine", type=float, default=0.2, help="share of programs run as machine code"
+    )
     parser.add_argument("--force-exits", action="store_true")
     parser.add_argument("--mode")
     parser.add_argument("--shrink", type=int)
     parser.add_argument("--show", type=int)
     parser.add_argument("--chunk", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--file", help="text of a program to run or shrink with the plan of --show or --shrink")
+    parser.add_argument(
+        "--file", help="text of a program to run or shrink with the plan of --show or --shrink"
+    )
     parser.add_argument("--seconds", type=float, default=1e9)
     options = parser.parse_args()
     begin, end = map(int, options.seeds.split(":"))
@@ -42,8 +46,12 @@ def main() -> int:
     counts: collections.Counter[str] = collections.Counter()
     deadline = time.monotonic() + options.seconds
     with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda at: _chunk(at, min(at + CHUNK, end), options, counts, deadline),
-                      range(begin, end, CHUNK)))
+        list(
+            pool.map(
+                lambda at: _chunk(at, min(at + CHUNK, end), options, counts, deadline),
+                range(begin, end, CHUNK),
+            )
+        )
     for text, count in sorted(counts.items(), key=lambda item: -item[1])[:60]:
         print(count, text[:150])
     return int(any(text.startswith(("DIFFERENT", "CRASH", "DIED")) for text in counts))
@@ -70,7 +78,11 @@ def _one(options: argparse.Namespace) -> int:
         if not report.differences:
             return ""
         first = report.differences[0]
-        return first.splitlines()[-1][:30] if "INTERNAL" in first else " ".join(first.split()[2:5 if "error:" in first else 3])
+        return (
+            first.splitlines()[-1][:30]
+            if "INTERNAL" in first
+            else " ".join(first.split()[2 : 5 if "error:" in first else 3])
+        )
 
     if options.shrink is not None:
         wanted = kind(text)
@@ -78,21 +90,44 @@ def _one(options: argparse.Namespace) -> int:
         if not wanted:
             return 1
         text = shrink(text, lambda new: kind(new) == wanted)
-    print(text[text.index("def f("):] if options.shrink is not None else text)
+    print(text[text.index("def f(") :] if options.shrink is not None else text)
     plan = plan_of(seed, options.machine, options.force_exits)
     print(options.mode or plan.mode, "machine" if plan.machine else "interpreter", plan.errors)
-    print("\n".join(map(str, [*(r := report_of(text)).differences, *r.crashes, *r.refused, *r.failures, r.runs])))
+    print(
+        "\n".join(
+            map(
+                str,
+                [*(r := report_of(text)).differences, *r.crashes, *r.refused, *r.failures, r.runs],
+            )
+        )
+    )
     return 0
 
 
-def _chunk(begin: int, end: int, options: argparse.Namespace, counts: collections.Counter[str],
-           deadline: float) -> None:
+def _chunk(
+    begin: int,
+    end: int,
+    options: argparse.Namespace,
+    counts: collections.Counter[str],
+    deadline: float,
+) -> None:
     """Run seeds in another process, which may crash."""
     while begin < end and time.monotonic() < deadline:
-        arguments = [sys.executable, "-m", "tests.loop_fuzz", "--chunk", "--seeds", f"{begin}:{end}", "--machine",
-                     str(options.machine), *(["--force-exits"] if options.force_exits else []),
-                     *(["--mode", options.mode] if options.mode else [])]
-        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)
+        arguments = [
+            sys.executable,
+            "-m",
+            "tests.loop_fuzz",
+            "--chunk",
+            "--seeds",
+            f"{begin}:{end}",
+            "--machine",
+            str(options.machine),
+            *(["--force-exits"] if options.force_exits else []),
+            *(["--mode", options.mode] if options.mode else []),
+        ]
+        process = subprocess.Popen(
+            arguments, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        )
         assert process.stdout is not None
         seed, other = begin, []
         while True:
@@ -109,7 +144,10 @@ def _chunk(begin: int, end: int, options: argparse.Namespace, counts: collection
                 counts["programs with compiled runs"] += runs > 0
                 counts["programs with exceptions"] += raised > 0
             elif word in ("DIFFERENT", "CRASH"):
-                print(line.rstrip() if len(line) < 700 else f"{line[:60]} ... {line.rstrip()[-600:]}", flush=True)
+                print(
+                    line.rstrip() if len(line) < 700 else f"{line[:60]} ... {line.rstrip()[-600:]}",
+                    flush=True,
+                )
                 counts[word] += 1
             elif word in ("refused", "failure"):
                 counts[f"{word} {rest.partition(' ')[2].partition(' (line')[0]}"] += 1

@@ -44,12 +44,23 @@ class Arguments:
     def array(self, dtype: Any, *shape: int) -> np.ndarray:
         """Return an array of any layout."""
         kind = np.dtype(dtype)
-        layout = self.random.choice(("c", "c", "c", "c", "strided", "reversed", "fortran", "offset", "unaligned"
-                                     if self.random.random() < 0.1 else "c"))
+        layout = self.random.choice(
+            (
+                "c",
+                "c",
+                "c",
+                "c",
+                "strided",
+                "reversed",
+                "fortran",
+                "offset",
+                "unaligned" if self.random.random() < 0.1 else "c",
+            )
+        )
         data = np.array([self.value(kind) for _ in range(int(np.prod(shape)))], kind).reshape(shape)
         if layout == "strided":
             base = np.zeros((*shape[:-1], 2 * shape[-1] + 1), kind)
-            made = base[..., :2 * shape[-1]:2]
+            made = base[..., : 2 * shape[-1] : 2]
         elif layout == "reversed":
             made = np.zeros(shape, kind)[::-1]
         elif layout == "fortran":
@@ -70,7 +81,20 @@ class Arguments:
         """Return a Python integer."""
         r = self.random
         if r.random() < 0.2:
-            return r.choice((2**31 - 1, 2**31, -2**31, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -2**63, 2**63, 2**62 - 1))
+            return r.choice(
+                (
+                    2**31 - 1,
+                    2**31,
+                    -(2**31),
+                    2**53,
+                    2**53 + 1,
+                    2**62,
+                    2**63 - 1,
+                    -(2**63),
+                    2**63,
+                    2**62 - 1,
+                )
+            )
         return r.randint(-5, 12)
 
     def scalar(self) -> Any:
@@ -94,7 +118,10 @@ class Arguments:
             width = max(n, 1)
         dtype = "f8" if self.tame else r.choice(FLOATING)
         whole = "i8" if self.tame else r.choice(INTEGER)
-        a, b = self.array(dtype, n), self.array(dtype if self.tame or r.random() < 0.8 else r.choice(ANY), n)
+        a, b = (
+            self.array(dtype, n),
+            self.array(dtype if self.tame or r.random() < 0.8 else r.choice(ANY), n),
+        )
         c = self.array(whole, n)
         d = self.array(dtype if self.tame else r.choice(ANY), n)
         m, p = self.array(dtype, n, width), self.array(dtype, width, n)
@@ -114,15 +141,17 @@ class Arguments:
             d = c
         if r.random() < 0.03:
             b = self.array(dtype, n + 1)
-        e = np.array([r.randint(-n, n - 1) if r.random() < 0.99 else n for _ in range(n)] if n else [],
-                     r.choice(("i8", "i8", "i4", "i1")))
+        e = np.array(
+            [r.randint(-n, n - 1) if r.random() < 0.99 else n for _ in range(n)] if n else [],
+            r.choice(("i8", "i8", "i4", "i1")),
+        )
         q = np.array([r.random() < 0.5 for _ in range(n)], bool)
         t: Any = tuple(r.randint(-2, 5) for _ in range(r.choice((2, 2, 3, 4))))
         if r.random() < 0.2:
             t = list(t)
         k: Any = self.whole()
         if r.random() < 0.1:
-            k = np.int64(max(-2**63, min(k, 2**63 - 1)))
+            k = np.int64(max(-(2**63), min(k, 2**63 - 1)))
         x = r.choice(_WILD) if self.wild else r.choice(_FLOATS)
         y, z = self.scalar(), self.scalar()
         if self.tame:

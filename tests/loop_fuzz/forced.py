@@ -25,9 +25,11 @@ def _planted(body: tuple[Any, ...], number: int, chooser: random.Random) -> tupl
     for k, statement in enumerate(body):
         if isinstance(statement, ir.For) and statement.label == ".main":
             places = _count(statement.body)
-            test = ir.Apply("equal", (ir.Read(POSITION, ir.INT64), ir.constant(chooser.randint(0, 7))), ir.BOOL)
+            test = ir.Apply(
+                "equal", (ir.Read(POSITION, ir.INT64), ir.constant(chooser.randint(0, 7))), ir.BOOL
+            )
             inner, _ = _at(statement.body, chooser.randrange(places), ir.Check(test, number))
-            return (*body[:k], replace(statement, body=inner), *body[k + 1:])
+            return (*body[:k], replace(statement, body=inner), *body[k + 1 :])
     return body
 
 
@@ -37,7 +39,11 @@ def _lists(statement: Any) -> list[str]:
 
 def _count(body: tuple[Any, ...]) -> int:
     """Return the number of places between statements."""
-    return len(body) + 1 + sum(_count(getattr(statement, name)) for statement in body for name in _lists(statement))
+    return (
+        len(body)
+        + 1
+        + sum(_count(getattr(statement, name)) for statement in body for name in _lists(statement))
+    )
 
 
 def _at(body: tuple[Any, ...], place: int, new: Any) -> tuple[tuple[Any, ...], int]:
@@ -51,5 +57,5 @@ def _at(body: tuple[Any, ...], place: int, new: Any) -> tuple[tuple[Any, ...], i
         for name in _lists(statement):
             inner, place = _at(getattr(statement, name), place, new)
             if place < 0:
-                return (*body[:k], replace(statement, **{name: inner}), *body[k + 1:]), -1
+                return (*body[:k], replace(statement, **{name: inner}), *body[k + 1 :]), -1
     return body, place

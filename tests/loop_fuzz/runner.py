@@ -76,8 +76,14 @@ class Report:
 def plan_of(seed: int, machine: float, forced: bool) -> Plan:
     """Return the plan of a seed."""
     chooser = random.Random(f"plan {seed}")
-    return Plan(seed, chooser.choice(MODES), chooser.random() < machine, forced,
-                chooser.choice(("warn",) * 12 + ("ignore", "raise", "raise", "strict")), chooser)
+    return Plan(
+        seed,
+        chooser.choice(MODES),
+        chooser.random() < machine,
+        forced,
+        chooser.choice(("warn",) * 12 + ("ignore", "raise", "raise", "strict")),
+        chooser,
+    )
 
 
 def load(text: str) -> Callable[..., Any]:
@@ -96,8 +102,11 @@ def load(text: str) -> Callable[..., Any]:
 def observe(function: Callable[..., Any], args: Sequence[Any], errors: str) -> dict[str, Any]:
     """Return all that a call does: result, exception, warnings, and the arguments as they are then."""
     seen: dict[str, Any] = {}
-    modes: dict[str, Any] = {"all": "raise"} if errors == "strict" else {
-        "divide": errors, "over": errors, "invalid": errors}
+    modes: dict[str, Any] = (
+        {"all": "raise"}
+        if errors == "strict"
+        else {"divide": errors, "over": errors, "invalid": errors}
+    )
     with warnings.catch_warnings(record=True) as caught, np.errstate(**modes):
         warnings.simplefilter("always")
         try:
@@ -106,8 +115,11 @@ def observe(function: Callable[..., Any], args: Sequence[Any], errors: str) -> d
             raise
         except Exception as error:
             frames = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
-            lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-                     if frame.filename == function.__code__.co_filename]
+            lines = [
+                frame.lineno
+                for frame in traceback.extract_tb(error.__traceback__)
+                if frame.filename == function.__code__.co_filename
+            ]
             if f"jitla{os.sep}" in frames[-1]:
                 seen["internal"] = "".join(traceback.format_exception(error))
             if isinstance(error, UnboundLocalError):
@@ -142,7 +154,9 @@ def difference(plain: dict[str, Any], other: dict[str, Any]) -> str:
     for k, (x, y) in enumerate(zip(_flat(one), _flat(two), strict=True)):
         if isinstance(x, np.ndarray):
             for x_arg, y_arg in zip(plain["args"], other["args"], strict=True):
-                if isinstance(x_arg, np.ndarray) and np.may_share_memory(x, x_arg) != np.may_share_memory(y, y_arg):
+                if isinstance(x_arg, np.ndarray) and np.may_share_memory(
+                    x, x_arg
+                ) != np.may_share_memory(y, y_arg):
                     return f"result {k}: shares memory or not"
             if x.size and x.strides != y.strides:
                 return f"result {k}: strides {x.strides} {y.strides}"
@@ -171,14 +185,20 @@ def same(a: Any, b: Any) -> bool:
 def run(text: str, plan: Plan) -> Report:
     """Run a program by both ways, and compare them."""
     original, function = load(text), load(text)
-    report = compare(original, function, [lambda v=v: arguments(plan.seed, v) for v in VARIANTS], plan)  # type: ignore[misc]
+    report = compare(
+        original, function, [lambda v=v: arguments(plan.seed, v) for v in VARIANTS], plan
+    )  # type: ignore[misc]
     for made in (original, function):
         linecache.cache.pop(made.__code__.co_filename, None)
     return report
 
 
-def compare(original: Callable[..., Any], function: Callable[..., Any], calls: Sequence[Callable[[], Sequence[Any]]],
-            plan: Plan) -> Report:
+def compare(
+    original: Callable[..., Any],
+    function: Callable[..., Any],
+    calls: Sequence[Callable[[], Sequence[Any]]],
+    plan: Plan,
+) -> Report:
     """Call a function, and the same with rewritten loops, with the arguments that `calls` make."""
     report = Report()
     plan.chooser.seed(f"run {plan.seed}")
@@ -245,7 +265,9 @@ def compare(original: Callable[..., Any], function: Callable[..., Any], calls: S
         for specialisation in site.specialisations.values():
             report.runs += specialisation.runs
             if specialisation.reason.startswith("compiled code made"):
-                report.differences.append(f"check, line {site.node.lineno}: {specialisation.reason}")
+                report.differences.append(
+                    f"check, line {site.node.lineno}: {specialisation.reason}"
+                )
             elif specialisation.reason:
                 report.refused.append(specialisation.reason)
             if specialisation.failure:
@@ -255,9 +277,15 @@ def compare(original: Callable[..., Any], function: Callable[..., Any], calls: S
 
 def _later(run_loop: Any, chooser: random.Random) -> Any:
     """Return `LoopRun.run` that lets Python do some iterations first."""
+
     def begin(self: LoopRun, values: tuple[Any, ...]) -> Any:
-        if self.source is not None and not self._position and not self._handed and self.source.length > 0 \
-                and (count := chooser.randint(0, 3)):
+        if (
+            self.source is not None
+            and not self._position
+            and not self._handed
+            and self.source.length > 0
+            and (count := chooser.randint(0, 3))
+        ):
             self._hand_out(count)
             return None
         return run_loop(self, values)
@@ -265,7 +293,9 @@ def _later(run_loop: Any, chooser: random.Random) -> Any:
     return begin
 
 
-def main_of_chunk(begin: int, end: int, machine: float, forced: bool, mode: str | None = None) -> None:
+def main_of_chunk(
+    begin: int, end: int, machine: float, forced: bool, mode: str | None = None
+) -> None:
     """Run seeds, with a line for each on the standard output."""
     from tests.loop_fuzz.generate import generate
 
@@ -279,8 +309,12 @@ def main_of_chunk(begin: int, end: int, machine: float, forced: bool, mode: str 
         except Exception:
             print("CRASH harness", traceback.format_exc().replace("\n", "\\n"), flush=True)
             continue
-        for kind, texts in (("DIFFERENT", report.differences), ("CRASH", report.crashes), ("refused", report.refused),
-                            ("failure", report.failures)):
+        for kind, texts in (
+            ("DIFFERENT", report.differences),
+            ("CRASH", report.crashes),
+            ("refused", report.refused),
+            ("failure", report.failures),
+        ):
             for one in texts:
                 print(kind, seed, one.replace("\n", "\\n")[-1500:], flush=True)
         print("runs", report.runs, report.raised, flush=True)

@@ -41,9 +41,15 @@ def _candidates(tree: ast.Module) -> Iterator[ast.Module]:
             if not isinstance(body, list):
                 continue
             for k, statement in enumerate(body):
-                yield _changed(tree, number, lambda other, name=name, k=k: _delete(getattr(other, name), k))
-                if isinstance(statement, (ast.If, ast.For, ast.While)) and not isinstance(node, ast.Module):
-                    yield _changed(tree, number, lambda other, name=name, k=k: _hoist(getattr(other, name), k))
+                yield _changed(
+                    tree, number, lambda other, name=name, k=k: _delete(getattr(other, name), k)
+                )
+                if isinstance(statement, (ast.If, ast.For, ast.While)) and not isinstance(
+                    node, ast.Module
+                ):
+                    yield _changed(
+                        tree, number, lambda other, name=name, k=k: _hoist(getattr(other, name), k)
+                    )
             if name == "orelse" and body:
                 yield _changed(tree, number, lambda other: setattr(other, "orelse", []))
     for number, node in enumerate(nodes):
@@ -52,14 +58,28 @@ def _candidates(tree: ast.Module) -> Iterator[ast.Module]:
             for k, part in enumerate(values):
                 if not isinstance(part, ast.expr):
                     continue
-                for child in range(len([c for c in ast.walk(part) if isinstance(c, ast.expr)]) if _size(part) < 60 else 6):
+                for child in range(
+                    len([c for c in ast.walk(part) if isinstance(c, ast.expr)])
+                    if _size(part) < 60
+                    else 6
+                ):
                     if child:
-                        yield _changed(tree, number, lambda other, field=field, k=k, child=child: _replace(
-                            other, field, k, child))
+                        yield _changed(
+                            tree,
+                            number,
+                            lambda other, field=field, k=k, child=child: _replace(
+                                other, field, k, child
+                            ),
+                        )
                 if not isinstance(part, (ast.Constant, ast.Name)):
                     for constant in (0, 1):
-                        yield _changed(tree, number, lambda other, field=field, k=k, constant=constant: _set(
-                            other, field, k, ast.Constant(constant)))
+                        yield _changed(
+                            tree,
+                            number,
+                            lambda other, field=field, k=k, constant=constant: _set(
+                                other, field, k, ast.Constant(constant)
+                            ),
+                        )
 
 
 def _nodes(tree: ast.Module) -> list[ast.AST]:
@@ -84,7 +104,7 @@ def _delete(body: list[ast.stmt], k: int) -> None:
 def _hoist(body: list[ast.stmt], k: int) -> None:
     statement = body[k]
     assert isinstance(statement, (ast.If, ast.For, ast.While))
-    body[k:k + 1] = [*statement.body, *statement.orelse]
+    body[k : k + 1] = [*statement.body, *statement.orelse]
 
 
 def _set(node: ast.AST, field: str, k: int, new: ast.expr) -> None:

@@ -1,7 +1,8 @@
-"""Behaviour of compiled loops: exits and roll-back, unions of kinds, aliasing, and programs that the fuzzer found.
+"""Behaviour of compiled loops: exits, roll-back, unions of kinds, aliasing, programs that the fuzzer found.
 
-Each function runs plain and with rewritten loops in several ways: as machine code from the first part, checked,
-in small parts with exits planted in the program, entered in the midst of the loop, and by the interpreter.
+Each function runs plain and with rewritten loops in several ways: as machine code from the first part,
+checked, in small parts with exits planted in the program, entered in the midst of the loop, and by the
+interpreter.
 """
 
 from __future__ import annotations
@@ -16,12 +17,19 @@ import pytest
 
 from tests.loop_fuzz.runner import Plan, compare
 
-WAYS = {"machine": ("first", True, False), "checked": ("checked", True, False), "exits": ("parts", False, True),
-        "midway": ("midway", False, False), "exits in machine code": ("parts", True, True)}
+WAYS = {
+    "machine": ("first", True, False),
+    "checked": ("checked", True, False),
+    "exits": ("parts", False, True),
+    "midway": ("midway", False, False),
+    "exits in machine code": ("parts", True, True),
+}
 Make = Callable[[], Sequence[Any]]
 
 
-def check(function: Callable[..., Any], *makes: Make, compiled: bool = True, errors: str = "warn") -> None:
+def check(
+    function: Callable[..., Any], *makes: Make, compiled: bool = True, errors: str = "warn"
+) -> None:
     """Assert that a function with rewritten loops does what it does without, however its loops are run."""
     for way, (mode, machine, forced) in WAYS.items():
         for seed in range(3 if forced and not machine else 1):
@@ -60,9 +68,9 @@ def over_arrays(a, b, m):
         s += x
     for i, x in enumerate(a[::2], 3):
         s += i * x
-    for x, y in zip(a, b):
+    for x, y in zip(a, b):  # noqa: B905
         s -= x * y
-    for k, (x, row) in enumerate(zip(a, m)):
+    for k, (x, row) in enumerate(zip(a, m)):  # noqa: B905
         s += row[k % 2] * x
     for row in m:
         row[0] = row[1] * 2
@@ -75,7 +83,7 @@ def nested_sources(a, n):
         for d in (-1, 0, 1):
             for j in reversed(range(i)):
                 s += d * j
-        for x, y in zip((1, 2.5), (a[0], i)):
+        for x, y in zip((1, 2.5), (a[0], i)):  # noqa: B905
             s += x * y
         for k, v in enumerate((i, 3)):
             s += k * v
@@ -96,7 +104,11 @@ def while_loops(n, a):
 
 def test_sources_of_loops():
     check(over_ranges, lambda: (7, np.zeros(9)), lambda: (3, np.zeros(9)))
-    check(over_arrays, lambda: (floats(6), floats(6, seed=1), floats(6, 2)), lambda: (floats(6)[::-1], floats(4), floats(6, 3)))
+    check(
+        over_arrays,
+        lambda: (floats(6), floats(6, seed=1), floats(6, 2)),
+        lambda: (floats(6)[::-1], floats(4), floats(6, 3)),
+    )
     check(nested_sources, lambda: (floats(2), 5))
     check(while_loops, lambda: (27, floats(9)), lambda: (1, floats(3)))
 
@@ -119,8 +131,13 @@ def found(a, limit):
 
 
 def test_jumps_out_of_loops():
-    check(found, lambda: (floats(20), 1.2), lambda: (floats(20), 9.0), lambda: (np.array([1., -99., 3]), 200.0),
-          lambda: (np.array([0., -3, 1]), 2.0))
+    check(
+        found,
+        lambda: (floats(20), 1.2),
+        lambda: (floats(20), 9.0),
+        lambda: (np.array([1.0, -99.0, 3]), 200.0),
+        lambda: (np.array([0.0, -3, 1]), 2.0),
+    )
 
 
 def out_of_bounds(a, b, n):
@@ -138,8 +155,12 @@ def zero_divisors(c, d):
 
 def test_exceptions_are_raised_at_their_line_with_the_state_of_arrays():
     check(out_of_bounds, lambda: (floats(6), np.zeros(6), 4), lambda: (floats(6), np.zeros(6), 6))
-    check(zero_divisors, lambda: (np.array([1, 2, -3]), np.array([2, -3, 1])),
-          lambda: (np.array([1, 0]), np.array([1, 1])), lambda: (np.array([1, 2]), np.array([1, 0])))
+    check(
+        zero_divisors,
+        lambda: (np.array([1, 2, -3]), np.array([2, -3, 1])),
+        lambda: (np.array([1, 0]), np.array([1, 1])),
+        lambda: (np.array([1, 2]), np.array([1, 0])),
+    )
 
 
 def numpy_warnings(a, b):
@@ -172,7 +193,11 @@ def test_underflow_is_reported_where_numpy_is_told_to():
 
 @pytest.mark.parametrize("errors", ["warn", "ignore", "raise"])
 def test_warnings_of_iterations_that_are_undone(errors):
-    check(numpy_warnings, lambda: (np.array([1.0, 0, 2, -1, 3, 0]), np.array([1.0, 0, 2, 1, 0, 1])), errors=errors)
+    check(
+        numpy_warnings,
+        lambda: (np.array([1.0, 0, 2, -1, 3, 0]), np.array([1.0, 0, 2, 1, 0, 1])),
+        errors=errors,
+    )
     check(integer_overflow, lambda: (np.full(30, 7, np.int32), 2), errors=errors)
 
 
@@ -212,7 +237,9 @@ def read_behind_a_loop(a):
 
 def test_variables_without_a_value():
     check(unbound, lambda: (floats(5), True), lambda: (floats(5), False), compiled=False)
-    check(deleted, lambda: (np.array([0.5, 0.1]),), lambda: (np.array([0.5, 3, 0.1]),), compiled=False)
+    check(
+        deleted, lambda: (np.array([0.5, 0.1]),), lambda: (np.array([0.5, 3, 0.1]),), compiled=False
+    )
     check(read_behind_a_loop, lambda: (floats(0),), lambda: (floats(2),), compiled=False)
 
 
@@ -253,27 +280,61 @@ def narrow(y, a, n):
 
 
 def large_integers(k, n):
-    s = []
     for _ in range(3):
         for i in range(n):
             k = k * 2 + i
     return k, k // 3, k % 7, k << 1 if k > 0 else 0
 
 
-@pytest.mark.parametrize("start", [0, True, 2**31 - 1, 2**53 + 1, -2**62, 2**63 - 1, 2**63, 2.5, 1j, np.bool_(True), np.int8(5),
-                                   np.uint16(7), np.int64(-2**63), np.uint64(2**63), np.float32(0.1), np.complex64(2 + 1j)])
+@pytest.mark.parametrize(
+    "start",
+    [
+        0,
+        True,
+        2**31 - 1,
+        2**53 + 1,
+        -(2**62),
+        2**63 - 1,
+        2**63,
+        2.5,
+        1j,
+        np.bool_(True),
+        np.int8(5),
+        np.uint16(7),
+        np.int64(-(2**63)),
+        np.uint64(2**63),
+        np.float32(0.1),
+        np.complex64(2 + 1j),
+    ],
+)
 def test_scalars_of_several_kinds(start):
-    check(swapped, lambda: (start, 0.5, 5), lambda: (start, np.float64(-0.0), 5), lambda: (start, 7, 4), compiled=False)
+    check(
+        swapped,
+        lambda: (start, 0.5, 5),
+        lambda: (start, np.float64(-0.0), 5),
+        lambda: (start, 7, 4),
+        compiled=False,
+    )
     if not isinstance(start, (complex, np.complexfloating)):
         check(of_two_kinds, lambda: (floats(8), start), compiled=False)
     if not isinstance(start, (bool, np.bool_, float, complex, np.inexact)):
         check(large_integers, lambda: (start, 9), lambda: (start, 2), compiled=False)
-    check(narrow, lambda: (start, floats(8), 6), compiled=False) if isinstance(start, np.generic) else None
+    check(narrow, lambda: (start, floats(8), 6), compiled=False) if isinstance(
+        start, np.generic
+    ) else None
 
 
 def test_sums_begin_with_an_integer():
-    check(accumulated, lambda: (floats(9),), lambda: (np.arange(9),), lambda: (floats(9).astype(np.float32),),
-          lambda: (np.arange(9, dtype=np.uint8),), lambda: (np.array([True, False, True]),), lambda: (floats(0),), compiled=False)
+    check(
+        accumulated,
+        lambda: (floats(9),),
+        lambda: (np.arange(9),),
+        lambda: (floats(9).astype(np.float32),),
+        lambda: (np.arange(9, dtype=np.uint8),),
+        lambda: (np.array([True, False, True]),),
+        lambda: (floats(0),),
+        compiled=False,
+    )
 
 
 def complex_products(z, w):
@@ -287,7 +348,11 @@ def complex_products(z, w):
 
 
 def test_products_and_magnitudes_of_complex_scalars_are_those_of_python():
-    check(complex_products, lambda: (floats(7) + 1j * floats(7, seed=2), floats(7, seed=3) - 1j * floats(7)), compiled=False)
+    check(
+        complex_products,
+        lambda: (floats(7) + 1j * floats(7, seed=2), floats(7, seed=3) - 1j * floats(7)),
+        compiled=False,
+    )
 
 
 def powers(e, u, a):
@@ -297,23 +362,28 @@ def powers(e, u, a):
         s += int(e[i]) ** 2
         t += e[i] ** 0.5 if e[i] >= 0 else a[i] ** 2
         u[i] = u[i] ** 3
-    return s, t, a ** 2
+    return s, t, a**2
 
 
 def negative_powers(e, b):
     for i in range(3):
-        b[:] = e ** e
+        b[:] = e**e
     return b
 
 
 def test_powers():
     check(powers, lambda: (np.arange(6) - 2, np.arange(6), floats(6)))
-    check(negative_powers, lambda: (np.arange(5), np.zeros(5)), lambda: (np.arange(5) - 2, np.zeros(5)), compiled=False)
+    check(
+        negative_powers,
+        lambda: (np.arange(5), np.zeros(5)),
+        lambda: (np.arange(5) - 2, np.zeros(5)),
+        compiled=False,
+    )
 
 
 def roots_of_integers(c, y):
     for u in c:
-        y += u ** 0.5
+        y += u**0.5
     return y
 
 
@@ -361,7 +431,12 @@ def rounding(a):
 
 def test_functions_of_python():
     check(python_math, lambda: (abs(floats(8)), 8), lambda: (floats(8), 8), compiled=False)
-    check(rounding, lambda: (10 * floats(9),), lambda: (np.array([1.5, 2.5, -0.5, float("nan"), 1e300]),), compiled=False)
+    check(
+        rounding,
+        lambda: (10 * floats(9),),
+        lambda: (np.array([1.5, 2.5, -0.5, float("nan"), 1e300]),),
+        compiled=False,
+    )
 
 
 # --------------------------------------------------------------------------- arrays
@@ -373,7 +448,7 @@ def shifted(a, n):
         a[:-1] -= a[1:]
         a[::-1] = a
         a[i:] *= 2
-        a[:i] = a[i - 3:i - 3 + i] if i < 3 else a[n - i:n]
+        a[:i] = a[i - 3 : i - 3 + i] if i < 3 else a[n - i : n]
     return a
 
 
@@ -390,13 +465,17 @@ def two_names(a, b, x):
     for i in range(len(b) - 1):
         a[i] = b[i + 1] * x
         b[i] += a[-1 - i]
-        b[1:] = a[:len(b) - 1]
+        b[1:] = a[: len(b) - 1]
     return a, b
 
 
 def test_overlapping_slices_and_arguments_that_share_memory():
     check(shifted, lambda: (floats(9), 9))
-    check(rows_and_columns, lambda: (floats(4, 3), floats(3, 4)), lambda: (floats(3, 4).T, floats(3, 4)))
+    check(
+        rows_and_columns,
+        lambda: (floats(4, 3), floats(3, 4)),
+        lambda: (floats(3, 4).T, floats(3, 4)),
+    )
 
     def same() -> tuple[Any, ...]:
         a = floats(8)
@@ -505,17 +584,35 @@ def in_a_tuple(t, a, b, n):
 def test_views_and_arrays_that_outlive_an_iteration():
     check(views_of_made, lambda: (floats(6), 4), lambda: (floats(3), 1), compiled=False)
     check(exchanged, lambda: (floats(6), floats(6), 5))
-    check(untouched, *(lambda d=d: (d + 0, 5) for d in (np.zeros(3, np.float16), np.ones(3, np.float16), np.array(2.0),
-                                                        np.array(3.0))), compiled=False)
-    check(untouched, lambda: ([1], 5), lambda: ([2], 5), lambda: ("a", 3), lambda: (tuple(range(12)), 4),
-          lambda: (tuple(range(13)), 4), compiled=False)
+    check(
+        untouched,
+        *(
+            lambda d=d: (d + 0, 5)
+            for d in (np.zeros(3, np.float16), np.ones(3, np.float16), np.array(2.0), np.array(3.0))
+        ),
+        compiled=False,
+    )
+    check(
+        untouched,
+        lambda: ([1], 5),
+        lambda: ([2], 5),
+        lambda: ("a", 3),
+        lambda: (tuple(range(12)), 4),
+        lambda: (tuple(range(13)), 4),
+        compiled=False,
+    )
 
     def shared(count: int) -> tuple[Any, ...]:
         a = floats(6)
         return tuple(floats(2) for _ in range(count)), a, a, 4
 
     check(in_a_tuple, lambda: shared(3), lambda: shared(12), compiled=False)
-    check(kept_views, lambda: (floats(6), floats(6)), lambda: (np.array([-1.0, 2, 3]), np.zeros(3)), compiled=False)
+    check(
+        kept_views,
+        lambda: (floats(6), floats(6)),
+        lambda: (np.array([-1.0, 2, 3]), np.zeros(3)),
+        compiled=False,
+    )
     check(made_in_the_loop, lambda: (floats(6), 6), compiled=False)
     check(of_other_dtypes, lambda: (floats(6), np.arange(6), 4), compiled=False)
 
@@ -547,13 +644,16 @@ def broadcast(m, a, b, n):
 
 
 def test_broadcasting():
-    check(broadcast, lambda: (floats(4, 3), floats(3), floats(4), 4), lambda: (floats(4, 3), floats(1), floats(4), 4),
-          lambda: (floats(4, 3), floats(2), floats(4), 4))
+    check(
+        broadcast,
+        lambda: (floats(4, 3), floats(3), floats(4), 4),
+        lambda: (floats(4, 3), floats(1), floats(4), 4),
+        lambda: (floats(4, 3), floats(2), floats(4), 4),
+    )
 
 
 def reduced(m, a, b, n):
-    s, t = 0.0, []
-    k = 0
+    s, k = 0.0, 0
     for i in range(n):
         s += np.sum(a[i:]) + (a[:i] @ b[:i]) + m[i].mean() + np.max(m[:, i % 3]) - a.min()
         k += int(np.argmax(a)) + int((a > s).sum()) + np.any(m > 2) + len(a[i:])
@@ -562,8 +662,12 @@ def reduced(m, a, b, n):
 
 
 def test_reductions_and_products():
-    check(reduced, lambda: (floats(4, 3), floats(4), floats(4), 4), lambda: (floats(3, 3), floats(3), floats(3), 3),
-          lambda: (floats(4, 3)[::-1], floats(8)[::2], floats(4)[::-1], 4))
+    check(
+        reduced,
+        lambda: (floats(4, 3), floats(4), floats(4), 4),
+        lambda: (floats(3, 3), floats(3), floats(3), 3),
+        lambda: (floats(4, 3)[::-1], floats(8)[::2], floats(4)[::-1], 4),
+    )
 
 
 def three_operands(a, b, c):
@@ -595,9 +699,16 @@ def test_layouts_of_arrays():
         a.flags.writeable = False
         return a
 
-    check(layouts, lambda: (floats(6), np.asfortranarray(floats(6, 6)), 6), lambda: (floats(12)[::2], floats(12, 6)[::-2], 6),
-          lambda: (floats(6).astype(">f8"), floats(6, 6), 6), lambda: (unaligned(), floats(8, 8), 8),
-          lambda: (frozen(), floats(6, 6), 6), lambda: (floats(6), floats(6, 6).T, 6), compiled=False)
+    check(
+        layouts,
+        lambda: (floats(6), np.asfortranarray(floats(6, 6)), 6),
+        lambda: (floats(12)[::2], floats(12, 6)[::-2], 6),
+        lambda: (floats(6).astype(">f8"), floats(6, 6), 6),
+        lambda: (unaligned(), floats(8, 8), 8),
+        lambda: (frozen(), floats(6, 6), 6),
+        lambda: (floats(6), floats(6, 6).T, 6),
+        compiled=False,
+    )
 
 
 # --------------------------------------------------------------------------- functions of the program
@@ -632,3 +743,180 @@ def calls(a, n):
 
 def test_functions_that_are_inlined():
     check(calls, lambda: (floats(7), 7), lambda: (floats(7).astype(np.float32), 7), compiled=False)
+
+
+# --------------------------------------------------------------------------- programs of several features
+
+
+def by_mode(a, mode, step=None):
+    s = 0
+    for x in a:
+        if mode == "add":
+            s += x
+        elif mode in ("sub", "mul"):
+            s -= x
+        if step is None:
+            s += 1
+        if mode != "x" and step is not None:
+            s += step
+    return s
+
+
+def test_texts_are_compared_when_loops_are_compiled():
+    check(
+        by_mode,
+        lambda: (floats(5), "add"),
+        lambda: (floats(5), "sub", 3),
+        lambda: (floats(5), "x", 2.5),
+    )
+
+
+def rounded(a, n):
+    s = 0
+    for i in range(n):
+        s += round(a[i] * 10) + round(float(a[i]), 2) + round(i, 0)
+    return s
+
+
+def test_arguments_that_programs_do_not_have():
+    check(rounded, lambda: (floats(6), 6), compiled=False)
+
+
+def ahead(a, b, n):
+    s = 0
+    for i, x in enumerate(a):
+        if i + 1 < n:
+            b[i + 1] = x * 2
+        s += x
+    for i in range(n):
+        i += 5
+        s += i
+    return s, i
+
+
+def test_loops_over_arrays_that_their_bodies_change():
+    def same() -> tuple[Any, ...]:
+        a = floats(8)
+        return a, a, 8
+
+    check(ahead, same, lambda: (floats(8), floats(8), 8))
+
+
+def slices(a, b, n):
+    for i in range(n):
+        b[: len(a[10:2:-1])] = a[10:2:-1]
+        b[: len(a[-100:100:3])] += a[-100:100:3]
+        b[: len(a[5:-100:-2])] -= a[5:-100:-2]
+        b[i : i + 3] = b[i + 1 : i + 4]
+        b[:] = b[::-1]
+        b[-1:-4:-1] = b[:3]
+        b[i - 2 : i + 2] *= 2
+        b[3:3] = 7
+    return b
+
+
+def transposed(m, n):
+    for i in range(n):
+        m[:] = m.T
+        m[i] = m[:, i]
+        m[1:, :] = m[:-1, ::-1]
+        m += m.T
+        m[1:, 1:] = m[:-1, :-1]
+        m *= 0.5
+        m[::-1] = m
+    return m
+
+
+def test_slices_with_any_bounds():
+    check(slices, lambda: (floats(12), floats(12), 8), lambda: (floats(4), floats(12), 3))
+    check(transposed, lambda: (floats(6, 6), 6), lambda: (np.asfortranarray(floats(5, 5)), 5))
+
+
+def else_clauses(a, n):
+    s = 0
+    for i in range(n):
+        for x in a:
+            if x > i:
+                break
+            s += 1
+        else:
+            s += 100
+        k = 0
+        while k < 3:
+            k += 1
+            if k == i:
+                continue
+            if s > 500:
+                break
+        else:
+            s += 7
+    return s, k
+
+
+def signs(a, n):
+    lo = hi = 0.0
+    z, w = 0, 0.0
+    for i in range(n):
+        lo, hi = min(lo, a[i]), max(a[i], hi)
+        z = z * -1.0
+        w += -0.0
+        a[i] = min(a[i], float("nan")) if i % 2 else max(0.0, -a[i])
+    return lo, hi, z, w
+
+
+def quotients(a, b, n):
+    t, u = 0.0, 0
+    for i in range(n):
+        x, y = float(a[i]), float(b[i])
+        t, b[i] = x // y, x % y
+        u += int(x) // -3 + int(x) % -3
+        a[i] = t
+    return t, u
+
+
+def test_else_clauses_signs_and_quotients():
+    check(else_clauses, lambda: (floats(6), 9))
+    check(signs, lambda: (np.array([1.0, np.nan, -2, 3, np.nan, 0, -0.0]), 7))
+    check(
+        quotients,
+        lambda: (
+            np.array([5.0, -5, 0, -0.0, 7.5, 1e200, -7]),
+            np.array([3.0, 3, -2, 2, -2.5, 1e-5, np.inf]),
+            7,
+        ),
+    )
+
+
+def elements(c, k, n):
+    for i in range(n):
+        c[i] += 1
+        c[i] = c[i] * 2
+        c[-1 - i] = k * i
+        k = k * 3
+    return c, k
+
+
+@pytest.mark.parametrize("dtype", ["i1", "u1", "i4", "i8", "u8", "f4", "?"])
+def test_stores_of_numbers_that_do_not_fit(dtype):
+    check(
+        elements,
+        lambda: (np.arange(6).astype(dtype), 7, 6),
+        lambda: (np.zeros(6, dtype), -(2**50), 6),
+        lambda: (np.zeros(6, dtype), 0.1, 6),
+        compiled=False,
+    )
+
+
+def partly_stored(a, b, n):
+    for i in range(n):
+        a[i], b[i + 3] = i + 1, 2
+    return a
+
+
+def test_statements_that_fail_after_their_first_store():
+    check(
+        partly_stored,
+        lambda: (floats(6), floats(6), 6),
+        lambda: (floats(6), floats(9), 6),
+        compiled=False,
+    )
