@@ -15,7 +15,9 @@ from jitla.loopjit.builder import Edge, ProgramBuilder
 from jitla.loopjit.scalars import stored_as, tag_of
 from jitla.loopjit.values import (
     INT64_LOW,
+    NONE,
     TAG_DTYPE,
+    TAGS,
     UNBOUND,
     Abstract,
     Arr,
@@ -23,6 +25,7 @@ from jitla.loopjit.values import (
     Num,
     StaticValue,
     Tup,
+    is_none,
     join,
     kind_range,
     storage_of,
@@ -111,8 +114,11 @@ def convert(b: ProgramBuilder, source: Abstract | None, target: Abstract) -> Non
             assert isinstance(target.value, ir.Read)
             if isinstance(source, Num):
                 b.assign(target.value.name, stored_as(b, source, target.value.dtype))
+            elif is_none(source):
+                b.assign(target.value.name, ir.constant(0, target.value.dtype))
             if isinstance(target.tag, ir.Read):
-                tag = tag_of(source) if isinstance(source, Num) else ir.constant(0, TAG_DTYPE)
+                tag = tag_of(source) if isinstance(source, Num) else ir.constant(
+                    TAGS[NONE] if is_none(source) else 0, TAG_DTYPE)
                 b.assign(target.tag.name, tag)
         case Arr():
             if isinstance(source, Arr):
@@ -136,7 +142,7 @@ def copy_view(b: ProgramBuilder, view: str, source: Arr) -> None:
 def widened(before: Abstract, after: Abstract) -> Abstract:
     """Return the value of a variable at a loop header after another round: bounds that moved are given up."""
     if isinstance(before, Num) and isinstance(after, Num):
-        ranges = [kind_range(kind) for kind in after.kinds if kind != UNBOUND]
+        ranges = [kind_range(kind) for kind in after.kinds if kind not in (UNBOUND, NONE)]
         least, most = min(r[0] for r in ranges), max(r[1] for r in ranges)
         low = after.low if after.low >= before.low else max(INT64_LOW, least)
         high = after.high if after.high <= before.high else most

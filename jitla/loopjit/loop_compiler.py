@@ -160,7 +160,8 @@ def compile_specialisation(
         tuple((point.kind.value, point.line, point.reason) for point in program.exits),
         {number: numbers[id(statement)] for number, statement in lowered.terminals.items()},
         state_writer(lowered.values, site.names, layout.places),
-        lambda state, arrays: read_results(lowered.results, state, layout.places, arrays), compiled)
+        lambda state, arrays: read_results(lowered.results, state, layout.places, arrays), compiled,
+        program.raises)
     specialisation.written = tuple(
         k for k, group in enumerate(groups) if f"group {group}" in lowered.written)
     specialisation.undo = program.raises or any(

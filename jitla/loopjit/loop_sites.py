@@ -101,6 +101,7 @@ class LoopCode:
     write: Callable[[bytearray, Sequence[Any]], None]
     read: Callable[[bytearray, Sequence[np.ndarray]], dict[str, Any]]
     owner: Any  # the machine code lives as long
+    raises: bool = False  # whether floating-point flags may be set
 
 
 @dataclass(eq=False)
@@ -511,6 +512,9 @@ class LoopRun:
         """
         code = specialisation.code
         if code is None or not specialisation.is_current():
+            return None
+        if code.raises and np.geterr()["under"] != "ignore":
+            specialisation.failure = "NumPy is told to report underflow"
             return None
         saved = _saved(specialisation, arrays)
         while end > self._position:

@@ -48,6 +48,7 @@ from jitla.loopjit.rewriting import (
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
+    NONE,
     TAG_DTYPE,
     UNBOUND,
     Abstract,
@@ -63,6 +64,7 @@ from jitla.loopjit.values import (
     StaticValue,
     Tup,
     describe,
+    is_none,
     number,
     of_kind,
     same_representation,
@@ -857,9 +859,11 @@ class Lowering:
                 result = found
             else:
                 assert isinstance(result, Num)
-                if result.kinds != found.kinds:
-                    raise LoweringRefused("a chained comparison of values of several kinds")
-                result = of_kind(result.kind, both(result.value, found.value))
+                if result.kinds != found.kinds or len(result.kinds) > 1:
+                    result = self.b.evaluated(result)
+                    result = scalars.select(self.b, scalars.truth(self.b, result), found, result)
+                else:
+                    result = of_kind(result.kind, both(result.value, found.value))
             left = right
         assert result is not None
         return result
@@ -868,6 +872,10 @@ class Lowering:
         """Return the result of one comparison."""
         match op:
             case ast.Is() | ast.IsNot():
+                for one, other in ((left, right), (right, left)):
+                    if is_none(one) and isinstance(other, Num) and NONE in other.kinds:
+                        none = scalars.is_none_now(scalars.assigned(self.b, other))
+                        return of_kind("bool", none if isinstance(op, ast.Is) else negated(none))
                 return number(self._is(left, right) == isinstance(op, ast.Is))
             case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
                 test: ir.Value = ir.constant(False, ir.BOOL)
@@ -1191,9 +1199,17 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
     envs = [given, *(env for _, env in target.next_iteration.edges), *(env for _, env, _ in low.final_edges)]
     merged = meet([restrict(env, kept) for env in envs], "", low.b)
     for key, value in merged.items():
-        if isinstance(value, Conflict):
-            raise LoweringRefused(f"{key}: {value.reason}")
+        conflict = conflict_in(value)
+        if conflict is not None:
+            raise LoweringRefused(f"{key}: {conflict.reason}")
     return {**{key: value for key, value in header.items() if key not in kept}, **merged}
+
+
+def conflict_in(value: Abstract) -> Conflict | None:
+    """Return a value, or an item of a tuple, that no program holds."""
+    if isinstance(value, Tup):
+        return next((found for found in map(conflict_in, value.items) if found is not None), None)
+    return value if isinstance(value, Conflict) else None
 
 
 def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:

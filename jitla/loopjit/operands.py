@@ -15,7 +15,8 @@ SCALAR_TYPES = frozenset({
     np.uint64, np.float32, np.float64, np.complex64, np.complex128})
 SMALL_BITS, LARGE_BITS = 31, 62  # of integers of Python: programs are compiled for small ones and larger ones
 MAX_TUPLE = 8  # items of a tuple that is an operand
-_CONSTANTS = (FunctionType, BuiltinFunctionType, ModuleType, type, np.ufunc, str, np.dtype, type(None))
+#: Types of objects that are constants of a program, which is compiled for each of them.
+CONSTANTS = (FunctionType, BuiltinFunctionType, ModuleType, type, np.ufunc, str, np.dtype, type(None))
 
 
 _DATA_OFFSET = object.__basicsize__  # of the data pointer in an array
@@ -58,7 +59,7 @@ def key_of(value: Any) -> Any:
         return (list, *map(key_of, value))
     if kind is tuple:
         return (tuple, *map(key_of, value)) if len(value) <= MAX_TUPLE else tuple
-    if isinstance(value, _CONSTANTS):
+    if isinstance(value, CONSTANTS):
         return "constant", value if isinstance(value, str) else id(value)
     return kind
 
@@ -88,12 +89,12 @@ def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
 
 
 def arrays_in(values: Sequence[Any]) -> list[np.ndarray]:
-    """Return the arrays among values, those in tuples included."""
+    """Return the arrays among values, those in short tuples included."""
     found: list[np.ndarray] = []
     for value in values:
         if type(value) is np.ndarray:
             found.append(value)
-        elif type(value) is tuple:
+        elif type(value) is tuple and len(value) <= MAX_TUPLE:
             found += arrays_in(value)
     return found
 

@@ -49,9 +49,11 @@ _IDENTITIES = {"add": 0, "multiply": 1}
 
 
 @cache
-def _sum_identity() -> float:
+def _sum_identity(dtype: np.dtype) -> ir.Value:
     """Return what NumPy begins sums of floats with: some releases with a zero, others with a negative one."""
-    return float(np.add.reduce(np.array([-0.0])))
+    zero = np.copysign(np.ones(1, np.dtype(f"f{dtype.itemsize // (2 if dtype.kind == 'c' else 1)}")), -1) * 0
+    parts = np.concatenate((zero, zero)).view(dtype) if dtype.kind == "c" else zero
+    return ir.constant(np.add.reduce(parts), dtype)
 
 
 def kind_of(dtype: np.dtype) -> str:
@@ -81,8 +83,8 @@ def reduced(
     if value.dtype.kind in "biu":
         return _along(b, elementwise(b, value), chosen, keepdims, value.dtype,
                       lambda line: _exact(b, _BINARY[name], line))
-    if value.dtype.kind != "f":
-        raise LoweringRefused(f"a reduction of {value.dtype}")
+    if value.dtype.kind != "f" and not (value.dtype.kind == "c" and name == "sum"):
+        raise LoweringRefused(f"a {name} of {value.dtype}")
     return _floats(b, _BINARY[name], value, chosen, keepdims)
 
 
@@ -192,7 +194,7 @@ def _reduce_groups(
         axis for axis in range(array.ndim) if keepdims or axis not in axes)}
     target = _grouped(b, result, [[places[axis] for axis in groups[k]] for k in kept],
                       [sizes[k] for k in kept])
-    first: ir.Value = ir.constant(_sum_identity() if op == "add" else 1, array.dtype)
+    first: ir.Value = _sum_identity(array.dtype) if op == "add" else ir.constant(1, array.dtype)
 
     def begin(at: tuple[ir.Value, ...]) -> None:
         if op not in _IDENTITIES:
@@ -263,7 +265,7 @@ def _line(b: ProgramBuilder, op: str, array: Arr) -> Num:
     name = b.fresh("r")
     begin, count = ZERO, length
     if op == "add":
-        b.assign(name, ir.constant(_sum_identity(), array.dtype))
+        b.assign(name, _sum_identity(array.dtype))
     elif op == "multiply":
         b.assign(name, ir.constant(1, array.dtype))
     else:
@@ -383,9 +385,38 @@ def product(b: ProgramBuilder, left: Abstract, right: Abstract, how: str) -> Abs
     a, c = array_of(b, left), array_of(b, right)
     if a.ndim == c.ndim == 1:
         return _dot(b, *((_regular(b, a), _regular(b, c)) if how == "dot" else (a, c)))
-    if a.ndim > 2 or c.ndim > 2 or not a.ndim or not c.ndim:
-        raise LoweringRefused("a product of arrays with more than two axes")
+    if a.ndim > 2 or c.ndim > 2:
+        if how == "dot" or min(a.ndim, c.ndim) < 2:
+            raise LoweringRefused("a product of arrays with more than two axes")
+        return _stack_product(b, a, c)
     return _matmul(b, a, c)
+
+
+def _stack_product(b: ProgramBuilder, a: Arr, c: Arr) -> Arr:
+    """Return ``a @ c`` of stacks of matrices, of which one may be a single matrix."""
+    lead = (a if a.ndim >= c.ndim else c).shape[:-2]
+    if a.ndim > 2 and c.ndim > 2:
+        if a.ndim != c.ndim:
+            raise LoweringRefused("a product of stacks with several numbers of axes")
+        for one, two in zip(a.shape[:-2], c.shape[:-2], strict=True):
+            if one != two:
+                b.check(compare("not_equal", one, two), MISMATCH)
+    rows, inner, columns = b.temporary(a.shape[-2]), b.temporary(a.shape[-1]), b.temporary(c.shape[-1])
+    b.check(compare("not_equal", inner, c.shape[-2]), MISMATCH)
+    result = allocate(b, a.dtype, (*lead, rows, columns), zero=True)
+    steps = [ir.Stride(x.view, x.ndim - k) for x in (a, c, result) for k in (2, 1)]
+
+    def multiply(at: tuple[ir.Value, ...]) -> None:
+        places = tuple(ir.Address(x.view, (*(at if x.ndim > 2 else ()), ZERO, ZERO)) for x in (a, c, result))
+        b.emit(ir.InnerLoop(_routine("matmul", a.dtype), places, (ONE, rows, inner, columns),
+                            (ZERO, ZERO, ZERO, *steps)))
+
+    with b.into([]) as products:
+        each_element(b, lead, multiply)
+    some = both(both(compare("greater", rows, ZERO), compare("greater", columns, ZERO)),
+                compare("greater", inner, ZERO))
+    b.emit(ir.If(some, products))  # type: ignore[arg-type]
+    return result
 
 
 def _regular(b: ProgramBuilder, vector: Arr) -> Arr:

@@ -33,6 +33,7 @@ from jitla.loopjit.values import (
     EXACT_FLOAT64,
     INT64_HIGH,
     INT64_LOW,
+    NONE,
     PYTHON_KINDS,
     STORAGE,
     TAG_DTYPE,
@@ -68,7 +69,7 @@ ZERO_DIVISION = "a division by zero"
 # --------------------------------------------------------------------------- kinds and storage
 
 
-def bound(b: ProgramBuilder, x: Num) -> Num:
+def assigned(b: ProgramBuilder, x: Num) -> Num:
     """Return `x`, whose variable has a value; where it has none Python raises UnboundLocalError."""
     if UNBOUND not in x.kinds:
         return x
@@ -76,6 +77,23 @@ def bound(b: ProgramBuilder, x: Num) -> Num:
     if x.tag is None:
         raise LoweringRefused("a variable is read that has no value")
     b.check(compare("equal", x.tag, ir.constant(0, TAG_DTYPE)), "a variable without a value")
+    return Num(kinds, x.value, x.tag if len(kinds) > 1 else None, x.low, x.high, x.known)
+
+
+def is_none_now(x: Num) -> ir.Value:
+    """Return whether a number that is None at times is None."""
+    assert x.tag is not None
+    return compare("equal", x.tag, ir.constant(TAGS[NONE], TAG_DTYPE))
+
+
+def bound(b: ProgramBuilder, x: Num) -> Num:
+    """Return `x`, whose variable has a value that is a number; where it has none Python raises an exception."""
+    x = assigned(b, x)
+    if NONE not in x.kinds:
+        return x
+    kinds = x.kinds - {NONE}
+    assert x.tag is not None
+    b.check(is_none_now(x), "None instead of a number")
     return Num(kinds, x.value, x.tag if len(kinds) > 1 else None, x.low, x.high, x.known)
 
 
@@ -627,6 +645,10 @@ def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
 
 def truth(b: ProgramBuilder, x: Num) -> ir.Value:
     """Return the truth value of a number as a bool."""
+    if NONE in x.kinds:
+        x = assigned(b, x)
+        number_only = Num(x.kinds - {NONE}, x.value, x.tag, x.low, x.high)
+        return both(negated(is_none_now(x)), truth(b, number_only))
     x = bound(b, x)
     if x.known:
         return ir.constant(bool(x.known[0]), ir.BOOL)

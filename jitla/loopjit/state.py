@@ -12,18 +12,27 @@ from jitla.loopir import program as ir
 from jitla.loopir import read_memory
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, representation
-from jitla.loopjit.operands import LARGE_BITS, MAX_TUPLE, SMALL_BITS, ListItems, address_of
+from jitla.loopjit.operands import (
+    CONSTANTS,
+    LARGE_BITS,
+    MAX_TUPLE,
+    SMALL_BITS,
+    ListItems,
+    address_of,
+)
 from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
     EXACT_FLOAT64,
     KIND_OF_TYPE,
     KIND_TYPES,
+    NONE,
     STORAGE,
     TAGS,
     UNBOUND,
     Abstract,
     Arr,
+    Conflict,
     Iterated,
     LoweringRefused,
     Num,
@@ -54,7 +63,7 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         group = groups.pop(0)
         if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
                 or not value.flags.aligned:
-            return StaticValue(value)
+            return Conflict(f"an array of {value.dtype} with {value.ndim} axes that loop programs do not have")
         return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
     if kind is int:
         bits = value.bit_length()
@@ -70,7 +79,9 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         return Tup(tuple(abstract(item, groups) for item in value), True)
     if kind is tuple and len(value) <= MAX_TUPLE:
         return Tup(tuple(abstract(item, groups) for item in value))
-    return StaticValue(value)
+    if isinstance(value, CONSTANTS):
+        return StaticValue(value)
+    return Conflict(f"a variable is a {kind.__name__}")
 
 
 class SourceLowering:
@@ -169,9 +180,9 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     if letters is None:
         def write_complex(state: bytearray, value: Any) -> None:
             if tag_offset >= 0:
-                state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
+                state[tag_offset] = _tag_of(value)
                 _require_exact(value)
-            if value is not Unassigned:
+            if value is not Unassigned and value is not None:
                 data = dtype.type(value).tobytes()
                 state[offset:offset + len(data)] = data
 
@@ -180,8 +191,8 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
     kind = float if dtype.kind == "f" else int
 
     def write_tagged(state: bytearray, value: Any) -> None:
-        state[tag_offset] = 0 if value is Unassigned else TAGS[KIND_OF_TYPE[type(value)]]
-        if value is not Unassigned:
+        state[tag_offset] = _tag_of(value)
+        if value is not Unassigned and value is not None:
             if kind is float:
                 _require_exact(value)
             packer.pack_into(state, offset, kind(value))
@@ -191,6 +202,11 @@ def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, 
             packer.pack_into(state, offset, value)
 
     return write_tagged if tag_offset >= 0 else write
+
+
+def _tag_of(value: Any) -> int:
+    """Return the tag of the kind of a value."""
+    return TAGS[UNBOUND if value is Unassigned else NONE if value is None else KIND_OF_TYPE[type(value)]]
 
 
 def _require_exact(value: Any) -> None:
@@ -205,7 +221,11 @@ def read_results(
 ) -> dict[str, Any]:
     """Return the variables that a program gives back; `Unassigned` for those that have no value."""
     memory = _Memory(arrays)
-    return {name: _read(value, state, places, memory) for name, value in results.items()}
+    found = {name: _read(value, state, places, memory) for name, value in results.items()}
+    if memory.spans:
+        memory.copy_spans()
+        found = {name: _read(value, state, places, memory) for name, value in results.items()}
+    return found
 
 
 def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: _Memory) -> Any:
@@ -215,6 +235,8 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
                                                                            ir.Read) else next(iter(kinds))
             if kind == UNBOUND:
                 return Unassigned
+            if kind == NONE:
+                return None
             offset = 8 * places[name]
             stored = np.frombuffer(state[offset:offset + dtype.itemsize], dtype)[0].item()
             if type(stored) is complex and STORAGE[kind].kind != "c":
@@ -235,15 +257,21 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
 
 
 class _Memory:
-    """Finds the arrays that views of a program stand for; those in the arena are copied, once each."""
+    """Finds the arrays that views of a program stand for.
+
+    Memory of the arena is copied: first the spans of all views are collected, then `copy_spans` copies those that
+    overlap as one, so that arrays share memory as views do.
+    """
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays = arrays
-        self._copies: dict[Any, np.ndarray] = {}
+        self.spans: list[tuple[int, int]] = []
+        self._copies: list[tuple[int, int, bool, np.ndarray]] = []  # begin, end, whether views share it, copy
+        self._views: dict[Any, np.ndarray] = {}
 
     def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              writeable: bool) -> np.ndarray:
-        """Return the operand of the program that is there, a view of one, or a copy."""
+              writeable: bool) -> np.ndarray | None:
+        """Return the operand of the program that is there, a view of one or of a copy; None if that is not made."""
         for array in self._arrays:
             if array.ctypes.data == address and array.shape == shape and array.strides == strides \
                     and array.dtype == dtype and array.flags.writeable == writeable:
@@ -253,9 +281,32 @@ class _Memory:
             if low <= address < high and array.flags.writeable == writeable:
                 return _view(array, address, dtype, shape, strides)
         key = address, dtype, shape, strides
-        if key not in self._copies:
-            self._copies[key] = read_memory(address, dtype, shape, strides).copy()
-        return self._copies[key]
+        if key not in self._views:
+            if 0 in shape:
+                self._views[key] = np.empty(shape, dtype)
+                return self._views[key]
+            ends = [(size - 1) * step for size, step in zip(shape, strides, strict=True)]
+            low = address + sum(end for end in ends if end < 0)
+            high = address + sum(end for end in ends if end > 0) + dtype.itemsize
+            if not self._copies:
+                self.spans.append((low, high))
+                return None
+            begin, _, is_shared, copy = next(found for found in self._copies if found[0] <= low < found[1])
+            view = np.ndarray(shape, dtype, copy, address - begin, strides)
+            self._views[key] = view if is_shared or not view.flags.c_contiguous else view.copy()
+        return self._views[key]
+
+    def copy_spans(self) -> None:
+        """Copy the memory of the collected spans."""
+        merged: list[tuple[int, int, bool]] = []
+        for low, high in sorted(self.spans):
+            if merged and low < merged[-1][1]:
+                merged[-1] = merged[-1][0], max(high, merged[-1][1]), True
+            else:
+                merged.append((low, high, False))
+        single = np.dtype(np.uint8)
+        self._copies = [(low, high, is_shared, read_memory(low, single, (high - low,), (1,)).copy())
+                        for low, high, is_shared in merged]
 
 
 class _Interface:

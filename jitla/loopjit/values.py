@@ -28,7 +28,9 @@ PYTHON_KINDS = frozenset({"int", "float", "bool", "complex"})
 #: The kind of a variable that has no value on some path.
 UNBOUND = "unbound"
 #: Tags of kinds at run time; 0 is an unbound variable.
-TAGS = {UNBOUND: 0} | {kind: code for code, kind in enumerate(KIND_TYPES, 1)}
+#: The kind of a variable that is None at times, and a number at others.
+NONE = "none"
+TAGS = {UNBOUND: 0, NONE: 100} | {kind: code for code, kind in enumerate(KIND_TYPES, 1)}
 TAG_DTYPE = np.dtype(np.int8)
 #: The dtype of the variable that holds a number of each kind.
 STORAGE = {kind: np.dtype({"int": "i8", "float": "f8", "bool": "b1", "complex": "c16"}.get(kind, kind))
@@ -263,7 +265,7 @@ def kind_range(kind: str) -> tuple[int, int]:
 
 def storage_of(kinds: frozenset[str]) -> np.dtype:
     """Return the dtype of a variable that holds numbers of any of `kinds` without loss."""
-    dtypes = {STORAGE[kind] for kind in kinds if kind != UNBOUND}
+    dtypes = {STORAGE[kind] for kind in kinds - {UNBOUND, NONE}}
     if len(dtypes) == 1:
         return next(iter(dtypes))
     if any(d == np.uint64 for d in dtypes):
@@ -290,8 +292,9 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
     if conflict is not None:
         return conflict
     first = bound[0]
-    if isinstance(first, Num) and all(isinstance(value, Num) for value in bound):
-        return _join_numbers([value for value in bound if isinstance(value, Num)], unbound)
+    numbers = [value for value in bound if isinstance(value, Num)]
+    if numbers and all(isinstance(value, Num) or is_none(value) for value in bound):
+        return _join_numbers(numbers, unbound, len(numbers) < len(bound))
     if isinstance(first, Arr):
         arrays = [value for value in bound if isinstance(value, Arr)]
         if len(arrays) == len(bound) and len({(a.dtype, a.ndim, a.writeable) for a in arrays}) == 1:
@@ -312,14 +315,20 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
     return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
 
 
-def _join_numbers(values: list[Num], unbound: bool) -> Abstract:
-    kinds = frozenset[str]().union(*(value.kinds for value in values), {UNBOUND} if unbound else ())
+def is_none(value: Abstract | None) -> bool:
+    """Return whether a value is None for sure."""
+    return isinstance(value, StaticValue) and value.value is None
+
+
+def _join_numbers(values: list[Num], unbound: bool, none: bool) -> Abstract:
+    kinds = frozenset[str]().union(*(value.kinds for value in values), {UNBOUND} if unbound else (),
+                                   {NONE} if none else ())
     try:
         storage = storage_of(kinds)
     except LoweringRefused as refused:
         return Conflict(refused.reason)
     first = values[0]
-    known = first.known if all(_same_constant(v.known, first.known) for v in values) else ()
+    known = first.known if not none and all(_same_constant(v.known, first.known) for v in values) else ()
     tag = ir.constant(0, TAG_DTYPE) if len(kinds) > 1 else None
     return Num(kinds, ir.constant(0, storage), tag, min(v.low for v in values), max(v.high for v in values),
                known)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.fuzz.draft import Draft, code, leaves
-from tests.fuzz.frame import Frame
+from tests.fuzz.draft import Draft, Frame, code, leaves
 from tests.fuzz.statements import simple
 
 # One variation: a small change to a program

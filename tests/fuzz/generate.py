@@ -5,9 +5,8 @@ from __future__ import annotations
 from textwrap import indent
 
 from tests.fuzz.blocks import compound, fault, functional, troubled
-from tests.fuzz.draft import PREAMBLE, Draft, leaves
+from tests.fuzz.draft import BUMP, PREAMBLE, Draft, Frame, leaves
 from tests.fuzz.family import Families
-from tests.fuzz.frame import BUMP, Frame
 from tests.fuzz.regions import region, stacks
 from tests.fuzz.statements import simple
 from tests.fuzz.unusual import inexact, mixed, unusual

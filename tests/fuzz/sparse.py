@@ -15,10 +15,9 @@ import scipy.sparse as sp
 
 from tests.fuzz import matrices as making
 from tests.fuzz.arrays import VALUES
-from tests.fuzz.draft import PREAMBLE, Draft, code, leaves
+from tests.fuzz.draft import CALLS, KINDS, PREAMBLE, Draft, Slot, code, leaves
 from tests.fuzz.expressions import number
 from tests.fuzz.family import Families
-from tests.fuzz.frame import CALLS, KINDS, Slot
 from tests.fuzz.load import arguments
 from tests.fuzz.statements import simple
 

@@ -117,7 +117,9 @@ class Arguments:
         e = np.array([r.randint(-n, n - 1) if r.random() < 0.99 else n for _ in range(n)] if n else [],
                      r.choice(("i8", "i8", "i4", "i1")))
         q = np.array([r.random() < 0.5 for _ in range(n)], bool)
-        t = tuple(r.randint(-2, 5) for _ in range(r.choice((2, 2, 3, 4))))
+        t: Any = tuple(r.randint(-2, 5) for _ in range(r.choice((2, 2, 3, 4))))
+        if r.random() < 0.2:
+            t = list(t)
         k: Any = self.whole()
         if r.random() < 0.1:
             k = np.int64(max(-2**63, min(k, 2**63 - 1)))

@@ -312,7 +312,9 @@ class Generator:
             (1.2 * arrays, self.local_array), (0.7 * arrays, self.store_matrix), (0.5 * arrays, self.masked),
             (0.8, lambda: self.emit("{0}, {1} = {2}, {3}".format(
                 *self.random.sample(SCALARS, 2), self.number(1), self.number(1)))),
-            (0.3, lambda: self.emit("s0, s1 = s1, s0")), (0.2, lambda: self.emit("s0 = s1 = " + self.number())),
+            (0.3, lambda: self.emit("s0, s1 = s1, s0")), (0.15, lambda: self.emit(f"{self.pick('t', 's2')} = t")),
+            (0.1, lambda: self.emit(f"t[{self.pick('0', '1', '-1')}] = {self.whole(2)}")),
+            (0.3 * arrays, lambda: self.emit(self.pick("a, b = b, a", "v0, v1 = v1, v0", "v0, a = a, v0"))), (0.2, lambda: self.emit("s0 = s1 = " + self.number())),
             (0.3, lambda: self.emit(f"i0, s1 = pair({self.number(2)}, {self.whole(2)})")),
             (0.3 * arrays, lambda: self.emit(f"change({self.pick('a', 'b', 'c')}, {self.index()}, {self.number(2)})")),
             (0.2, lambda: self.emit(f"s2 = nothing({self.number(2)})")),

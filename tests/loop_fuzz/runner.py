@@ -77,7 +77,7 @@ def plan_of(seed: int, machine: float, forced: bool) -> Plan:
     """Return the plan of a seed."""
     chooser = random.Random(f"plan {seed}")
     return Plan(seed, chooser.choice(MODES), chooser.random() < machine, forced,
-                chooser.choice(("warn",) * 6 + ("ignore", "raise")), chooser)
+                chooser.choice(("warn",) * 12 + ("ignore", "raise", "raise", "strict")), chooser)
 
 
 def load(text: str) -> Callable[..., Any]:
@@ -96,7 +96,9 @@ def load(text: str) -> Callable[..., Any]:
 def observe(function: Callable[..., Any], args: Sequence[Any], errors: str) -> dict[str, Any]:
     """Return all that a call does: result, exception, warnings, and the arguments as they are then."""
     seen: dict[str, Any] = {}
-    with warnings.catch_warnings(record=True) as caught, np.errstate(divide=errors, over=errors, invalid=errors):
+    modes: dict[str, Any] = {"all": "raise"} if errors == "strict" else {
+        "divide": errors, "over": errors, "invalid": errors}
+    with warnings.catch_warnings(record=True) as caught, np.errstate(**modes):
         warnings.simplefilter("always")
         try:
             seen["result"] = function(*args)
@@ -218,7 +220,7 @@ def compare(original: Callable[..., Any], function: Callable[..., Any], calls: S
         site.hot_seconds = 0.0
     signal.signal(signal.SIGALRM, _stop)
     signal.alarm(SECONDS)
-    original_run, original_size = LoopRun.run, LoopRun._compiled_size
+    original_run, original_size = LoopRun.run, LoopRun.__dict__["_compiled_size"]
     try:
         if plan.mode == "midway":
             LoopRun.run = _later(original_run, plan.chooser)  # type: ignore[method-assign]

@@ -120,7 +120,7 @@ def test_reductions_along_axes(shape: tuple[int, ...], dtype: str, keepdims: boo
             compiled(function, lambda: ((random(20, *shape) * 50 - 20).astype(dtype),))
 
 
-def reduce_first(a: Any) -> Any:  # noqa: D103
+def reduce_first(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=0).shape)
     spread = 0.0
     for x in a:
@@ -131,7 +131,7 @@ def reduce_first(a: Any) -> Any:  # noqa: D103
     return total, spread
 
 
-def reduce_first_kept(a: Any) -> Any:  # noqa: D103
+def reduce_first_kept(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=0, keepdims=True).shape)
     for x in a:
         total += x.sum(axis=0, keepdims=True) + x.mean(axis=0, keepdims=True) + x.max(keepdims=True)
@@ -139,7 +139,7 @@ def reduce_first_kept(a: Any) -> Any:  # noqa: D103
     return total
 
 
-def reduce_last(a: Any) -> Any:  # noqa: D103
+def reduce_last(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=-1).shape)
     for x in a:
         total += x.sum(axis=-1) + np.prod(x[..., :2], axis=-1)
@@ -147,7 +147,7 @@ def reduce_last(a: Any) -> Any:  # noqa: D103
     return total
 
 
-def reduce_last_kept(a: Any) -> Any:  # noqa: D103
+def reduce_last_kept(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=-1, keepdims=True).shape)
     for x in a:
         total += x.sum(axis=-1, keepdims=True) + np.min(x - 1, axis=-1, keepdims=True)
@@ -155,7 +155,7 @@ def reduce_last_kept(a: Any) -> Any:  # noqa: D103
     return total
 
 
-def reduce_two(a: Any) -> Any:  # noqa: D103
+def reduce_two(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=(0, 1)).shape)
     for x in a:
         total += x.sum(axis=(0, 1))
@@ -164,7 +164,7 @@ def reduce_two(a: Any) -> Any:  # noqa: D103
     return total
 
 
-def reduce_two_kept(a: Any) -> Any:  # noqa: D103
+def reduce_two_kept(a: Any) -> Any:
     total = np.zeros(a[0].sum(axis=(0, 1), keepdims=True).shape)
     for x in a:
         total += x.sum(axis=(0, 1), keepdims=True) + np.any(x > 20, axis=(-1, -2)).sum()
@@ -550,13 +550,13 @@ def test_outermost_loops_over_nested_calls() -> None:
         total = 0.0
         for x, y in zip(a, b, strict=True):
             total += x * y
-        for k, (x, y) in enumerate(zip(a, b)):
+        for k, (x, y) in enumerate(zip(a, b, strict=False)):
             total += k * x - y
         for k in reversed(range(2, len(a))):
             total = total * 0.5 + a[k]
         for x in reversed(a):
             total = total * 0.5 + x
-        for k, x in zip(range(3, 1000, 2), reversed(b)):
+        for k, x in zip(range(3, 1000, 2), reversed(b), strict=False):
             total = total * 0.5 + x * k
         for k, x in enumerate(reversed(range(10)), 5):
             total += k * x
@@ -619,3 +619,74 @@ def test_lists_that_grow() -> None:
         return total
 
     compare(function, lambda: (40, [1, 2]))
+
+
+def test_numbers_that_are_none_at_first() -> None:
+    """A variable is None until it is assigned a number."""
+    def function(a: Any, limit: float) -> Any:
+        best = None
+        where = None
+        last = None
+        total = 0.0
+        for k, x in enumerate(a):
+            if best is None or x < best:
+                best = x
+                where = k
+            if x > limit:
+                last = 2.5 if last is None else last + 1.0
+            elif last:
+                total += last
+            if x > 0.99:
+                last = None
+        return best, where, last, total
+
+    compiled(function, lambda: (random(200), 0.5))
+    compare(function, lambda: (random(200), 1.5))
+
+    def wrong(a: Any) -> Any:
+        best = None
+        for x in a:
+            if x > 0.9:
+                best = best + x
+            if x > 0.5:
+                best = x
+        return best
+
+    compare(wrong, lambda: (random(200),))
+
+
+def test_chained_comparisons() -> None:
+    """Chained comparisons of numbers of Python and NumPy."""
+    def function(a: Any, n: int) -> Any:
+        total = 0
+        kept = False
+        for k in range(n):
+            if 0 <= k < n - 1 and 0 < a[k] < 0.5 <= a[k + 1]:
+                total += 1
+            kept = 3 < k < a[k] * n
+        return total, kept
+
+    compiled(function, lambda: (random(50), 50))
+
+
+def test_sums_of_complex_numbers() -> None:
+    """Sums of complex arrays, along axes as well."""
+    def function(a: Any, out: Any) -> Any:
+        total = 0j
+        for k in range(len(a)):
+            total += a[k].sum() + np.sum(a[k, 1:] * a[k, :-1])
+            out[k] = a[k].sum(axis=0)[1] - a[k].sum(axis=1)[0]
+        return total
+
+    compiled(function, lambda: (random(12, 5, 40) + 1j * random(12, 5, 40, seed=2), np.zeros(12, complex)))
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "c16"])
+def test_products_of_stacks_of_matrices(dtype: str) -> None:
+    """`@` of arrays with three axes, and of one with a matrix."""
+    def function(a: Any, b: Any, m: Any, out: Any) -> None:
+        for k in range(len(out)):
+            out[k] = (a[k] @ b[k])[1, 0, 2] + (a[k] @ m)[0, 1, 1] + (m @ b[k])[1, 2, 0] + np.matmul(a[k], b[k].copy())[0, 0, 0]
+
+    compiled(function, lambda: (random(9, 2, 4, 5).astype(dtype), random(9, 2, 5, 4).astype(dtype),
+                                random(5, 5).astype(dtype), np.zeros(9, dtype)))

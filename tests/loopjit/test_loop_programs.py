@@ -159,6 +159,17 @@ def integer_overflow(c, k):
     return t, k
 
 
+def underflow(a, n):
+    with np.errstate(all="raise"):
+        for i in range(n):
+            a[i] = a[i] * 1e-300
+    return a
+
+
+def test_underflow_is_reported_where_numpy_is_told_to():
+    check(underflow, lambda: (np.full(5, 1e-200), 5), compiled=False)
+
+
 @pytest.mark.parametrize("errors", ["warn", "ignore", "raise"])
 def test_warnings_of_iterations_that_are_undone(errors):
     check(numpy_warnings, lambda: (np.array([1.0, 0, 2, -1, 3, 0]), np.array([1.0, 0, 2, 1, 0, 1])), errors=errors)
@@ -456,7 +467,54 @@ def of_other_dtypes(a, c, n):
     return v
 
 
+def views_of_made(a, n):
+    v = w = u = a
+    for i in range(n):
+        v = a * i
+        w = v[1:]
+        u = (a + i)[::-2]
+        w[0] = 99
+    w[1] = 5
+    return v, w, u
+
+
+def exchanged(a, b, n):
+    for i in range(n):
+        b[1:] = a[:-1] + 1
+        a, b = b, a
+    return a, b
+
+
+def untouched(d, n):
+    v = d
+    s = 0
+    for i in range(n):
+        s += i
+        v = d
+    return v, s
+
+
+def in_a_tuple(t, a, b, n):
+    for i in range(n):
+        b[1:] = a[:-1]
+        t[1][0] = a[2]
+        t = t
+    return b, t
+
+
 def test_views_and_arrays_that_outlive_an_iteration():
+    check(views_of_made, lambda: (floats(6), 4), lambda: (floats(3), 1), compiled=False)
+    check(exchanged, lambda: (floats(6), floats(6), 5))
+    check(untouched, *(lambda d=d: (d + 0, 5) for d in (np.zeros(3, np.float16), np.ones(3, np.float16), np.array(2.0),
+                                                        np.array(3.0))), compiled=False)
+    check(untouched, lambda: ([1], 5), lambda: ([2], 5), lambda: ("a", 3), lambda: (tuple(range(12)), 4),
+          lambda: (tuple(range(13)), 4), compiled=False)
+
+    def shared(count: int) -> tuple[Any, ...]:
+        a = floats(6)
+        return tuple(floats(2) for _ in range(count)), a, a, 4
+
+    check(in_a_tuple, lambda: shared(3), lambda: shared(12), compiled=False)
     check(kept_views, lambda: (floats(6), floats(6)), lambda: (np.array([-1.0, 2, 3]), np.zeros(3)), compiled=False)
     check(made_in_the_loop, lambda: (floats(6), 6), compiled=False)
     check(of_other_dtypes, lambda: (floats(6), np.arange(6), 4), compiled=False)
