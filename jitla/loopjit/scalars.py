@@ -87,7 +87,8 @@ def is_none_now(x: Num) -> ir.Value:
 
 
 def bound(b: ProgramBuilder, x: Num) -> Num:
-    """Return `x`, whose variable has a value that is a number; where it has none Python raises an exception."""
+    """Return `x`, whose variable has a value that is a number; where it has none Python raises an exception.
+    """
     x = assigned(b, x)
     if NONE not in x.kinds:
         return x

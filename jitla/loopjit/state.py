@@ -63,7 +63,8 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         group = groups.pop(0)
         if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
                 or not value.flags.aligned:
-            return Conflict(f"an array of {value.dtype} with {value.ndim} axes that loop programs do not have")
+            return Conflict(
+                f"an array of {value.dtype} with {value.ndim} axes that loop programs do not have")
         return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
     if kind is int:
         bits = value.bit_length()
@@ -259,8 +260,8 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
 class _Memory:
     """Finds the arrays that views of a program stand for.
 
-    Memory of the arena is copied: first the spans of all views are collected, then `copy_spans` copies those that
-    overlap as one, so that arrays share memory as views do.
+    Memory of the arena is copied: first the spans of all views are collected, then `copy_spans` copies those
+    that overlap as one, so that arrays share memory as views do.
     """
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
@@ -271,7 +272,9 @@ class _Memory:
 
     def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
               writeable: bool) -> np.ndarray | None:
-        """Return the operand of the program that is there, a view of one or of a copy; None if that is not made."""
+        """Return the operand of the program that is there, a view of one or of a copy; None if that is not
+        made.
+        """
         for array in self._arrays:
             if array.ctypes.data == address and array.shape == shape and array.strides == strides \
                     and array.dtype == dtype and array.flags.writeable == writeable:
