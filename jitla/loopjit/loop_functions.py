@@ -377,11 +377,11 @@ class LoopFunction:
                 for line, reason in self.refused if self.kept]
         for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
+                code = x.code  # which another thread may discard
                 made.append(LoopSiteRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state],
-                    x.reason,
-                    site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds, x.failure,
-                    x.code.owner.program if x.code is not None else None))
+                    x.reason, site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds,
+                    x.failure, None if code is None else code.owner.program))
         return made
 
 
