@@ -150,10 +150,18 @@ class FunctionState:
         loop_function = self.loop_function if any_reachable(function, has_loops) and (
             element_bits(args, kwargs) > MAX_COLD_BITS
             or any_reachable(function, has_element_loops)) else None
+        self._trace_large_arrays(args, kwargs)
         kept = loop_function is not None and loop_function.alone(args, kwargs)
         if loop_function is not None and not kept and not loop_function.traced:
             return None
         return self.call_classes(config, kept)
+
+    def _trace_large_arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Have calls traced from the first one on if loops have statements over large arrays only."""
+        loops = self._looping
+        if loops is not _UNKNOWN and loops is not None and loops.entries and loops.has_array_statements_only \
+                and element_bits(args, kwargs) > MAX_COLD_BITS:
+            loops.traced = True
 
     def kind_of(
         self, class_policy: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any],
@@ -322,6 +330,7 @@ class FunctionState:
         try:
             if given:
                 self.require_compilable_loops(*given)
+                self._trace_large_arrays(*given)
             self.load_tracing()
         except RESOURCE_ERRORS as error:
             self.note_failure(error)

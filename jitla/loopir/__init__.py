@@ -151,9 +151,9 @@ else:
         ),
         program=(
             "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
-            "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place Pointer "
-            "ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement Stride "
-            "ViewVariable constant dtype_of_value state_layout uses_expiry INT64"
+            "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place "
+            "Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement "
+            "Stride ViewVariable constant dtype_of_value state_layout uses_expiry INT64"
         ),
         program_interpreter="run_program",
         program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",

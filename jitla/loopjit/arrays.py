@@ -74,6 +74,10 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
 def subscript(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Abstract:
     """Return ``array[items]`` of numbers, slices and new axes: an element or a view."""
     array = require_bound(b, array)
+    if any(isinstance(item, StaticValue) and item.value is Ellipsis for item in items) and all(
+            isinstance(item, (Num, StaticValue)) for item in items) and len(items) == array.ndim + 1 \
+            and not any(isinstance(item, StaticValue) and item.value is None for item in items):
+        raise LoweringRefused("an array without axes")
     items = expanded(array, items)
     points, axes, parts = _parts(b, array, items)
     if not axes:

@@ -87,11 +87,13 @@ def rewrite_function(
         names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))
                              | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
         key = f"\0loops site {len(sites)}"
-        site = sites_before.get((loop.lineno, loop.col_offset)) \
-            or LoopSite(loop, function, names, kept, terminals, request)
+        fields = fields_read(loop, frozenset(names) - assigned)
+        site = sites_before.get((loop.lineno, loop.col_offset)) or LoopSite(
+            loop, function, (*names, *map(".".join, fields)), kept, terminals, request)
         sites.append(site)
         constants[key] = site
-        rewritten.append(RewrittenLoop(loop, key, names, site.results, terminals))
+        reads = (f"'{key}'.field({name}, '{field}')" for name, field in fields)
+        rewritten.append(RewrittenLoop(loop, key, (*names, *reads), site.results, terminals))
     callees = _callees(function, source.node, [site.node for site in sites], known | {code}, callee)
     if not sites and not callees:
         return RewrittenFunction(function, (), tuple(refused)) if refused else None
@@ -109,6 +111,21 @@ def rewrite_function(
     others = {id(each): each for _, each in callees}
     inner = [site for each in others.values() for site in each.entries]
     return RewrittenFunction(made, (*sites, *inner), tuple(refused))
+
+
+def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
+    """Return the attributes of objects with these names that a loop only reads: they are its operands."""
+    read: dict[tuple[str, str], None] = {}
+    stored: set[str] = set()
+    called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    for node in ast.walk(loop):
+        match node:
+            case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
+                stored.add(field)
+            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names \
+                    and id(node) not in called and not hasattr(np.ndarray, field) and not field.startswith("__"):
+                read[name, field] = None
+    return [(name, field) for name, field in read if field not in stored]
 
 
 def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[str]:
@@ -260,6 +277,25 @@ _STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tr
                 State.REFUSED: "refused"}
 
 
+def has_array_statements_only(site: LoopSite) -> bool:
+    """Return whether a loop over numbers has no indices of elements: its statements are over whole arrays."""
+    space = site.function.__globals__
+    for part in ast.walk(site.node):
+        match part:
+            case ast.For(iter=ast.Call(func=ast.Name("range"))):
+                pass
+            case ast.For():
+                return False
+            case ast.Subscript(slice=ast.Tuple(elts=items)):
+                if not all(isinstance(item, ast.Slice) for item in items):
+                    return False
+            case ast.Subscript(slice=index) if not isinstance(index, ast.Slice):
+                return False
+            case ast.Call(func=ast.Name(id=name)) if isinstance(space.get(name), FunctionType):
+                return False
+    return True
+
+
 class LoopFunction:
     """One function with loops: calls run its rewritten version."""
 
@@ -278,6 +314,7 @@ class LoopFunction:
         # Python runs loops over elements
         self.kept = not self.entries and has_element_loops(function.__code__)
         self.traced = not self.entries  # whether calls are to be traced, because loops are not what they do
+        self.has_array_statements_only = all(map(has_array_statements_only, self.entries))
         self.sliced = False
         self._code = function.__code__
         self._calls = 0
@@ -357,11 +394,11 @@ class LoopFunction:
                 for line, reason in self.refused if self.kept]
         for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
+                code = x.code  # which another thread may discard
                 made.append(LoopSiteRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state],
-                    x.reason,
-                    site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds, x.failure,
-                    x.code.owner.program if x.code is not None else None))
+                    x.reason, site.kinds(x), x.iterations, x.runs, x.failures, x.seconds, x.compiled_seconds,
+                    x.failure, None if code is None else code.owner.program))
         return made
 
 

@@ -259,6 +259,16 @@ class LoopSite:
         return LoopRun(self, source)
 
     @staticmethod
+    def field(value: Any, name: str) -> Any:
+        """Return an attribute in the dictionary of an object; `Unassigned` where a read may do anything else."""
+        kind = type(value)
+        own: Any = kind.__getattribute__
+        if own is not object.__getattribute__ or any(name in vars(base) for base in kind.__mro__):
+            return Unassigned
+        fields = getattr(value, "__dict__", None)
+        return fields.get(name, Unassigned) if type(fields) is dict else Unassigned
+
+    @staticmethod
     def nested(function: Any, *args: Any, **options: Any) -> Any:
         """Return a call among the arguments of `begin_call`, which is done there if its time may be observed.
         """

@@ -44,6 +44,7 @@ from jitla.loopjit.rewriting import (
     POSITION,
     SEQUENCE,
     START,
+    Unassigned,
 )
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
@@ -715,6 +716,9 @@ class Lowering:
                 return Tup(tuple(self.expression(element) for element in elements), True)
             case ast.Subscript(value=base, slice=index):
                 return self.item(self.expression(base), self.indices(index))
+            case ast.Attribute(value=ast.Name(id=owner), attr=name) if not self.inlined \
+                    and self.is_field(f"{owner}.{name}"):
+                return self.env[f"{owner}.{name}"]
             case ast.Attribute(value=base, attr=name):
                 return self.attribute(self.expression(base), name)
             case ast.Call():
@@ -723,6 +727,11 @@ class Lowering:
                 return Sliced(tuple(  # type: ignore[arg-type]
                     None if part is None else self.expression(part) for part in (lower, upper, step)))
         raise LoweringRefused(f"a {type(node).__name__.lower()} expression")
+
+    def is_field(self, name: str) -> bool:
+        """Return whether an attribute of an object is an operand of the loop."""
+        value = self.env.get(name)
+        return value is not None and not (isinstance(value, StaticValue) and value.value is Unassigned)
 
     def name(self, name: str) -> Abstract:
         """Return the value of a name."""

@@ -87,7 +87,7 @@ def is_none_now(x: Num) -> ir.Value:
 
 
 def bound(b: ProgramBuilder, x: Num) -> Num:
-    """Return `x`, whose variable has a value that is a number; where it has none Python raises an exception."""
+    """Return `x`, whose variable has a value that is a number; where it has none Python raises."""
     x = assigned(b, x)
     if NONE not in x.kinds:
         return x
@@ -500,8 +500,24 @@ def _power_kind(x: Num, y: Num) -> str:
     return kind
 
 
+def _complex_power(b: ProgramBuilder, x: ir.Value, exponent: int) -> Num:
+    """Return a positive power of a complex number of Python, by the squares of CPython's `c_powu`."""
+    result: ir.Value = ir.constant(1, COMPLEX128)
+    square = b.temporary(x)
+    while exponent:
+        if exponent & 1:
+            result = b.temporary(ir.Apply("multiply", (result, square), COMPLEX128, (("rounded", True),)))
+        square = b.temporary(ir.Apply("multiply", (square, square), COMPLEX128, (("rounded", True),)))
+        exponent >>= 1
+    finite = both(_is_finite(part(result, "real")), _is_finite(part(result, "imag")))
+    b.check(negated(finite), "a power of a complex number that is not finite")
+    return of_kind("complex", result)
+
+
 def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
     storage = STORAGE[kind]
+    if x.kinds == {"complex"} and y.kinds == {"int"} and y.known and 0 < y.known[0] <= MAX_POWER:
+        return _complex_power(b, x.value, y.known[0])
     if storage.kind in "iu" and y.known and 0 <= int(y.known[0]) <= MAX_POWER:
         base = Num(frozenset({kind}), _operand(b, x, storage), None, x.low, x.high)
         result = of_kind(kind, ir.constant(1, storage), 1, 1)

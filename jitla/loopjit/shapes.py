@@ -21,6 +21,7 @@ from jitla.loopjit.arrays import (
     each_element,
     elementwise,
     identity_axes,
+    is_contiguous,
     map_elements,
     materialise,
     require_c_order,
@@ -33,9 +34,11 @@ from jitla.loopjit.builder import (
     LoweringContext,
     ProgramBuilder,
     apply,
+    both,
     cast,
     choose,
     compare,
+    either,
     minus,
     plus,
     times,
@@ -165,9 +168,15 @@ def _make_array(is_copy: bool) -> Handler:
 
 
 def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstract]) -> Arr:
-    """Return ``value.reshape(shape)``: a view of a C-contiguous array; others are left to Python."""
+    """Return ``value.reshape(shape)``: a view of a C-contiguous array.
+
+    Of other arrays a vector is a copy, if NumPy copies as well; all else is left to Python.
+    """
     array = array_of(b, value)
-    require_contiguous(b, array)
+    if len(shape) == 1 and array.ndim > 1 and not array.fresh:
+        array = _as_vector(b, array)
+    else:
+        require_contiguous(b, array)
     total = b.temporary(reduce(times, array.shape))
     sizes: list[ir.Value | None] = []
     for item in shape:
@@ -203,6 +212,34 @@ def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstra
                sizes=view.sizes)
 
 
+def _as_vector(b: ProgramBuilder, array: Arr) -> Arr:
+    """Return all elements of an array in C order: a view if it is C-contiguous, a copy if no view has them."""
+    total = b.temporary(reduce(times, array.shape))
+    last = array.ndim - 1
+    view = b.view(b.fresh("v"), array.dtype, 1)
+
+    def flat(source: Arr) -> None:
+        b.emit(ir.BindView(view, source.view, tuple((axis, ZERO) for axis in range(last)),
+                           (ir.AxisMap(last, ZERO, total, ONE),)))
+
+    with b.into([]) as as_view:
+        flat(array)
+    with b.into([]) as as_copy:
+        step: ir.Value = ZERO  # from the end of a run to its next one, in bytes
+        uniform: ir.Value = ir.constant(True, ir.BOOL)
+        for axis in reversed(range(array.ndim)):
+            size, stride = ir.Extent(array.view, axis), ir.Stride(array.view, axis)
+            single = compare("equal", size, ONE)
+            follows = either(single, either(compare("equal", step, ZERO), compare("equal", stride, step)))
+            uniform = b.temporary(both(uniform, follows))
+            step = b.temporary(choose(single, step, apply("multiply", stride, size)))
+        b.check(uniform, "a view of an array that is not contiguous as a vector")
+        copy = materialise(b, array)
+        flat(copy)
+    b.emit(ir.If(is_contiguous(array), as_view, as_copy))  # type: ignore[arg-type]
+    return Arr(view, array.dtype, 1, array.origins | copy.origins, array.writeable, sizes=(total,))
+
+
 def _reshape(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     value, shape = _arguments(args, keywords, "a", "shape")
     items = shape.items if isinstance(shape, Tup) else (shape,)
@@ -213,7 +250,9 @@ def _ravel(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Ab
     (value,) = _arguments(args, keywords, "a")
     array = _array(value)
     if array.ndim == 1:
-        return array
+        vector = array_of(lowering.b, array)
+        require_contiguous(lowering.b, vector)
+        return vector
     return reshaped(lowering.b, array, [number(-1)])
 
 

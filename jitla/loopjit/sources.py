@@ -134,12 +134,18 @@ def plain_argument(value: Any) -> Any:
     return value.done() if type(value) is Nested else value
 
 
+def _range_source(values: range) -> Range | None:
+    """Return a range as a source; None for one of more numbers than a program counts."""
+    ends = values.start, values.stop, values.step
+    return Range(values) if all(-MAX_ITERATIONS < end < MAX_ITERATIONS for end in ends) else None
+
+
 def source_of(iterable: Any) -> Source | None:
     """Return what a loop over `iterable` goes through; None if it is nothing that code can go through."""
     if type(iterable) is Nested:
         return source_of_call(iterable.function, iterable.args, iterable.options)
     if type(iterable) is range:
-        return Range(iterable)
+        return _range_source(iterable)
     if type(iterable) is np.ndarray and iterable.ndim:
         return Items(iterable)
     return None
@@ -151,13 +157,13 @@ def source_of_call(function: Any, args: tuple[Any, ...],
     if function is reversed and len(args) == 1 and not options and (
             type(args[0]) is not Nested or args[0].function is range):
         value = plain_argument(args[0])
-        return Range(value[::-1]) if type(value) is range else source_of(value[::-1]) \
+        return _range_source(value[::-1]) if type(value) is range else source_of(value[::-1]) \
             if type(value) is np.ndarray and value.ndim else None
-    if options and function is not zip:
+    if options and (function is not zip or options.keys() != {"strict"}):
         return None
     if function is range and all(type(arg) is int or isinstance(arg, np.integer) for arg in args) \
             and 1 <= len(args) <= 3 and not (len(args) == 3 and args[2] == 0):
-        return Range(range(*args))
+        return _range_source(range(*args))
     if function is enumerate and (len(args) == 1 or len(args) == 2 and type(args[1]) is int):
         inner = source_of(args[0])
         return None if inner is None else Enumerated(inner, args[1] if len(args) == 2 else 0)

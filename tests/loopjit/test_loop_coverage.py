@@ -1,4 +1,4 @@
-"""Features of Python and NumPy in compiled loops: the rewritten function against the plain one, from the first part."""
+"""Features of Python and NumPy in compiled loops: rewritten functions against plain ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _request(site: LoopSite, specialisation: Specialisation, values: Sequence[An
 
 
 def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, list[tuple[str, str]]]:
-    """Return the result or exception of a call, the arguments behind it, and the warnings with their categories."""
+    """Return the result or exception of a call with its arguments, and the warnings with their categories."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
@@ -39,7 +39,9 @@ def _outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, 
     return (result, args), [(w.category.__name__, str(w.message)) for w in caught]
 
 
-def compare(function: FunctionType, make: Callable[[], tuple[Any, ...]], calls: int = 4) -> list[Specialisation]:
+def compare(
+    function: FunctionType, make: Callable[[], tuple[Any, ...]], calls: int = 4,
+) -> list[Specialisation]:
     """Call a function and its rewritten form; return the specialisations of the loops that were run."""
     rewritten = rewrite_function(function, _request)
     assert rewritten is not None
@@ -47,7 +49,8 @@ def compare(function: FunctionType, make: Callable[[], tuple[Any, ...]], calls: 
         site.hot_seconds = 0.0
     for _ in range(calls):
         args = make()
-        plain, jitted = _outcome(function, copy.deepcopy(args)), _outcome(rewritten.function, copy.deepcopy(args))
+        plain = _outcome(function, copy.deepcopy(args))
+        jitted = _outcome(rewritten.function, copy.deepcopy(args))
         assert loop_sites._same(plain[0], jitted[0]), (plain[0], jitted[0])
         assert plain[1] == jitted[1]
     return [s for site in rewritten.sites for s in site.specialisations.values()]
@@ -55,7 +58,7 @@ def compare(function: FunctionType, make: Callable[[], tuple[Any, ...]], calls: 
 
 def compiled(function: FunctionType, make: Callable[[], tuple[Any, ...]], calls: int = 4,
              failures: int = 0) -> None:
-    """Assert that all loops of a function are compiled and used, and that Python did at most `failures` parts."""
+    """Assert that all loops of a function are compiled and used; Python did at most `failures` parts."""
     found = compare(function, make, calls)
     assert any(s.state is State.READY and s.successes for s in found), [
         (s.state, s.reason, s.line, s.failure) for s in found]
@@ -205,7 +208,8 @@ def test_numbers_of_several_kinds(dtype: str) -> None:
         return total, scale, kept_one, kept_two, kept_three
 
     found = compare(function, lambda: ((random(20, 3) * 5).astype(dtype), 20))
-    assert all(s.state is not State.REFUSED for s in found) or dtype in ("u1", "u8", "f4", "?"), [s.reason for s in found]
+    assert all(s.state is not State.REFUSED for s in found) or dtype in ("u1", "u8", "f4", "?"), [
+        s.reason for s in found]
 
 
 def test_powers_of_integers() -> None:
@@ -268,7 +272,7 @@ def test_masks_of_some_axes() -> None:
 
 
 def test_selected_elements_are_changed() -> None:
-    """Stores and in-place operations through arrays of integers, with duplicates, negative and several indices."""
+    """Stores and in-place operations through arrays of integers, some of them equal or negative."""
     def function(a: Any, b: Any, i: Any, j: Any, n: int) -> None:
         for k in range(n):
             a[i] += 1
@@ -279,9 +283,12 @@ def test_selected_elements_are_changed() -> None:
             b[i] = b[j]
             a[i + k] = k
 
-    compiled(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, -2]), np.array([0, 5, 5, 7]), 12))
-    compare(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, -2]), np.array([0, 5, 5, 77]), 12))
-    compare(function, lambda: (random(30), random(12, 12), np.array([3, 1, 3, 22]), np.array([0, 5, 5, 7]), 12))
+    def arguments(one: int, two: int) -> tuple[Any, ...]:
+        return random(30), random(12, 12), np.array([3, 1, 3, one]), np.array([0, 5, 5, two]), 12
+
+    compiled(function, lambda: arguments(-2, 7))
+    compare(function, lambda: arguments(-2, 77))
+    compare(function, lambda: arguments(22, 7))
 
 
 def test_overlapping_selections() -> None:
@@ -347,7 +354,8 @@ def test_reshaped_and_joined_arrays() -> None:
             total += np.concatenate((v[:k], v[k:] * 2)).sum() + np.hstack([v, m[0]]).mean()
             total += np.stack((v, v + k)).sum(axis=0).max() + np.vstack((v, v))[1, k]
             total += np.concatenate([m, m[:, :1]], axis=1).sum() + m.swapaxes(0, 1)[1, 2] + m.flatten().sum()
-            total += np.transpose(m)[0, 1] + np.expand_dims(v, 0)[0, k] + v[:, None][k, 0] + a[k].transpose(1, 0)[0, 0]
+            total += np.transpose(m)[0, 1] + np.expand_dims(v, 0)[0, k] + v[:, None][k, 0]
+            total += a[k].transpose(1, 0)[0, 0]
             total += np.squeeze(v[None], axis=0)[k] + np.diff(v).sum() + np.diff(m, axis=0).max()
         return total
 
@@ -380,7 +388,8 @@ def test_rolled_and_padded_arrays() -> None:
     def function(a: Any, m: Any, n: int) -> Any:
         total = 0.0
         for k in range(-n, n):
-            total += (np.roll(a, k) * a).sum() + np.roll(m, k, axis=1)[1, 2] + np.roll(m, -k, 0).sum(axis=1)[0]
+            total += (np.roll(a, k) * a).sum() + np.roll(m, k, axis=1)[1, 2]
+            total += np.roll(m, -k, 0).sum(axis=1)[0]
             p = np.pad(m, 1)
             q = np.pad(m, 1, mode="wrap")
             e = np.pad(m, ((1, 0), (0, 2)), mode="edge")
@@ -447,7 +456,7 @@ def test_else_clauses_and_steps() -> None:
 
 
 def test_complex_numbers_of_python() -> None:
-    """Products, quotients and absolute values of Python's complex numbers, and products of NumPy's scalars."""
+    """Products, quotients and absolute values of complex numbers of Python, and products of NumPy's."""
     def function(a: Any, n: int) -> Any:
         z = 0.5 + 0.25j
         steps = 0
@@ -464,7 +473,7 @@ def test_complex_numbers_of_python() -> None:
 
 
 def test_low_bits_of_large_products() -> None:
-    """Products of Python integers that do not fit, of which a mask or a power of two as modulus keeps the low bits."""
+    """Products of Python integers that do not fit, whose low bits a mask or a modulus keeps."""
     def function(a: Any, n: int) -> Any:
         h = 2166136261
         state = 12345
@@ -518,7 +527,8 @@ def test_repeated_counted_and_triangular_arrays() -> None:
     def function(a: Any, m: Any, x: Any) -> Any:
         total = 0.0
         for k in range(1, len(a)):
-            total += np.repeat(a[:k], k).sum() + np.repeat(m, 2, axis=1).sum(axis=0)[3] + np.arange(k, -1, -1).sum()
+            total += np.repeat(a[:k], k).sum() + np.repeat(m, 2, axis=1).sum(axis=0)[3]
+            total += np.arange(k, -1, -1).sum()
             total += np.bincount(x[:k]).argmax() + np.bincount(x[:k], a[:k], minlength=9).sum()
             total += np.triu(m, 1).sum() + np.tril(-m * a[k]).sum() + np.triu(m).max()
         return total
@@ -589,7 +599,7 @@ tripled = _around(3.0)
 
 
 def test_names_outside_of_the_function() -> None:
-    """Global arrays, also in helpers, global and local lists, lambdas, and helpers with variables of others."""
+    """Global arrays, also in helpers, lists, lambdas, and helpers with variables of other functions."""
     def function(n: int) -> Any:
         total = 0.0
         steps = [1, -1, 2]
@@ -686,7 +696,98 @@ def test_products_of_stacks_of_matrices(dtype: str) -> None:
     """`@` of arrays with three axes, and of one with a matrix."""
     def function(a: Any, b: Any, m: Any, out: Any) -> None:
         for k in range(len(out)):
-            out[k] = (a[k] @ b[k])[1, 0, 2] + (a[k] @ m)[0, 1, 1] + (m @ b[k])[1, 2, 0] + np.matmul(a[k], b[k].copy())[0, 0, 0]
+            out[k] = (a[k] @ b[k])[1, 0, 2] + (a[k] @ m)[0, 1, 1] + (m @ b[k])[1, 2, 0]
+            out[k] += np.matmul(a[k], b[k].copy())[0, 0, 0]
 
     compiled(function, lambda: (random(9, 2, 4, 5).astype(dtype), random(9, 2, 5, 4).astype(dtype),
                                 random(5, 5).astype(dtype), np.zeros(9, dtype)))
+
+
+def test_powers_of_complex_numbers() -> None:
+    """Powers of Python's complex numbers with constant exponents."""
+    def function(n: int) -> Any:
+        z = 0.7 + 0.4j
+        total = 0j
+        for k in range(n):
+            z = z - (z ** 3 - 1) / (3 * z ** 2) * (0.5 + 0.001 * k)
+            total += z ** 7 + z ** 1
+        return z, total
+
+    compiled(function, lambda: (200,))
+
+
+class Particle:
+    """An object with fields, one of which is a property."""
+
+    bounce = 0.5
+
+    def __init__(self, n: int) -> None:
+        self.mass = 2.0
+        self.position = np.zeros(n)
+        self.steps = 0
+
+    @property
+    def weight(self) -> float:
+        """9.81 times the mass."""
+        return 9.81 * self.mass
+
+
+def test_fields_of_objects() -> None:
+    """Attributes of objects that a loop reads; properties, and those that it stores, are left to Python."""
+    def function(n: int) -> Any:
+        p = Particle(n)
+        for k in range(n):
+            p.position[k] = p.mass * k + p.position[k - 1]
+        return p.position
+
+    compiled(function, lambda: (50,))
+
+    def others(n: int) -> Any:
+        p = Particle(n)
+        total = 0.0
+        for k in range(n):
+            total += p.weight + p.bounce
+            p.steps += 1
+            if k == 20:
+                p.mass = 3
+        return total, p.steps
+
+    compare(others, lambda: (50,))
+
+    def missing(n: int) -> Any:
+        p = Particle(n)
+        total = 0.0
+        for k in range(n):
+            total += p.mass
+            if k == 30:
+                total += p.nothing  # type: ignore[attr-defined]
+        return total
+
+    compare(missing, lambda: (50,))
+
+
+def test_vectors_of_transposed_arrays() -> None:
+    """A reshape to one axis copies an array that is not contiguous; one that is a view is written through."""
+    def function(a: Any, out: Any) -> Any:
+        total = 0.0
+        for k in range(len(out)):
+            x = np.transpose(a, (1, 0, 2)).reshape(-1)
+            y = np.reshape(a[k % 4], (12,))
+            a[0, 0, 0] += 1
+            y[1] += 0.5
+            out[k] = x[0] + x[5] + y[0] + a[:, 1].ravel()[3] + np.ravel(a[:, :, 1:])[2]
+            total += (np.reshape(a.T, (len(a) * 12,)) * np.arange(48)).sum()
+        return total
+
+    compiled(function, lambda: (random(4, 3, 4), np.zeros(30)))
+
+    def views(a: Any, out: Any) -> Any:
+        for k in range(len(out)):
+            x = a[:, :1].reshape(-1)
+            z = a[:, 0].ravel()
+            a[:, 0] += 1
+            x[0] += 0.25
+            out[k] = x[1] + z[2]
+        return a
+
+    compare(views, lambda: (random(4, 3), np.zeros(30)))

@@ -1,4 +1,4 @@
-"""Decorated functions with loops: detection, background compilation, statistics, explanations, functions called."""
+"""Decorated functions with loops: detection, compilation, statistics, explanations, functions called."""
 
 from __future__ import annotations
 
@@ -243,6 +243,26 @@ def test_a_loop_over_long_rows_is_traced_unless_it_is_compiled(hot):
     assert stats.forces > 0 or stats.loops == 1
 
 
+def relaxed(x):
+    for _ in range(20):
+        x = x * 0.5 + 1.0
+    return x
+
+
+def relaxed_rows(x):
+    for k in range(len(x)):
+        x[k] = x[k] * 0.5 + 1.0
+    return x
+
+
+@pytest.mark.parametrize(("function", "size", "is_traced"), [
+    (relaxed, 300_000, True), (relaxed, 300, False), (relaxed_rows, 300, False)])
+def test_statements_over_large_arrays_are_traced_from_the_first_call_on(function, size, is_traced):
+    fast = jitla.jit(function, compile="auto")
+    fast(np.ones(size))
+    assert (fast.stats().forces > 0) is is_traced
+
+
 def test_cleared_functions_begin_anew(hot):
     fast = called(programs.reversed_down, np.ones(9))
     fast.cache_clear()
@@ -254,6 +274,7 @@ def test_cleared_functions_begin_anew(hot):
 
 def test_short_loops_beside_much_work_on_arrays_do_not_keep_it_from_being_traced(monkeypatch):
     monkeypatch.setattr(loop_functions, "JUDGED_SECONDS", 0.0)
+    monkeypatch.setattr(loop_functions, "FIRST_CALL_SECONDS", 0.0)
 
     def much(x):
         s = 0.0
