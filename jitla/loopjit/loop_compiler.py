@@ -33,7 +33,7 @@ class NameResolver:
     def __init__(self, function: FunctionType) -> None:
         self.function = function
         self.assumptions: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
-        self.codes: dict[FunctionType, CodeType] = {}
+        self.inlined: dict[FunctionType, tuple[CodeType, Any, Any]] = {}  # code and defaults
         self.cells: list[tuple[CellType, Any]] = []  # of variables of other functions, with their values
         self.lists: list[tuple[list[Any], tuple[Any, ...]]] = []  # with their items
 
@@ -103,7 +103,7 @@ class NameResolver:
         values = inner.__defaults__ or ()
         defaults = dict(zip(positional[len(positional) - len(values):], values, strict=True))
         defaults |= inner.__kwdefaults__ or {}
-        self.codes[inner] = code
+        self.inlined[inner] = code, inner.__defaults__, inner.__kwdefaults__
         body = source.node.body
         return Helper(inner, names, defaults, tuple(body) if isinstance(body, list) else (
             ast.copy_location(ast.Return(body), body),))
@@ -116,7 +116,9 @@ class NameResolver:
         for value, items in self.lists:
             if len(value) != len(items) or any(a is not c for a, c in zip(value, items, strict=True)):
                 return False
-        return all(function.__code__ is code for function, code in self.codes.items()) and all(
+        return all(function.__code__ is code and function.__defaults__ is defaults
+                   and function.__kwdefaults__ is keywords
+                   for function, (code, defaults, keywords) in self.inlined.items()) and all(
             cell.cell_contents is value for cell, value in self.cells)
 
 

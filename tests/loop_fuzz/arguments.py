@@ -16,11 +16,16 @@ _FLOATS = (0.0, 1.0, 2.5, -1.5, 3.0, 0.1, -7.25, 100.0)
 _WILD = (-0.0, float("nan"), float("inf"), -float("inf"), 1e308, 1e-310, 1e200)
 
 
+def is_large(seed: int) -> bool:
+    """Return whether arrays are longer than what NumPy adds, or computes, at a time."""
+    return random.Random(f"size {seed}").random() < 0.1
+
+
 class Arguments:
     """Makes the arguments of one seed; the same whenever it is called."""
 
     def __init__(self, seed: int, variant: int) -> None:
-        self.tame = is_tame(seed)
+        self.tame, self.is_large = is_tame(seed), is_large(seed)
         self.random = random.Random(f"arguments {seed} {variant}")
         self.wild = self.random.random() < 0.2
 
@@ -113,6 +118,8 @@ class Arguments:
         """Return the arguments by name."""
         r = self.random
         n = r.choice((0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 6, 7, 8, 5, 6, 7))
+        if self.is_large:
+            n = r.choice((12, 17, 33, 130, 300))
         width = r.choice((1, 2, 3, 4, 5))
         if r.random() < 0.15:
             width = max(n, 1)
@@ -143,7 +150,7 @@ class Arguments:
             b = self.array(dtype, n + 1)
         e = np.array(
             [r.randint(-n, n - 1) if r.random() < 0.99 else n for _ in range(n)] if n else [],
-            r.choice(("i8", "i8", "i4", "i1")),
+            r.choice(("i8", "i8", "i4", "i1" if n < 100 else "i2")),
         )
         q = np.array([r.random() < 0.5 for _ in range(n)], bool)
         t: Any = tuple(r.randint(-2, 5) for _ in range(r.choice((2, 2, 3, 4))))

@@ -26,7 +26,7 @@ from jitla.loopjit import loop_sites
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopRun, State
-from tests.loop_fuzz.arguments import arguments
+from tests.loop_fuzz.arguments import arguments, is_large
 from tests.loop_fuzz.forced import plant_exits
 
 VARIANTS = (0, 0, 1, 0)  # arguments of the calls of one program
@@ -79,7 +79,7 @@ def plan_of(seed: int, machine: float, forced: bool) -> Plan:
     return Plan(
         seed,
         chooser.choice(MODES),
-        chooser.random() < machine,
+        chooser.random() < machine or is_large(seed),
         forced,
         chooser.choice(("warn",) * 12 + ("ignore", "raise", "raise", "strict")),
         chooser,

@@ -920,3 +920,25 @@ def test_statements_that_fail_after_their_first_store():
         lambda: (floats(6), floats(9), 6),
         compiled=False,
     )
+
+
+def scaled(x, by=2.0):
+    return x * by
+
+
+def all_scaled(a):
+    s = 0.0
+    for x in a:
+        s += scaled(x)
+    return s
+
+
+def test_defaults_of_inlined_functions_that_change():
+    def make() -> tuple[Any, ...]:
+        scaled.__defaults__ = (len(made) // 2 + 2.0,)
+        made.append(0)
+        return (floats(5),)
+
+    made: list[int] = []
+    check(all_scaled, make, make)
+    assert made
