@@ -1,4 +1,4 @@
-"""Knobs of a schedule and the space of their combinations, with legality and sampling; callers supply the knobs."""
+"""Knobs of a schedule and the space of their combinations, with legality and sampling; callers give knobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule primitives that move where buffers are computed, and `apply_schedule`, which applies a schedule text."""
+"""Schedule primitives that move where buffers are computed, and `apply_schedule` for schedule texts."""
 
 from __future__ import annotations
 

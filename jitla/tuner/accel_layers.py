@@ -1,4 +1,4 @@
-"""Accelerator layers: tilings are searched by simulated cycles, recorded, and looked up again on compiling."""
+"""Accelerator layers: tilings are searched by simulated cycles, recorded, and looked up on compiling."""
 
 from __future__ import annotations
 

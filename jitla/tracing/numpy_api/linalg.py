@@ -1,4 +1,4 @@
-"""Recorded NumPy functions: norm, einsum, tensordot, cumsum, diagonals, stack, pad, roll; no dot, no solvers."""
+"""Recorded NumPy functions: norm, einsum, tensordot, cumsum, diagonals, stack, pad, roll; no dot."""
 
 from __future__ import annotations
 
