@@ -402,7 +402,8 @@ def test_loops_changes_waiting_failures_and_assumptions():
         failures=("BackendError: no",), assumed=True, programs=(ProgramRecord("p"),))
     texts = "\n".join(advice(record))
     changed = f"{MIN_GUARD_CHANGES} times because of another dtype"
-    for told in ("Python runs the loop (it calls print)", "compiles ahead", changed, "please report", "calibrate"):
+    for told in (
+            "Python runs the loop (it calls print)", "compiles ahead", changed, "please report", "calibrate"):
         assert told in texts
 
 

@@ -62,8 +62,8 @@ def page() -> str:
         "`@`, `**` and comparisons, and the methods "
         + ", ".join(f"`{n}`" for n in sorted(_METHODS) if n[0] != "_") + ". See [sparse data](sparse.md).",
         "\n## Explicit loops\n",
-        "Loops, `for i in range(n): ...`, are compiled in the background: [loops](loops.md) says what they may "
-        "contain.\n"]
+        "Loops, `for i in range(n): ...`, are compiled in the background: [loops](loops.md) says what they "
+        "may contain.\n"]
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""When blocks are compiled: predicted savings and costs, a queue, and the decisions between them."""
+"""Decides if a block is compiled at once or in the background while NumPy runs it, by predicted times."""
 
 from __future__ import annotations
 

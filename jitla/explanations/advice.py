@@ -23,7 +23,7 @@ MIN_GUARD_CHANGES = 8  # compilations because of the same guard
 MIN_TIME_SHARE = 0.01  # share of the time of all calls from which on a fallback is reported
 DOMINANT_TIME_SHARE = 0.5  # share of a program's time from which on a matrix product is reported
 #: Endings of notes that already say all there is to do.
-FINAL_NOTES = ("methods", "generator", "function of Python", "SciPy itself", "disable is on")
+FINAL_NOTES = ("generator", "not a Python function", "nested too deep", "SciPy itself", "disable is on")
 #: Advice on a fallback, by a phrase of its reason.
 FALLBACK_ADVICE = (
     ("whole calls", "is faster in NumPy: pass more data at a time, or decorate the caller"),

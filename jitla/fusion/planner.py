@@ -1,4 +1,4 @@
-"""Builds a plan, kernels and NumPy calls in order, by the fusion search, optionally within a memory limit."""
+"""Builds the plan of a DAG by fusion search or a fixed fusion rule, with a plan cache and a memory limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tunable parameters of a kernel's schedule: knobs, and the space of their combinations."""
+"""Knobs of a schedule and the space of their combinations, with legality and sampling; callers give knobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedule primitives on stages: compute_at, store_at, caches, with bounds inference."""
+"""Schedule primitives that move where buffers are computed, and `apply_schedule` for schedule texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of users that loops call: inlined helpers, and decorated functions called from loops."""
+"""Finds calls outside of loops of functions that have loops, and redirects them to their loop functions."""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
             case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
                 stored.add(field)
             case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names \
-                    and id(node) not in called and not hasattr(np.ndarray, field) and not field.startswith("__"):
+                    and id(node) not in called and not hasattr(np.ndarray, field) \
+                    and not field.startswith("__"):
                 read[name, field] = None
     return [(name, field) for name, field in read if field not in stored]
 

@@ -260,7 +260,7 @@ class LoopSite:
 
     @staticmethod
     def field(value: Any, name: str) -> Any:
-        """Return an attribute in the dictionary of an object; `Unassigned` where a read may do anything else."""
+        """Return an attribute in the dictionary of an object; `Unassigned` where a read may do more."""
         kind = type(value)
         own: Any = kind.__getattribute__
         if own is not object.__getattribute__ or any(name in vars(base) for base in kind.__mro__):

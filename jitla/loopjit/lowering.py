@@ -73,6 +73,7 @@ from jitla.loopjit.values import (
 
 MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer change
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
+MAX_NODES = 30_000  # of a program: machine code of as many takes about two seconds
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_CHOICES = 16  # items of a tuple of which one is chosen by a variable
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
@@ -1308,17 +1309,21 @@ def variables_of(value: Abstract) -> list[str]:
 
 
 def used_variables(node: Any) -> set[str]:
-    """Return all strings in a tree of nodes: the names of variables among them."""
+    """Return all strings in a tree of nodes, the names of variables among them; refuse a large tree."""
     found: set[str] = set()
     stack = [node]
+    count = 0
     while stack:
         part = stack.pop()
+        count += 1
         if isinstance(part, str):
             found.add(part)
         elif isinstance(part, tuple):
             stack += part
         elif hasattr(part, "__dataclass_fields__") or hasattr(type(part), "__slots__"):
             stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
+    if count > MAX_NODES:
+        raise LoweringRefused(f"a program of more than {MAX_NODES} nodes, which takes long to compile")
     return found
 
 

@@ -213,7 +213,7 @@ def reshaped(b: ProgramBuilder, value: Arr | Elementwise, shape: Sequence[Abstra
 
 
 def _as_vector(b: ProgramBuilder, array: Arr) -> Arr:
-    """Return all elements of an array in C order: a view if it is C-contiguous, a copy if no view has them."""
+    """Return all elements of an array in C order: a view if it is contiguous, a copy if no view has them."""
     total = b.temporary(reduce(times, array.shape))
     last = array.ndim - 1
     view = b.view(b.fresh("v"), array.dtype, 1)

@@ -1,4 +1,4 @@
-"""Rewrite rules of matrix products, scaled products and traces."""
+"""Rewrite rules of matrix products: with sums, transposes, scaled, sliced or joined operands; diagonals."""
 
 from __future__ import annotations
 

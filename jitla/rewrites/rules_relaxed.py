@@ -1,4 +1,4 @@
-"""Rewrite rules that are equal over the reals only, added by `numerics="relaxed"`.
+"""Relaxed-only rewrite rules of element-wise operators and reductions; those of products: `rules_matmul`.
 
 They reduce the number of operators, prefer products to quotients and combine scalars. The `doc` of each rule
 states what may differ. None introduces a new divisor or widens the domain of a function: x / x does not

@@ -1,4 +1,4 @@
-"""Recording of advanced indexing by integer arrays and masks as gathers.
+"""Recording of advanced indexing, np.repeat, np.tile and np.pad as gathers, with checks of the indices.
 
 A gather reads elements of a contiguous table at linear positions: the sum of a contribution of each axis,
 index times stride. Indices are checked before: those in memory by their minimum and maximum (`Bounds`), or

@@ -1,4 +1,4 @@
-"""Tuning of accelerator layers: tilings are searched by simulated cycles and stored as records."""
+"""Accelerator layers: tilings are searched by simulated cycles, recorded, and looked up on compiling."""
 
 from __future__ import annotations
 

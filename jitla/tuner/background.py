@@ -1,4 +1,4 @@
-"""Tuning of hot kernels in a background process, whose result replaces the running schedule."""
+"""Profiles kernel launches, tunes hot kernels in another process, and swaps in the faster schedule."""
 
 from __future__ import annotations
 

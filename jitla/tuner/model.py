@@ -1,4 +1,4 @@
-"""The score model of schedules: an analytic estimate, corrected by measurements of this and other kernels.
+"""A learned score model of schedules: boosted trees or a Gaussian process that correct a given estimate.
 
 Each schedule is a vector of features. Corrections are boosted regression trees (`Trees`, for ranks or for
 values) or a Gaussian process on few samples; measurements of other kernels are the prior.

@@ -1,4 +1,4 @@
-"""The native thread pool, as LLVM text."""
+"""The native thread pool as LLVM text: worker loop, work sharing, waiting; threads start elsewhere."""
 
 from __future__ import annotations
 

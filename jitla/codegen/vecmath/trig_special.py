@@ -1,4 +1,4 @@
-"""Vector code of trigonometric functions, their inverses, and special functions, some in double-double."""
+"""Vector code of trigonometric, error and logistic functions, cbrt, hypot and logaddexp."""
 
 from __future__ import annotations
 

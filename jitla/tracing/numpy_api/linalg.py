@@ -1,4 +1,4 @@
-"""NumPy functions recorded as one operator or view: norms, contractions, scans, diagonals, stacks, rolls."""
+"""Recorded NumPy functions: norm, einsum, tensordot, cumsum, diagonals, stack, pad, roll; no dot."""
 
 from __future__ import annotations
 
