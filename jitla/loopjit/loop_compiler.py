@@ -119,7 +119,15 @@ class NameResolver:
         return all(function.__code__ is code and function.__defaults__ is defaults
                    and function.__kwdefaults__ is keywords
                    for function, (code, defaults, keywords) in self.inlined.items()) and all(
-            cell.cell_contents is value for cell, value in self.cells)
+            _contents(cell) is value for cell, value in self.cells)
+
+
+def _contents(cell: CellType) -> Any:
+    """Return the value of a variable of an enclosing function; `MISSING` if it has none."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return MISSING
 
 
 # --------------------------------------------------------------------------- compilation
