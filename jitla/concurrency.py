@@ -81,8 +81,9 @@ def is_orphaned_by_fork(lock: Any) -> bool:
 
 #: Work after which a throttled thread sleeps, and the longest sleep.
 WORK_SLICE_SECONDS, MAX_SLEEP_SECONDS = 3e-4, 0.05
-#: The interpreter's switch interval while background threads work.
-SHORT_SWITCH_SECONDS = 5e-4
+#: The interpreter's switch interval while background threads work: imports read files, and wait for the lock
+#: so long after each read.
+SHORT_SWITCH_SECONDS = 5e-5
 #: Half a microsecond: the interpreter truncates the interval to whole microseconds.
 SWITCH_ROUNDING_SECONDS = 5e-7
 _OWN_PREFIX = f"{__name__.partition('.')[0]}."
