@@ -396,7 +396,7 @@ def _pieces(w: Lanes, columns: int) -> list[tuple[int, int]]:
 
 
 def _held(dots: bool, w: Lanes, columns: int, before: str, entry: str) -> str:
-    """Lines for so many columns: the row's own, of out or of x, is in registers."""
+    """Return the lines for `columns` columns of a row; the operand of the row itself is in registers."""
     pieces = [(at, width, f"<{width} x {w.real}>") for at, width in _pieces(w, columns)]
     first = step = held = kept = ""
     for width in dict.fromkeys(width for _, width, _ in pieces):

@@ -91,7 +91,7 @@ def _span(walk: _Walk, index: np.dtype, begin: str, length: str) -> str:
 
 
 def _look(walk: _Walk, index: np.dtype, count: int, less: str) -> str:
-    """Lines from label look<count>: go to found<count> if the columns of so many entries are the walk's."""
+    """Lines from label look<count>: branch to found<count> if `count` entries have the walk's columns."""
     t, c, kind = f"{walk.tag}{count}", count, f"i{bits_of(index)}"
     v = f"<{c} x {kind}>"
     return f"""{t}.look:
@@ -385,8 +385,8 @@ class SparseThresholds:
 
 
 CHUNKS = 4  # units per thread: rows may differ much in what they cost
-# Results that are added up at the end, whatever the number of threads: so many at most, if to each is added
-# so many times what it has of elements; of a few, which cost less to add up, less will do.
+# Copies of the result that threads add to, and that are summed at the end: at most `MAX_COPIES`, if each gets
+# at least `LARGE_SHARE` additions per element; up to `FEW_COPIES`, if it gets `SHARE`.
 MAX_COPIES, LARGE_SHARE = 64, 64
 FEW_COPIES, SHARE = 8, 8
 RANGES = 2  # units per thread: entries of each are searched for in every row
@@ -674,7 +674,7 @@ class Stored:
         return found
 
     def _units(self, work: float, chunks: int = CHUNKS) -> int:
-        """Return among how many units rows are shared out, so many for each thread."""
+        """Return the number of units of work that rows are divided into, a fixed number for each thread."""
         threads = (self._threads or runtime_threads()) if work >= self._thresholds.min_parallel_entries else 1
         return threads * chunks if threads > 1 else 1
 

@@ -182,7 +182,7 @@ def call_traced(
         site = state.site() if instrumented is not None else None
         loop_function = state.loop_function if site is not None and site.call_classes is not None else None
         if loop_function is not None and not loop_function.entries:
-            loop_function.alone(args, kwargs)
+            loop_function.is_left_to_python()
         with nullcontext() if site is None else site.noting_lines():
             if site is None or instrumented is None or site.call_classes is None:
                 _call_and_exhaust(function, args, kwargs)

@@ -151,7 +151,7 @@ class FunctionState:
             element_bits(args, kwargs) > MAX_COLD_BITS
             or any_reachable(function, has_element_loops)) else None
         self._trace_large_arrays(args, kwargs)
-        kept = loop_function is not None and loop_function.alone(args, kwargs)
+        kept = loop_function is not None and loop_function.is_left_to_python()
         if loop_function is not None and not kept and not loop_function.traced:
             return None
         return self.call_classes(config, kept)
@@ -244,7 +244,7 @@ class FunctionState:
         if not current().with_changes(self.changes).strict or type(function) is not FunctionType \
                 or not has_loops(function.__code__):
             return
-        if self.loop_function and self.loop_function.alone(args, kwargs):
+        if self.loop_function and self.loop_function.is_left_to_python():
             line, reason = self.loop_function.refused[0]
             raise UnsupportedError(
                 f"{self.loop_function.file}:{line}: this loop is left to Python: {reason}; "

@@ -31,6 +31,8 @@ from jitla.loopjit.builder import (
 from jitla.loopjit.loop_sites import NO_MEMORY
 from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
 from jitla.loopjit.values import (
+    IS_OBJECT,
+    IS_VIEW,
     MAX_EXTENT,
     PYTHON_KINDS,
     STORAGE,
@@ -212,7 +214,8 @@ def bind(
     b.emit(ir.BindView(view, array.view, tuple(points), tuple(axes)))
     made = None if parts is None else Subscript(array.view, parts)
     sizes = tuple(axis.length for axis in axes)
-    return Arr(view, array.dtype, len(axes), array.origins, array.writeable, made, sizes=sizes)
+    origins = array.origins - {IS_OBJECT} | {IS_VIEW}
+    return Arr(view, array.dtype, len(axes), origins, array.writeable, made, sizes=sizes)
 
 
 def identity_axes(array: Arr) -> tuple[ir.AxisMap, ...]:
@@ -476,7 +479,7 @@ def squeezed(b: ProgramBuilder, value: Arr | Elementwise, ndim: int) -> Arr | El
 
 def may_overlap(target: Arr, operand: Arr) -> bool:
     """Return whether a store to `target` may change an element of `operand` that is read later."""
-    if not target.origins & operand.origins:
+    if not target.may_share_memory(operand):
         return False
     if target.view == operand.view:
         return False  # each element is read before it is stored

@@ -15,10 +15,13 @@ from jitla.loopjit.builder import Edge, ProgramBuilder
 from jitla.loopjit.scalars import stored_as, tag_of
 from jitla.loopjit.values import (
     INT64_LOW,
+    IS_VIEW,
     NONE,
+    OBJECT_TAG,
     TAG_DTYPE,
     TAGS,
     UNBOUND,
+    VIEW_TAG,
     Abstract,
     Arr,
     Conflict,
@@ -124,9 +127,11 @@ def convert(b: ProgramBuilder, source: Abstract | None, target: Abstract) -> Non
             if isinstance(source, Arr):
                 copy_view(b, target.view, source)
             if isinstance(target.tag, ir.Read):
-                bound = source.tag if isinstance(source, Arr) and source.tag is not None else \
-                    ir.constant(int(isinstance(source, Arr)), TAG_DTYPE)
-                b.assign(target.tag.name, bound)
+                tag = ir.constant(0, TAG_DTYPE)
+                if isinstance(source, Arr):
+                    known = VIEW_TAG if IS_VIEW in source.origins else OBJECT_TAG
+                    tag = source.tag if source.tag is not None else ir.constant(known, TAG_DTYPE)
+                b.assign(target.tag.name, tag)
         case Tup(items) if isinstance(source, Tup):
             for one, other in zip(source.items, items, strict=True):
                 convert(b, one, other)

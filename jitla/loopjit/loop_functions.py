@@ -337,7 +337,7 @@ class LoopFunction:
             self._seconds += perf_counter() - start
             self._judge()
 
-    def alone(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    def is_left_to_python(self) -> bool:
         """Return whether Python runs it for loops over elements only."""
         return self.kept
 

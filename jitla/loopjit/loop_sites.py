@@ -496,7 +496,7 @@ class LoopRun:
 
     @staticmethod
     def _compiled_size(specialisation: Specialisation, nbytes: int) -> int:
-        """Return the iterations of a part by compiled code, before which so many bytes are saved."""
+        """Return the number of iterations of a part by compiled code, before which `nbytes` are saved."""
         part = min(max(COMPILED_PART_SECONDS, nbytes / (COPY_SHARE * COPY_BYTES_PER_SECOND)),
                    MAX_COMPILED_PART_SECONDS)
         done, seconds = specialisation.compiled_iterations, specialisation.compiled_seconds

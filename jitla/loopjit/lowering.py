@@ -346,7 +346,8 @@ class Lowering:
                 copy = self.b.view(self.b.fresh("v"), value.dtype, value.ndim)
                 bound = arrays.require_bound(self.b, value)
                 self.b.emit(ir.BindView(copy, view, (), arrays.identity_axes(bound)))
-                return Arr(copy, value.dtype, value.ndim, value.origins, value.writeable)
+                tag = self.b.temporary(value.tag) if value.tag is not None else None
+                return Arr(copy, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
         return value
 
     def store(self, base: Abstract, indices: Sequence[Abstract], value: Abstract) -> None:
@@ -1250,7 +1251,7 @@ def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
             expires = both(expires, compare("not_equal", array.tag, ir.constant(0, TAG_DTYPE)))
         with b.into([]) as moved:
             for other in made:
-                if other is not array and other.origins & array.origins:
+                if other is not array and other.may_share_memory(array):
                     b.check(both(_begins_below(array, other), _begins_below(other, array)),
                             "two variables share an array made in another iteration")
             copy = arrays.materialise(b, arrays.elementwise(b, bound))

@@ -55,7 +55,7 @@ class Selection:
         rest = [size for k, size in enumerate(self.source.shape) if k not in self.indices]
         return (*rest[:self.axis], *self.shape, *rest[self.axis:])
 
-    def place(self, b: ProgramBuilder, at: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
+    def source_index(self, b: ProgramBuilder, at: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
         """Return the index in the source of an element of the selection, in bounds."""
         inner = at[self.axis:self.axis + len(self.shape)]
         rest = iter((*at[:self.axis], *at[self.axis + len(self.shape):]))
@@ -117,7 +117,7 @@ def take(b: ProgramBuilder, array: Arr, items: Sequence[Abstract]) -> Elementwis
                 for x in index.operands]
     return Elementwise(
         array.dtype, chosen.result_shape,
-        lambda at: ir.Element(chosen.source.view, chosen.place(b, at), array.dtype),
+        lambda at: ir.Element(chosen.source.view, chosen.source_index(b, at), array.dtype),
         (chosen.source, *operands),
         chosen.axis == 0 and len(chosen.shape) == 1)
 
@@ -126,13 +126,13 @@ def put(b: ProgramBuilder, array: Arr, items: Sequence[Abstract], value: Abstrac
     """Store a value in the elements that a subscript with arrays selects."""
     chosen = selection(b, array, items)
     for k, index in list(chosen.indices.items()):
-        if isinstance(index, Elementwise) and any(x.origins & array.origins for x in index.operands):
+        if isinstance(index, Elementwise) and any(x.may_share_memory(array) for x in index.operands):
             chosen.indices[k] = elementwise(b, materialise(b, index))
     view, dtype = chosen.source.view, array.dtype
     if isinstance(value, Num):
         element = b.temporary(convert(b, bound(b, value), dtype))
         each_element(b, chosen.result_shape, lambda at: b.emit(
-            ir.StoreElement(view, chosen.place(b, at), element)))
+            ir.StoreElement(view, chosen.source_index(b, at), element)))
         return
     if not isinstance(value, (Arr, Elementwise)):
         raise LoweringRefused("a store to elements that an array selects")
@@ -145,7 +145,7 @@ def put(b: ProgramBuilder, array: Arr, items: Sequence[Abstract], value: Abstrac
     if any(may_overlap(chosen.source, operand) for operand in aligned.operands):
         aligned = elementwise(b, materialise(b, aligned))
     each_element(b, chosen.result_shape, lambda at: b.emit(
-        ir.StoreElement(view, chosen.place(b, at), cast(aligned.element(at), dtype))))
+        ir.StoreElement(view, chosen.source_index(b, at), cast(aligned.element(at), dtype))))
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,16 @@ from jitla.loopjit.rewriting import SEQUENCE, START, Unassigned
 from jitla.loopjit.sources import Enumerated, Items, Range, Source, Zipped
 from jitla.loopjit.values import (
     EXACT_FLOAT64,
+    IS_OBJECT,
+    IS_VIEW,
     KIND_OF_TYPE,
     KIND_TYPES,
     NONE,
+    OBJECT_TAG,
     STORAGE,
     TAGS,
     UNBOUND,
+    VIEW_TAG,
     Abstract,
     Arr,
     Conflict,
@@ -64,7 +68,8 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
         if value.dtype.str[1:] not in STORAGE or not value.dtype.isnative or not value.ndim \
                 or not value.flags.aligned:
             return Conflict(f"an array of {value.dtype} with {value.ndim} axes that programs do not have")
-        return Arr("", value.dtype, value.ndim, frozenset({f"group {group}"}), value.flags.writeable)
+        origins = frozenset({f"group {group}", IS_OBJECT})
+        return Arr("", value.dtype, value.ndim, origins, value.flags.writeable)
     if kind is int:
         bits = value.bit_length()
         if bits > LARGE_BITS:
@@ -156,7 +161,7 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
 
             def write(state: bytearray, array: Any) -> None:
                 if tag_offset >= 0:
-                    state[tag_offset] = array is not Unassigned
+                    state[tag_offset] = 0 if array is Unassigned else OBJECT_TAG
                 if array is not Unassigned:
                     packer.pack_into(state, offset, address_of(array), *array.shape, *array.strides)
 
@@ -243,11 +248,13 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
                 stored = stored.real
             return KIND_TYPES[kind](stored)
         case Arr(view, tag=tag):
-            if isinstance(tag, ir.Read) and not state[8 * places[tag.name]]:
+            known = VIEW_TAG if IS_VIEW in value.origins and IS_OBJECT not in value.origins else OBJECT_TAG
+            found = state[8 * places[tag.name]] if isinstance(tag, ir.Read) else known
+            if not found:
                 return Unassigned
             words = struct.unpack_from(f"={1 + 2 * value.ndim}q", state, 8 * places[view])
             shape, strides = words[1:1 + value.ndim], words[1 + value.ndim:]
-            return memory.array(words[0], value.dtype, shape, strides, value.writeable)
+            return memory.array(words[0], value.dtype, shape, strides, value.writeable, found == VIEW_TAG)
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
@@ -270,10 +277,11 @@ class _Memory:
         self._views: dict[Any, np.ndarray] = {}
 
     def array(self, address: int, dtype: np.dtype, shape: tuple[int, ...], strides: tuple[int, ...],
-              writeable: bool) -> np.ndarray | None:
+              writeable: bool, is_view: bool) -> np.ndarray | None:
         """Return the operand that is there, a view of one or of a copy; None if the copy is not made yet."""
         for array in self._arrays:
-            if array.ctypes.data == address and array.shape == shape and array.strides == strides \
+            if not is_view and address_of(array) == address and array.shape == shape \
+                    and array.strides == strides \
                     and array.dtype == dtype and array.flags.writeable == writeable:
                 return array
         for array in self._arrays:
@@ -319,7 +327,12 @@ class _Interface:
 
 def _view(array: np.ndarray, address: int, dtype: np.dtype, shape: tuple[int, ...],
           strides: tuple[int, ...]) -> np.ndarray:
-    """Return a view of the memory of an array."""
+    """Return a view of the memory of an array, whose base is that which NumPy's views of it have."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    if owner.flags.c_contiguous and owner.flags.writeable and array.flags.writeable:
+        return np.ndarray(shape, dtype, owner, address - address_of(owner), strides)
     interface = {"data": (address, not array.flags.writeable), "shape": shape, "strides": strides,
                  "typestr": dtype.str, "version": 3}
     return np.asarray(_Interface(array, interface))

@@ -135,13 +135,18 @@ class Point:
     counts_from_begin: bool
 
 
+#: Among the origins of arrays: it may be an object of Python's; it may be a view that the program makes.
+IS_OBJECT, IS_VIEW = "is an object", "is a view"
+#: Tags of array variables; 0 is an unbound variable.
+VIEW_TAG, OBJECT_TAG = 1, 2
+
+
 @dataclass(frozen=True, slots=True)
 class Arr:
     """An array: its view variable, dtype, number of axes, and which memory it may refer to.
 
-    `origins` are groups of operands, and statements that allocate. `subscript` says how the view was made,
-    if in the same statement. `maybe_unbound` holds where the variable has no value on some path: `tag` is
-    then 0.
+    `origins` are groups of operands, statements that allocate, and `IS_OBJECT` or `IS_VIEW`. `subscript`
+    says how the view was made, if in the same statement. `tag` is 0 where the variable has no value.
     """
 
     view: str
@@ -153,6 +158,10 @@ class Arr:
     tag: ir.Value | None = None
     fresh: bool = False  # allocated, C-contiguous, and referred to by no other variable
     sizes: tuple[ir.Value, ...] | None = None  # extents, if the view was made in the same statement
+
+    def may_share_memory(self, other: Arr) -> bool:
+        """Return whether both may refer to the same memory."""
+        return bool(self.origins & other.origins - {IS_OBJECT, IS_VIEW})
 
     @property
     def shape(self) -> tuple[ir.Value, ...]:
@@ -298,8 +307,8 @@ def join(values: Sequence[Abstract | None]) -> Abstract:
     if isinstance(first, Arr):
         arrays = [value for value in bound if isinstance(value, Arr)]
         if len(arrays) == len(bound) and len({(a.dtype, a.ndim, a.writeable) for a in arrays}) == 1:
-            tagged = unbound or any(a.tag is not None for a in arrays)
             origins = frozenset[str]().union(*(a.origins for a in arrays))
+            tagged = unbound or any(a.tag is not None for a in arrays) or origins >= {IS_OBJECT, IS_VIEW}
             return Arr(first.view, first.dtype, first.ndim, origins, all(a.writeable for a in arrays), None,
                        ir.constant(0, TAG_DTYPE) if tagged else None)
     if unbound:

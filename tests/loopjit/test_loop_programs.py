@@ -942,3 +942,26 @@ def test_defaults_of_inlined_functions_that_change():
     made: list[int] = []
     check(all_scaled, make, make)
     assert made
+
+
+def whole_view(a, n):
+    c = a
+    for i in range(n):
+        c = a[:]
+        c[0] = i
+    is_object, has_base = c is a, c.base is a
+    c.shape = (2, -1)
+    return is_object, has_base, a.shape
+
+
+def last_of_two(a, n):
+    c = d = a
+    for i in range(n):
+        c = a[:] if i % 2 else a
+        d = a[1:][:-1]
+    return c is a, d is a, d.base is a, d
+
+
+def test_views_of_whole_arrays_are_not_the_arrays():
+    check(whole_view, lambda: (floats(8), 40), lambda: (floats(8), 0))
+    check(last_of_two, lambda: (floats(8), 40), lambda: (floats(8), 41))
