@@ -1,4 +1,4 @@
-"""Locks that survive forks, and throttling of background threads in favour of the program."""
+"""Locks that survive forks, and the switch interval while background threads work."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import monotonic, sleep, thread_time
 from typing import Any
 from weakref import WeakSet
 
 __all__ = [
-    "THREAD_SHARE", "acquire_before_fork", "unthrottled", "is_orphaned_by_fork", "wait_idle",
-    "throttle_imports",
-    "fork_safe_lock", "throttle", "throttled", "restart_work_clock",
-    "short_switch_interval",
+    "acquire_before_fork", "background_work", "fork_safe_lock", "is_background_thread",
+    "is_orphaned_by_fork", "short_switch_interval",
 ]
 
 
@@ -79,91 +76,36 @@ def is_orphaned_by_fork(lock: Any) -> bool:
     return lock in _FORK_HANDLER.lost
 
 
-#: Work after which a throttled thread sleeps, and the longest sleep.
-WORK_SLICE_SECONDS, MAX_SLEEP_SECONDS = 3e-4, 0.05
 #: The interpreter's switch interval while background threads work: imports read files, and wait for the lock
 #: so long after each read.
 SHORT_SWITCH_SECONDS = 5e-5
 #: Half a microsecond: the interpreter truncates the interval to whole microseconds.
 SWITCH_ROUNDING_SECONDS = 5e-7
-_OWN_PREFIX = f"{__name__.partition('.')[0]}."
-# One item per thread that waits for background work: no thread is throttled then.
-_WAITERS: list[None] = []
 
 
-class _ThreadShare(threading.local):
-    """The share of time in which this thread works, and its processor time at the end of its last pause."""
+class _ThreadRole(threading.local):
+    """Whether this thread does background work."""
 
-    share: float = 1.0
-    since: float = 0.0
-
-
-THREAD_SHARE: Any = _ThreadShare()
+    is_background: bool = False
 
 
-def throttle() -> None:
-    """Sleep if this thread is throttled and has used up its work slice; no-op while a thread waits for it."""
-    share = THREAD_SHARE.share
-    if share < 1.0:
-        seconds = thread_time() - THREAD_SHARE.since
-        if seconds > WORK_SLICE_SECONDS:
-            if not _WAITERS:
-                sleep(min(seconds * (1.0 / share - 1.0), MAX_SLEEP_SECONDS))
-            restart_work_clock()
+_ROLE = _ThreadRole()
 
 
-def wait_idle(seconds: float) -> None:
-    """Wait `seconds` before background work starts, unless a thread waits for its result."""
-    end = monotonic() + seconds
-    while not _WAITERS and (remaining := end - monotonic()) > 0.0:
-        sleep(min(remaining, MAX_SLEEP_SECONDS))
-    restart_work_clock()
-
-
-def restart_work_clock() -> None:
-    """Count work from now on: the interpreter was free until here."""
-    if THREAD_SHARE.share < 1.0:
-        THREAD_SHARE.since = thread_time()
+def is_background_thread() -> bool:
+    """Return whether this thread does background work, which no call waits for."""
+    return _ROLE.is_background
 
 
 @contextmanager
-def throttled(share: float) -> Iterator[None]:
-    """Limit this thread to `share` of the time inside the ``with`` block."""
-    outer, THREAD_SHARE.share = THREAD_SHARE.share, share
-    restart_work_clock()
+def background_work() -> Iterator[None]:
+    """Mark this thread as one that does background work inside the ``with`` block."""
+    outer, _ROLE.is_background = _ROLE.is_background, True
     try:
-        yield
+        with short_switch_interval():
+            yield
     finally:
-        THREAD_SHARE.share = outer
-
-
-@contextmanager
-def unthrottled() -> Iterator[None]:
-    """Disable throttling in all threads while the ``with`` block waits for a background thread."""
-    _WAITERS.append(None)
-    try:
-        yield
-    finally:
-        _WAITERS.pop()
-
-
-class _ThrottlingFinder:
-    """A module finder that finds nothing: it throttles between imports of jitla's modules.
-
-    Modules of others are imported without pauses: their users would wait for a thread that sleeps.
-    """
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
-        """Throttle if the module belongs to jitla; return None."""
-        if name.startswith(_OWN_PREFIX):
-            throttle()
-
-
-def throttle_imports() -> None:
-    """Install the finder that throttles imports of jitla's modules."""
-    if _ThrottlingFinder not in sys.meta_path:
-        sys.meta_path.insert(0, _ThrottlingFinder)
+        _ROLE.is_background = outer
 
 
 class _SwitchInterval:

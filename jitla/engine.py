@@ -17,17 +17,17 @@ from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
 from jitla.concurrency import (
     fork_safe_lock,
     short_switch_interval,
-    unthrottled,
 )
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import Event, Recorder, log
 from jitla.process.loading import RESOURCE_ERRORS
 from jitla.process.resources import require_memory
-from jitla.profiling.loop_detector import (
+from jitla.tiering.loop_detector import (
     any_reachable,
     has_loops,
 )
+from jitla.tiering.queue import CompileQueue
 
 if TYPE_CHECKING:
     from jitla.accel import Device
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from jitla.loopjit import LoopFunction, Loops, LoopSite, Source, Specialisation
     from jitla.recompile import BoundProgram, Compiler, Program, ScheduleTuner
     from jitla.rewrites import RuleSet
-    from jitla.runtime import BackgroundQueue
     from jitla.runtime.disk_cache import DiskCache, DiskPlanStore
     from jitla.tracing import HoistingPolicy, Request
     from jitla.tuner.records import Records
@@ -67,7 +66,7 @@ class Engine:
         self._plan_stores: dict[tuple[Any, ...], DiskPlanStore] = {}
         self._loops: Loops | None = None
         self._loop_jit: Jit | None = None
-        self._background: BackgroundQueue | None = None
+        self._background: CompileQueue | None = None
         self._records: dict[str, Records] = {}
         self.session: ScheduleTuner | None = None  # that tunes
         # Receives the events of compilers.
@@ -86,12 +85,12 @@ class Engine:
         return self._recorder
 
     @property
-    def background(self) -> BackgroundQueue:
+    def background(self) -> CompileQueue:
         """The queue of background compilation."""
         if self._background is None:
             with self._lock:
                 if self._background is None:
-                    self._background = packages.runtime.BackgroundQueue()
+                    self._background = CompileQueue()
         return self._background
 
     @property
@@ -119,7 +118,7 @@ class Engine:
         if found is None:
             if not COMPILING.current.allowed:
                 raise CompilationDisabled
-            with self._lock, unthrottled():  # other threads may wait for the lock
+            with self._lock:
                 found = self._compilers.get(key) or self._new_compiler(config)
                 self._compilers[key] = found
         return found
@@ -322,7 +321,7 @@ class Engine:
         """Have a loop compiled in the background; if that fails, Python runs it."""
         def job() -> None:
             try:
-                with short_switch_interval(), unthrottled():
+                with short_switch_interval():
                     packages.loopjit.loop_compiler.compile_specialisation(
                         site, specialisation, values, source, groups, self._compile_loop)
             except Exception as error:
@@ -331,7 +330,7 @@ class Engine:
                 self.report_failure(site.function.__qualname__, text)
 
         options = copy_context()  # in force where the loop runs
-        self.background.submit(lambda: options.run(job), soon=True)
+        self.background.submit(lambda: options.run(job))
 
     def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
         """Compile and load a loop program for the options in force."""

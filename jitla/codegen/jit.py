@@ -23,8 +23,6 @@ from jitla.concurrency import (
     acquire_before_fork,
     fork_safe_lock,
     is_orphaned_by_fork,
-    restart_work_clock,
-    throttle,
 )
 from jitla.config import __version__
 from jitla.errors import BackendError
@@ -217,7 +215,6 @@ class Jit:
         require_memory(FOR_CODE + FOR_TEXT * len(text))
         data: bytes = call_with_deep_stack(_object, text, self.target, level)
         COMPILING.current.count_kernel(len(data))
-        restart_work_clock()
         return data
 
     def load(self, text: Text, names: tuple[str, ...], words: tuple[Any, ...] = ()) -> Library:
@@ -234,7 +231,6 @@ class Jit:
         if library is not None:
             COMPILING.current.count_kernel(None)
         else:
-            throttle()  # before the lock is taken: its owner never pauses
             before = COMPILING.current.compiled
             objects = [self.compile(part, level) for level, part in parts]
             if COMPILING.current.compiled == before:
@@ -245,7 +241,6 @@ class Jit:
         return library
 
     def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
-        throttle()
         with self._lock:
             library = self._loaded.get(key)
             if library is None:
@@ -322,7 +317,6 @@ class Jit:
             tracker = call_with_deep_stack(builder.link, self._engine, f"jitla{next(self._numbers)}")
         except RuntimeError as error:
             raise BackendError(f"LLVM cannot load an object: {error}") from error
-        restart_work_clock()
         return Library(tracker, names, objects, text)
 
 

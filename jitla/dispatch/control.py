@@ -174,7 +174,7 @@ def call_traced(
     check_arguments(state.function, args, kwargs)
     wait_for_programs(state)  # what NumPy runs so far is not what is to be timed
     clocks = packages.explanations.collect.clocks_of(state.all_sites())
-    with dispatch.tiering.waiting(), watch_calls(clocks) as watch:
+    with dispatch.block_compilation.waiting(), watch_calls(clocks) as watch:
         decorated = is_decorated(function) and _runs_body_at_once(state.function)
         if decorated and not state.is_tracing_loaded:
             state.load_tracing()
@@ -212,9 +212,8 @@ def wait_for_programs(state: FunctionState) -> None:
     """Compile the programs of blocks that run in NumPy so far, and wait for them."""
     sites = state.all_sites()
     if any(site.interim_replays for site in sites) and state.may_compile():
-        with dispatch.tiering.hurrying():
-            for site in sites:
-                site.request_programs(again=False)
+        for site in sites:
+            site.request_programs()
         ENGINE.background.wait(MAX_WAIT_SECONDS)
 
 
@@ -226,7 +225,7 @@ def warm_up(state: FunctionState, function: Any, args: tuple[Any, ...], kwargs: 
     check_arguments(function, args, kwargs)
     if site is None or instrumented is None:
         return
-    with dispatch.tiering.waiting():
+    with dispatch.block_compilation.waiting():
         for _ in range(2):  # the second may find values that stay the same
             given = tuple([fresh_argument(a) for a in args])
             named = {k: fresh_argument(v) for k, v in kwargs.items()}

@@ -27,7 +27,7 @@ from jitla.introspection import (
     hide_module,
     is_deep_recursion,
 )
-from jitla.profiling.call_classes import RUNNING_SESSIONS
+from jitla.tiering.call_classes import RUNNING_SESSIONS
 
 if TYPE_CHECKING:
     from jitla.tracing import Site
@@ -62,35 +62,29 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             SUSPENDED_STATES.append(state)
             deep = state.wrapper()
             deep.__code__ = body
-        if not state.is_tracing_loaded:
-            class_policy = state.class_policy(args, kwargs)
-            if class_policy is not None:
-                kind = state.kind_of(class_policy, args, kwargs)
-                if kind is None or kind.bypassed:
-                    return _call_plain(function, fast_path, state, None, kind, args, kwargs)
-            elif (loop_function := state.loops_before_tracing()) is not None:
-                return loop_function.call(args, kwargs)
-            if not state.try_load_tracing(args, kwargs):
-                return function(*args, **kwargs)
-        tracing = packages.tracing
-        session = tracing.LOCAL.session
+        session = packages.tracing.LOCAL.session if RUNNING_SESSIONS else None
         site = kind = None
+        if session is None:
+            classes = state.classes()
+            if classes is not None:
+                kind = state.class_of(classes, args, kwargs)
+                if kind is None or kind.bypassed:
+                    return _call_plain(fast_path, state, kind, args, kwargs)
+        if not state.is_tracing_loaded and not state.try_load_tracing(args, kwargs):
+            return function(*args, **kwargs)
+        tracing = packages.tracing
         if session is None:
             if state.traceable:
                 try:  # `state.site()`, without a step
                     site = state.sites[(local_config() or PROCESS_CONFIG[0]).epoch]
-                except KeyError:  # under these options no call has been looked at
+                except KeyError:  # the first call under these options
                     site = state.first_site(args, kwargs)
             if site is None:
                 if not state.traceable:
                     state.raise_untraceable()
                 return function(*args, **kwargs)
-            if site.loop_function is not None and not site.loop_function.traced:
+            if kind is None and site.loop_function is not None and not site.loop_function.traced:
                 return tracing.run_loops(site, args, kwargs)
-            if site.call_classes is not None:
-                kind = site.call_classes.class_of(args, kwargs)
-                if kind.bypassed:
-                    return _call_plain(function, fast_path, state, site, kind, args, kwargs)
         elif session.tape.running is not None:  # a signal handler or finalizer calls, while caches may change
             return function(*args, **kwargs)
         # Its globals may have changed.
@@ -132,16 +126,19 @@ def _plain_code(state: FunctionState) -> Any:
 
 
 def _call_plain(
-    function: Callable[..., Any], fast_path: FastPath, state: FunctionState, site: Any, kind: Any,
-    args: tuple[Any, ...], kwargs: dict[str, Any],
+    fast_path: FastPath, state: FunctionState, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Run a call plain, and let the fast path recognise the next calls of its class."""
+    function, is_plain = state.plain_call()
     if kind is None:
         return function(*args, **kwargs)
+    site = state.sites.get((local_config() or PROCESS_CONFIG[0]).epoch)
     try:
-        return kind.bypass(site, function, args, kwargs)
+        return kind.bypass(site, function, args, kwargs, is_plain)
     finally:
-        if kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
+        if not is_plain:  # the fast path is for the user's function
+            kind.skip = kind.granted = 0
+        elif kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
             _extend_fast_path(function, fast_path, state, kind, args, kwargs)
 
 

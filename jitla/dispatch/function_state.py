@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -27,27 +28,20 @@ from jitla.process.loading import (
     is_waiting_for_load,
 )
 from jitla.process.resources import has_shallow_stack
-from jitla.profiling.call_classes import (
-    MAX_COLD_BITS,
-    RUNNING_SESSIONS,
-    CallClasses,
-    ShortCalls,
-    element_bits,
-)
-from jitla.profiling.loop_detector import (
-    any_reachable,
-    has_element_loops,
-    has_loops,
-    is_loop_free,
-)
-from jitla.profiling.step_times import StepTimes
+from jitla.tiering.call_classes import RUNNING_SESSIONS, CallClasses, element_bits
+from jitla.tiering.engine import CallClass, FunctionProfile
+from jitla.tiering.generators import StepTimes
+from jitla.tiering.loop_detector import any_reachable, has_loops
+from jitla.tiering.loop_estimates import count_operations, estimable_loops, estimate_call_seconds
 
 if TYPE_CHECKING:
     from jitla.loopjit import LoopFunction
-    from jitla.tracing import RecompilationLog, Request, Site, TimedClass, WarmUp
+    from jitla.tracing import RecompilationLog, Request, Site, TracingBudget
 
 MAX_FAILURES = 100  # that are kept
 MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
+SHORT_CALL_SECONDS = 0.3  # estimated, above which loops are looked for before the call
+LARGE_BITS = 18  # bits of the number of elements, from which whole-array statements in loops are traced
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("dispatch/function_state.py")]
 
@@ -59,10 +53,6 @@ def _waits_for_compiler(own: Config) -> bool:
 
 # Not computed yet.
 _UNKNOWN: Any = object()
-
-
-def _traced_policies() -> tuple[type[WarmUp], type[TimedClass]]:
-    return packages.tracing.WarmUp, packages.tracing.TimedClass
 
 
 def _restored_state(function: Any, changes: dict[str, Any], file: str) -> FunctionState:
@@ -89,9 +79,7 @@ class FunctionState:
         self.sites: dict[int, Site | None] = {}
         self.classes_by_epoch: dict[int, tuple[Config, CallClasses]] = {}
         self.is_tracing_loaded = False  # and whether the function is instrumented is known
-        self.untraced_calls: dict[int, tuple[Config, int]] = {}  # by options, before one needed the tracer
         self.steps: dict[tuple[int, int], StepTimes] = {}  # of generators, by options and bits of elements
-        self.short_calls: dict[int, tuple[Config, ShortCalls]] = {}  # until the function is analysed
         # Whether calls need more than the plain function; it is instrumented when one is traced.
         self.traceable = False
         self._instrumented: Any = _UNKNOWN
@@ -130,48 +118,30 @@ class FunctionState:
         made.__dict__["__jitla_state__"] = self  # which is to live as long
         return made
 
-    def class_policy(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallClasses | ShortCalls | None:
-        """Return the policy for calls before tracing is loaded; None if it is needed at once."""
-        if RUNNING_SESSIONS and packages.tracing.LOCAL.session is not None:
-            return None
+    def classes(self) -> CallClasses | None:
+        """Return the call classes under the options in force; None if these need every call traced."""
         config = current()
-        if config.epoch in self.untraced_calls:
-            return None
         try:
             return self.classes_by_epoch[config.epoch][1]
         except KeyError:
-            pass
-        function: Any = self.function
-        if not self._has_default_options(config):
-            return None
-        if self._looping is _UNKNOWN and (brief := self._short_calls(config, function)).has(args, kwargs):
-            return brief
-        # of loops over elements that Python has to keep nothing can be had in a hurry
-        loop_function = self.loop_function if any_reachable(function, has_loops) and (
-            element_bits(args, kwargs) > MAX_COLD_BITS
-            or any_reachable(function, has_element_loops)) else None
-        self._trace_large_arrays(args, kwargs)
-        kept = loop_function is not None and loop_function.is_left_to_python()
-        if loop_function is not None and not kept and not loop_function.traced:
-            return None
-        return self.call_classes(config, kept)
+            return self.call_classes(config) if self._has_default_options(config) else None
 
-    def _trace_large_arrays(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Have calls traced from the first one on if loops have statements over large arrays only."""
-        loops = self._looping
-        if loops is not _UNKNOWN and loops is not None and loops.entries and loops.has_array_statements_only \
-                and element_bits(args, kwargs) > MAX_COLD_BITS:
-            loops.traced = True
-
-    def kind_of(
-        self, class_policy: CallClasses | ShortCalls, args: tuple[Any, ...], kwargs: dict[str, Any],
-    ) -> Any:
-        """Return the class of a call before tracing is loaded; None if memory or files are lacking."""
+    def class_of(
+        self, classes: CallClasses, args: tuple[Any, ...], kwargs: dict[str, Any],
+    ) -> CallClass | None:
+        """Return the class of a call; None if memory or files are lacking."""
         try:
-            return class_policy.class_of(args, kwargs)
+            return classes.class_of(args, kwargs)
         except RESOURCE_ERRORS as error:
             self.note_failure(error)
             return None
+
+    def plain_call(self) -> tuple[Callable[..., Any], bool]:
+        """Return the function that runs plain calls, and whether it is the one that the user wrote."""
+        loops = self._looping
+        if loops is _UNKNOWN or loops is None or loops.traced or not loops.is_current():
+            return self.function, True
+        return loops.body, False
 
     def plain_body(self) -> Any:
         """Return the function that runs calls that are not traced: plain, or with compiled loops."""
@@ -180,21 +150,6 @@ class FunctionState:
                 or current().with_changes(self.changes).compile == "off":
             return self.function
         return loops.version
-
-    def _find_loops_in_background(self) -> None:
-        def find() -> None:
-            self.loop_function  # noqa: B018  (looks for loops)
-
-        ENGINE.background.submit(find, soon=True)
-
-    def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
-        """Return the policy for short calls; loops are detected in the background."""
-        if config.epoch not in self.short_calls:
-            counts = any_reachable(function, has_loops) \
-                and any_reachable(function, has_element_loops)
-            self.short_calls[config.epoch] = config, ShortCalls(
-                function, counts, self._find_loops_in_background)
-        return self.short_calls[config.epoch][1]
 
     def _has_default_options(self, config: Config) -> bool:
         """Return whether no option requires tracing from the first call on."""
@@ -218,25 +173,6 @@ class FunctionState:
     def has_waiting_blocks(self) -> bool:
         """Return whether blocks of traced calls wait for their programs."""
         return any(site is not None and site.interim_replays for site in self.sites.values())
-
-    def loops_before_tracing(self) -> LoopFunction | None:
-        """Return the loop-compiled form of the function, if tracing has not been loaded yet.
-
-        Loading it would be a large part of the first call.
-        """
-        if packages.is_loaded("tracing"):
-            return None
-        config = current()
-        untraced_calls = self.untraced_calls.get(config.epoch)
-        if untraced_calls is None:
-            if not self._has_default_options(config):
-                return None
-            untraced_calls = config, 0
-        loop_function = self.loop_function
-        if loop_function is None or loop_function.traced:
-            return None
-        self.untraced_calls[config.epoch] = config, untraced_calls[1] + 1
-        return loop_function
 
     def require_compilable_loops(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Raise `UnsupportedError` with ``strict=True`` if loops over elements cannot be compiled."""
@@ -285,6 +221,10 @@ class FunctionState:
         found: LoopFunction | None = self._looping
         return found
 
+    def find_loops(self) -> None:
+        """Look for loops, in the background thread."""
+        self.loop_function  # noqa: B018  (looks for loops)
+
     @property
     def instrumented(self) -> Callable[..., Any] | None:
         """The instrumented function; None if the body runs in NumPy."""
@@ -300,12 +240,14 @@ class FunctionState:
                 if isinstance(function, FunctionType) else None
         return self._instrumented
 
-    def call_classes(self, config: Config, kept: bool = False) -> CallClasses:
+    def call_classes(self, config: Config) -> CallClasses:
         """Return the call classes of the function under these options."""
-        code = self.function.__code__
-        made = CallClasses(code.co_filename, code.co_firstlineno, _traced_policies, kept, len(code.co_code),
-                      type(self.function) is FunctionType and is_loop_free(self.function))
-        return self.classes_by_epoch.setdefault(config.epoch, (config, made))[1]
+        function = self.function
+        is_function = type(function) is FunctionType
+        looping = is_function and self._looping is _UNKNOWN and any_reachable(function, has_loops)
+        profile = FunctionProfile(
+            FunctionTracer(self, looping), count_operations(function.__code__) if is_function else 0, looping)
+        return self.classes_by_epoch.setdefault(config.epoch, (config, CallClasses(profile)))[1]
 
     def load_tracing(self) -> None:
         """Load tracing and instrument the function, unless only its loops over elements matter."""
@@ -330,7 +272,6 @@ class FunctionState:
         try:
             if given:
                 self.require_compilable_loops(*given)
-                self._trace_large_arrays(*given)
             self.load_tracing()
         except RESOURCE_ERRORS as error:
             self.note_failure(error)
@@ -424,10 +365,8 @@ class FunctionState:
             site.loop_function = self.loop_function
         if own.compile == "auto":
             site.call_classes = self.call_classes(config)
-            site.calls = site.call_classes.calls - site.call_classes.skipped
+            site.calls = site.call_classes.all_calls
             site.loop_function = self.loop_function
-            site.calls += self.untraced_calls.pop(config.epoch, (config, 0))[1]
-            site.calls += sum(brief.calls for of, brief in self.short_calls.values() if of is config)
         return self.sites.setdefault(config.epoch, site)
 
     def _make_site(self, own: Config) -> Site:
@@ -445,9 +384,9 @@ class FunctionState:
         site = packages.tracing.Site(
             name, None, own.strict, lambda: ENGINE.index_loops(own, site.scattered),
             ENGINE.hoisting_policy(own), ENGINE.literal_values(own), own.thresholds)
-        tiers = dispatch.tiering
-        site.compile = tiers.Tiers(site, own, self.may_compile, finish).compile
-        site.on_record, site.allowed = tiers.tell, self.may_compile
+        blocks = dispatch.block_compilation
+        site.compile = blocks.BlockCompiler(site, own, self.may_compile, finish).compile
+        site.on_record, site.allowed = blocks.log_record, self.may_compile
         site.recompilation_log = self.recompilation_log
         site.unroll_limit = ENGINE.unroll_limit(own)
         site.bitwise = own.numerics == "strict"
@@ -462,8 +401,7 @@ class FunctionState:
 
     def all_sites(self) -> tuple[Site, ...]:
         """Return the sites of all options so far, also of calls that ran before tracing was loaded."""
-        for config, _ in [
-                *self.classes_by_epoch.values(), *self.untraced_calls.values(), *self.short_calls.values()]:
+        for config, _ in list(self.classes_by_epoch.values()):
             if not self.is_tracing_loaded:
                 self.load_tracing()
             if self.traceable and config.epoch not in self.sites:
@@ -482,3 +420,99 @@ class FunctionState:
             site.clear()
         if self.loop_function is not None:
             self.loop_function.clear()
+
+
+class FunctionTracer:
+    """What the call classes of a function need of the tracer and the compiler."""
+
+    def __init__(self, state: FunctionState, has_loops: bool) -> None:
+        self._state = ref(state)
+        self._has_loops = has_loops  # and may not have been looked for
+        self._estimable: Any = None  # its loops, for estimates
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether the tracer is loaded and the function is instrumented."""
+        return self.state.is_tracing_loaded
+
+    @property
+    def state(self) -> FunctionState:
+        """The state of the function."""
+        state = self._state()
+        assert state is not None, "a call of the function keeps it"
+        return state
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the function can be traced, as far as known."""
+        state = self.state
+        return not state.is_tracing_loaded or state.instrumented is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether calls may be traced: compiled loops do not take most of their time."""
+        loops = self.state._looping
+        return not self._has_loops if loops is _UNKNOWN else loops is None or loops.traced
+
+    @property
+    def crowding(self) -> float:
+        """The seconds of wall time that a second of processor time takes the compiler."""
+        return ENGINE.background.crowding
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the compile queue is at work."""
+        return ENGINE.background.busy
+
+    @property
+    def loading_price(self) -> float:
+        """The seconds that loading the compiler takes; 0 if it is loaded."""
+        return dispatch.block_compilation.loading_seconds()
+
+    @property
+    def waited(self) -> float:
+        """The seconds that calls of this process have waited for the compiler."""
+        return packages.tracing.InterimSeconds.waiting
+
+    def begin_class(self, args: tuple[Any, ...], kwargs: dict[str, Any], bits: int) -> None:
+        """Look for loops before the first call of a class that may take long."""
+        state = self.state
+        function: Any = state.function
+        if self._has_loops and state._looping is _UNKNOWN:
+            if self._estimable is None:
+                self._estimable = estimable_loops(function)
+            if estimate_call_seconds(self._estimable, function, args, kwargs) > SHORT_CALL_SECONDS:
+                state.loop_function  # noqa: B018  (looks for loops)
+        loops = state._looping
+        if bits > LARGE_BITS and loops is not _UNKNOWN and loops is not None and loops.entries \
+                and loops.has_array_statements_only:
+            loops.traced = True
+
+    def find_loops(self) -> None:
+        """Look for loops of the function in the background."""
+        state = self.state
+        ENGINE.background.submit(lambda: state.find_loops())
+
+    def load(self) -> None:
+        """Load the tracer and instrument the function in the background."""
+        state, options = self.state, copy_context()
+
+        def job() -> None:
+            if state.try_load_tracing():
+                state.first_site()
+
+        ENGINE.background.submit(lambda: options.run(job))
+
+    def run_traced(
+        self, site: Any, instrumented: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Any,
+    ) -> Any:
+        """Perform a traced call, which goes on plain when `budget` is exhausted."""
+        return packages.tracing.run_traced(site, instrumented, args, kwargs, budget)
+
+    def run_plain(self, site: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Perform a plain call."""
+        return packages.tracing.run_untraced(site, function, args, kwargs)
+
+    def budget(self, plain: float, allowance: float) -> TracingBudget:
+        """Return the budget of a traced call whose plain call takes `plain` seconds (0: unknown)."""
+        return packages.tracing.TracingBudget(plain, allowance)

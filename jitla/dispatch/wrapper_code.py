@@ -25,7 +25,7 @@ import numpy as np
 from jitla.concurrency import fork_safe_lock
 from jitla.config import PROCESS_CONFIG, Config, configs_in_force, local_config
 from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK
-from jitla.profiling.call_classes import RUNNING_SESSIONS, argument_class
+from jitla.tiering.call_classes import RUNNING_SESSIONS, argument_class
 
 __all__ = [
     "FastPath", "Link", "MAX_PATTERNS", "OWN", "argument_test", "find_link", "function_with_code",

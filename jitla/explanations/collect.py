@@ -44,7 +44,7 @@ from jitla.explanations.rendering import counters
 from jitla.fusion import is_view
 from jitla.hops import topo
 from jitla.loopir import show_program
-from jitla.profiling.loop_detector import has_loops
+from jitla.tiering.loop_detector import has_loops
 from jitla.recompile import schedule_text, traced_roots, view_program
 from jitla.rewrites import RULES, SUBSTITUTIONS
 from jitla.tracing import Site

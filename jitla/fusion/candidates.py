@@ -7,7 +7,6 @@ from itertools import chain, combinations
 from math import inf, isinf
 from typing import NamedTuple
 
-from jitla.concurrency import throttle
 from jitla.fusion.cost_model import Cost, CostModel
 from jitla.fusion.iteration import breaks_at_rows, iteration_space, row_space
 from jitla.fusion.kernel import MIN_BLOCK_ROWS, Kernel
@@ -347,7 +346,6 @@ class Candidates:
         return candidate
 
     def _evaluate(self, results: int, body: int) -> Candidate:
-        throttle()
         inputs = self.inputs(body)
         if self.prerequisites(body) & results:
             return Candidate(results, body, LOOP, None)

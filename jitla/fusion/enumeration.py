@@ -18,7 +18,6 @@ from math import inf, isinf
 from typing import NamedTuple
 
 from jitla.classes import dataclass
-from jitla.concurrency import throttle
 from jitla.fusion.bounds import (
     LowerBounds,
     Requirement,
@@ -211,7 +210,6 @@ class EnumerationBudget:
 
     def step(self) -> None:
         """Spend a step."""
-        throttle()
         self.steps += 1
         self.check()
 

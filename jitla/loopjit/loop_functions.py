@@ -18,7 +18,7 @@ from jitla.loopjit import liveness
 from jitla.loopjit.callees import CalleeVersion, called, handed
 from jitla.loopjit.loop_sites import LoopSite, Request, Specialisation, State
 from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, rewrite
-from jitla.profiling.loop_detector import (
+from jitla.tiering.loop_detector import (
     MAX_CALL_DEPTH,
     any_reachable,
     has_element_loops,
@@ -321,6 +321,15 @@ class LoopFunction:
         self._calls = 0
         self._watch()
         self._seconds = -FIRST_CALL_SECONDS
+
+    @property
+    def body(self) -> Callable[..., Any]:
+        """The function that runs calls: the rewritten one, or one that judges it in its first calls."""
+        return self.version if self._calls >= JUDGED_CALLS else self.judge
+
+    def judge(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, and judge whether it lives by its loops."""
+        return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""

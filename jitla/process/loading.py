@@ -25,7 +25,7 @@ from importlib import import_module
 from types import FrameType
 from typing import Any
 
-from jitla.concurrency import THREAD_SHARE, throttle_imports, unthrottled
+from jitla.concurrency import is_background_thread
 from jitla.process.resources import require_memory, start_thread
 
 __all__ = ["RESOURCE_ERRORS", "ModuleUnavailable", "RetryBackoff", "lazy_exports", "is_waiting_for_load",
@@ -128,7 +128,7 @@ class Loader:
                 raise ModuleUnavailable(f"{name}: asked for by code that interrupts a load")
             return import_module(name)
         self._check_retry(name)
-        if THREAD_SHARE.share < 1.0 or _is_importing(sys._getframe()):
+        if is_background_thread() or _is_importing(sys._getframe()):
             return self._import_locked(name)
         task = _LoadTask(name)
         thread = threading.get_ident()
@@ -146,9 +146,8 @@ class Loader:
             start_thread(threading.Thread(target=self._run_task, args=(task,), name="jitla loads"))
         except RuntimeError:  # no more threads, or the process ends
             return self._import_locked(name)
-        with unthrottled():
-            while not task.done.wait(POLL_SECONDS):
-                self._check_retry(name)
+        while not task.done.wait(POLL_SECONDS):
+            self._check_retry(name)
         if task.error is not None:
             raise task.error
         return task.module
@@ -192,9 +191,8 @@ class Loader:
 
     def _before_fork(self) -> None:
         self._logged = self._logged or "logging" in sys.modules
-        with unthrottled():
-            wait = MAX_WAIT_SECONDS if all(self._fork_acquisitions) else 0.0
-            self._fork_acquisitions.append(self._lock.acquire(timeout=wait))
+        wait = MAX_WAIT_SECONDS if all(self._fork_acquisitions) else 0.0
+        self._fork_acquisitions.append(self._lock.acquire(timeout=wait))
         self._safe = any(self._fork_acquisitions)
 
     def _after_fork(self) -> None:
@@ -240,17 +238,15 @@ def _is_interrupting(frame: FrameType | None) -> bool:
 def _without_collection() -> Iterator[None]:
     """Disable garbage collection inside the ``with`` block: the objects of modules survive anyway.
 
-    Background threads are throttled instead, until a thread waits for the same module.
+    Background threads leave it on, as the program goes on meanwhile.
     """
-    if THREAD_SHARE.share < 1.0:
-        throttle_imports()
+    if is_background_thread():
         yield
         return
     collects = gc.isenabled()
     gc.disable()
     try:
-        with unthrottled():
-            yield
+        yield
     finally:
         if collects:
             gc.enable()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache, partial
 from math import inf, prod
 from time import perf_counter
@@ -20,7 +19,7 @@ import numpy as np
 from jitla import fusion as planning
 from jitla import rewrites
 from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
-from jitla.concurrency import fork_safe_lock, unthrottled
+from jitla.concurrency import fork_safe_lock
 from jitla.errors import BackendError
 from jitla.events import Event, log
 from jitla.fusion import (
@@ -423,7 +422,7 @@ class Compiler:
         compiled = self._programs.get(key)
         if compiled is None:
             COMPILING.current.require_allowed()  # calls that must not compile do not wait for those that do
-            with self._exclusive():
+            with self._build_lock:
                 compiled = self._programs.get(key)
                 if compiled is None:
                     spec = make_spec()
@@ -472,7 +471,7 @@ class Compiler:
         draft = _draft(roots, layouts, outs, aliases)
         plan_cache = self._plan_cache if kernels else PlanCache(Tools(
             None, _unsupported, REFERENCE_MACHINE, (), "cost", self, self._observe, self._tools.check))
-        with self._exclusive():
+        with self._build_lock:
             if kernels:
                 COMPILING.current.require_allowed()
             program = plan_cache.program(draft)
@@ -488,7 +487,7 @@ class Compiler:
         return self.build(roots, layouts, program.outs, program.aliases, kernels=False)
 
     def _told(self, trace_stages: Callable[[], tuple[Any, ...]]) -> tuple[Any, ...]:
-        with self._exclusive():
+        with self._build_lock:
             return trace_stages()
 
     def values_to_hoist(
@@ -499,7 +498,7 @@ class Compiler:
 
         They take at most `max_bytes`; with `ignore_costs` all that need no recomputation are hoisted.
         """
-        with self._exclusive():
+        with self._build_lock:
             return self._plan_cache.values_to_hoist(
                 _draft(*spec), invariant_slots, candidates, max_bytes, ignore_costs)
 
@@ -530,17 +529,6 @@ class Compiler:
 
     # ---------------------------------------------------------------------- for programs
 
-    @contextmanager
-    def _exclusive(self) -> Iterator[None]:
-        """Hold the build lock; a thread that holds it already is made to hurry."""
-        if not self._build_lock.acquire(blocking=False):
-            with unthrottled():
-                self._build_lock.acquire()
-        try:
-            yield
-        finally:
-            self._build_lock.release()
-
     def supports(self, hop: Hop) -> str | None:
         """Return why `hop` cannot be part of a kernel, or None."""
         if self.numerics == "strict" and (is_approximate(hop.op) or hop.op.kind is Kind.CALL):
@@ -557,7 +545,7 @@ class Compiler:
             COMPILING.current.count_kernel(None)
         else:
             COMPILING.current.require_allowed()
-            with self._exclusive():
+            with self._build_lock:
                 compiled = self._kernels.get(cache_key)
                 if compiled is None:
                     compiled = self._compile(kernel, form, schedule)

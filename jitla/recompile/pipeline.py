@@ -16,7 +16,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from jitla.classes import dataclass
-from jitla.concurrency import throttle
 from jitla.errors import InternalError
 from jitla.events import Event
 from jitla.fusion import (
@@ -440,7 +439,6 @@ def run_pipeline(draft: Draft, tools: Tools) -> tuple[StoredPlan, tuple[StageTra
             stage.verify(draft)
         traces.append(StageTrace(stage, draft, seconds))
         tools.observe(Event(f"pipeline.{stage.name}", seconds=seconds))
-        throttle()
     assert draft.plan is not None
     found_by_search = draft.outcome is not None and bool(draft.outcome.fired)
     return StoredPlan(draft.plan, traces[0].draft.roots, draft.expansion, found_by_search), tuple(traces)

@@ -13,7 +13,6 @@ import numpy as np
 from jitla import rewrites
 from jitla.classes import cached_property
 from jitla.compile_stats import Reason
-from jitla.concurrency import throttle
 from jitla.errors import InternalError
 from jitla.events import Clock
 from jitla.fusion import (
@@ -430,7 +429,6 @@ class Program:
 
     def _bind_kernel(self, number: int, binding: Binding) -> Launchable:
         """Return the argument block of a kernel and its launcher, with the tuner's or pinned knobs."""
-        throttle()
         loop, tuning = self._loops[number], self._builder.tuning
         if tuning is None:
             return bind_loop(loop, binding, UNTUNED)

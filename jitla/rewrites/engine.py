@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from jitla.concurrency import throttle
 from jitla.events import log
 from jitla.hops import Hop, make, topo
 from jitla.rewrites.contractions import (
@@ -123,7 +122,6 @@ class _Rewriter:
 
     def _rewrite_node(self, hop: Hop) -> Hop:
         """Return the normal form of `hop`, whose inputs are in the memo."""
-        throttle()
         new = self._with_rewritten_inputs(hop)
         if hop in self.shared:
             self.shared.add(new)

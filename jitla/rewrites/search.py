@@ -16,7 +16,6 @@ from time import thread_time
 from typing import Protocol
 
 from jitla.classes import dataclass
-from jitla.concurrency import throttle
 from jitla.hops import Hop, Kind, leaf, substitute, topo, uses
 from jitla.rewrites.rule import Rule, RuleSet, may_alias_argument, owns_memory
 
@@ -411,7 +410,6 @@ class _Search:
 
     def _is_out_of_time(self, more: float = 0.0) -> bool:
         """Return whether `more` seconds of work would exceed the time limit."""
-        throttle()
         self.result.exhausted |= self.clock() + more > self.end
         return self.result.exhausted
 

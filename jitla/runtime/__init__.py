@@ -2,8 +2,7 @@
 
 Nothing here knows of plans or generates code. `install_native` is given the addresses of native code once;
 from then on `empty` allocates output memory, `share` hands work to the thread pool, and `native_launch` runs
-kernels. `BackgroundQueue` runs compilations beside the program, and `disk_cache` keeps machine code
-and plans between processes.
+kernels. `disk_cache` keeps machine code and plans between processes.
 
 Below it: `jitla.config`, `jitla.concurrency`. Above it: `codegen`, `recompile`, `tracing` and the engine.
 """
@@ -11,7 +10,6 @@ Below it: `jitla.config`, `jitla.concurrency`. Above it: `codegen`, `recompile`,
 from typing import TYPE_CHECKING
 
 from jitla.process.loading import lazy_modules
-from jitla.runtime.background import BackgroundQueue
 from jitla.runtime.process import (
     allocator,
     empty,
@@ -40,7 +38,7 @@ else:
     __getattr__ = lazy_modules(__name__, "jitla.runtime.disk_cache")
 
 __all__ = [
-    "BackgroundQueue", "allocator", "disk_cache", "empty", "empty_ordered", "free_memory", "install_native",
+    "allocator", "disk_cache", "empty", "empty_ordered", "free_memory", "install_native",
     "layout_table", "make_builtin", "memory", "native_launch", "native_methods", "processors",
     "reserve_threads", "retain_freed_memory", "set_reuse_limit", "set_threads", "set_wake_threshold",
     "share", "statistics", "threads",

@@ -4,8 +4,8 @@ Entry points are `run_traced`, `run_generator` and `run_loops`. Instrumented cod
 `callees`. A `session` has the parts that run one traced call: proxies (`lazy`), `recorder`, `indexing` and
 `numpy_dispatch` append entries to the `open_tape`; `force` closes a block and delivers its values; `mutation`
 tracks the values that depend on memory; `boundary` converts values that enter or leave traced code. A `site`
-has the compiled blocks of one function. `fallback` runs blocks by NumPy while programs are compiled, and
-`profile` decides which calls are traced at all.
+has the compiled blocks of one function. `fallback` runs blocks by NumPy while programs are compiled;
+`jitla.tiering` decides which calls are traced at all.
 
 The package is below `dispatch`, which wraps user functions and supplies the compiler, and above `hops` and
 `instrument`.
@@ -17,6 +17,7 @@ from jitla.tracing.fallback import (
     ProgramState,
     Replay,
     Request,
+    TracingBudget,
     abandon_program,
 )
 from jitla.tracing.fp_warnings import can_defer_warnings
@@ -33,12 +34,12 @@ from jitla.tracing.hooks import (
     HOOKS,
     INSTRUMENTED,
 )
-from jitla.tracing.profile import TimedClass, WarmUp
 from jitla.tracing.session import (
     install_native_methods,
     run_generator,
     run_loops,
     run_traced,
+    run_untraced,
 )
 from jitla.tracing.site import FallbackCounter, Site
 from jitla.tracing.sparse.sparsify import Sparsified, skipping_pays, sparsify
@@ -47,7 +48,7 @@ from jitla.tracing.tape import LAYOUT_CACHE
 __all__ = [
     "FallbackCounter", "PlanGuard", "HOOKS", "INSTRUMENTED", "InterimReplay",
     "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
-    "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified", "TimedClass",
-    "WarmUp", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",
-    "run_loops", "run_traced", "skipping_pays", "sparsify", "user_traceback",
+    "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified",
+    "TracingBudget", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",
+    "run_loops", "run_traced", "run_untraced", "skipping_pays", "sparsify", "user_traceback",
 ]

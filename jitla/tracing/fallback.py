@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import inf
-from time import perf_counter, process_time, thread_time
+from time import perf_counter, thread_time
 from types import CodeType
 from typing import Any, NamedTuple
 
@@ -177,9 +177,6 @@ def _of_scalars(op: OpSpec) -> Callable[..., Any]:
 
 # Share of NumPy's time that a program is assumed to save at least, since predictions are rough.
 MIN_SAVED_SHARE = 0.05
-# Runs of at least this many seconds are checked for how many processors they use; the check takes
-# microseconds.
-MIN_MEASURED_SECONDS = 1e-4
 
 
 class Request(NamedTuple):
@@ -286,12 +283,9 @@ INTERIM_RUNS, FORGOTTEN_RUNS = RetiredRuns(), RetiredRuns()
 
 
 class InterimSeconds:
-    """Seconds of calls in this process while programs were missing.
+    """The seconds that calls of this process have waited for programs, which is no time of tracing."""
 
-    `replaying`: NumPy ran blocks or plain functions; `waiting`: calls waited for programs of such blocks.
-    """
-
-    replaying = waiting = 0.0
+    waiting = 0.0
 
 
 class ProgramState:
@@ -313,23 +307,32 @@ class ProgramState:
 class InterimReplay(Replay):
     """A block that NumPy runs until its program is `compiled`; that is requested once it pays.
 
-    It pays when the program would have saved `cost` seconds by now, if a run takes `program_seconds`; blocks
-    with the same `program_state` count together. Then ``job.ask(replay, again)`` requests it, and
-    ``job.before(replay)`` is called before the next run. ``job.saw(seconds, worked)`` gets the seconds of
-    each long run, and those of all processors.
+    Blocks with the same `program_state` wait for one program, and count together. A run of the program is
+    predicted to take `program_seconds`. `job` has the price of the program, and requests it.
     """
 
     def __init__(
-        self, request: Request, cost: float, program_seconds: float, job: Any,
-        program_state: ProgramState | None = None,
+        self, request: Request, program_seconds: float, job: Any, program_state: ProgramState | None = None,
     ) -> None:
         super().__init__(request)
-        self._cost, self.program_seconds = cost, program_seconds
+        self.program_seconds = program_seconds
         self.best_seconds = inf  # seconds of a run
         self.compiled: Any = None
         self.program_state = program_state or ProgramState()
         self._job = job
         self.numpy_seconds = 0.0  # seconds of all runs by NumPy
+
+    @property
+    def price(self) -> float:
+        """The predicted seconds of compiling the program."""
+        price: float = self._job.price
+        return price
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the program is not there, but may still become available."""
+        state = self.program_state
+        return self.compiled is None and not (state.available or state.abandoned)
 
     @property
     def requested(self) -> bool:
@@ -341,51 +344,28 @@ class InterimReplay(Replay):
         """The program, once it is available; until then this object."""
         return self if self.compiled is None else self.compiled.program
 
-    @property
-    def request_after(self) -> float:
-        """Seconds of runs by NumPy after which the program is requested."""
-        return self._cost / max(1.0 - self.program_seconds / self.best_seconds, MIN_SAVED_SHARE)
-
-    @property
-    def seconds_per_operation(self) -> float:
-        """Seconds per operation; inf before the first run."""
-        operations = self.request.tape[0] if self.request.tape else self.request.roots
-        return self.best_seconds / max(len(operations), 1)
-
     def run(self, leaves: list[Any]) -> tuple[Any, ...]:
         """Return the values of the roots."""
-        if self.compiled is None and self._is_due():
-            self._job.before(self)
         if self.compiled is not None:
             values: tuple[Any, ...] = self.compiled.run(leaves)
             return values
-        long = self.best_seconds > MIN_MEASURED_SECONDS
-        worked = process_time() if long else 0.0
         start = perf_counter()
         try:
             return super().run(leaves)
         finally:
             taken = perf_counter() - start
-            if long:
-                self._job.saw(taken, process_time() - worked)
             self.best_seconds = min(self.best_seconds, taken)
             self.numpy_seconds += taken
-            self.program_state.numpy_seconds += taken
-            InterimSeconds.replaying += taken
-            if self._is_due():
-                self.ask(True)
+            state = self.program_state
+            state.numpy_seconds += taken
+            saved_share = max(1.0 - self.program_seconds / self.best_seconds, MIN_SAVED_SHARE)
+            if not (state.requested or state.abandoned) \
+                    and self._job.is_worth_compiling(state.numpy_seconds, saved_share):
+                self.ask(saved_share / self.price)
 
-    def _is_due(self) -> bool:
-        return self.program_state.numpy_seconds >= self.request_after and not self.program_state.abandoned
-
-    def postpone(self) -> None:
-        """Withdraw the request until NumPy has taken twice the time that it has taken by now."""
-        self._cost = max(self._cost, 2.0 * self.program_state.numpy_seconds)
-        self.program_state.requested = False
-
-    def ask(self, again: bool) -> None:
-        """Request the program; `again`: the block is expected to run again before that is available."""
-        self._job.ask(self, again)
+    def ask(self, priority: float = 0.0) -> None:
+        """Request the program, unless that was done."""
+        self._job.ask(self, priority)
 
 
 def retire_waiting(site: Any, replay: Any) -> None:
@@ -419,11 +399,9 @@ def _waiting(site: Any, program_state: ProgramState) -> set[Any]:
     return {each for each in list(site.interim_replays) if each.program_state is program_state}
 
 
-# A traced call may take this multiple of the seconds of a plain one, plus these seconds.
-MAX_COST_RATIO, MAX_EXTRA_SECONDS = 1.1, 0.03
-# If the plain call was not timed: interval of the checks whether tracing takes more time than NumPy takes
-# for the blocks, and the share of that which programs have to save.
-CHECK_INTERVAL_SECONDS, MIN_SAVED_RATIO = 0.01, 0.5
+# If the plain call was not timed: the multiple of NumPy's seconds that tracing may take, the interval of the
+# checks, and the share of NumPy's seconds that programs have to save.
+MAX_COST_RATIO, CHECK_INTERVAL_SECONDS, MIN_SAVED_RATIO = 1.1, 0.01, 0.5
 # New blocks of one place per call that are free of charge. Beyond that, once building them takes this share
 # of the call, and this many seconds, the call is compared with NumPy; and again each time that it has grown
 # by a share.
@@ -440,17 +418,17 @@ class TracingBudget:
     is checked earlier.
     """
 
-    __slots__ = ("traced_seconds", "check_at", "_start", "_is_timed", "_waiting", "_new_blocks",
-                 "_regular_check", "_is_rebuilding", "_next_comparison", "_last_comparison")
+    __slots__ = ("traced_seconds", "check_at", "_start", "_waiting", "_new_blocks",
+                 "_regular_check", "_is_rebuilding", "_next_comparison", "_last_comparison", "plain")
 
-    def __init__(self, plain: float) -> None:
-        """Begin a call whose plain function takes `plain` seconds; 0: not known."""
+    def __init__(self, plain: float, allowance: float = 0.0) -> None:
+        """Begin a call that may take `allowance` seconds more than the plain function (0: not known)."""
         self._start = perf_counter()
         self.traced_seconds = 0.0  # seconds until the call continued untraced
-        self._is_timed = plain > 0.0
+        self.plain = plain
         self._waiting = InterimSeconds.waiting
         self.check_at = self._regular_check = self._start + (
-            MAX_COST_RATIO * plain + MAX_EXTRA_SECONDS if plain else CHECK_INTERVAL_SECONDS)
+            plain + allowance if plain else CHECK_INTERVAL_SECONDS)
         # Whether new blocks cost much; earliest time of the next comparison; at the last one, seconds of
         # this thread and estimated seconds of NumPy.
         self._is_rebuilding, self._next_comparison, self._last_comparison = False, 0.0, (0.0, 0.0)
@@ -475,7 +453,7 @@ class TracingBudget:
         is_over = self._is_rebuilding and now >= self._next_comparison \
             and self._is_rebuilding_in_vain(site, now)
         if not is_over and now >= self._regular_check:
-            is_over = self._is_timed or self._is_losing(site, now)
+            is_over = self.plain > 0.0 or self._is_losing(site, now)
         if is_over:
             self.traced_seconds = now - self._start
         return is_over

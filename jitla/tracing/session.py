@@ -14,8 +14,8 @@ from weakref import WeakSet
 import numpy as np
 
 from jitla.introspection import call_with_stack_headroom, hide_module
-from jitla.profiling.call_classes import RUNNING_SESSIONS
-from jitla.profiling.step_times import StepTimes
+from jitla.tiering.call_classes import RUNNING_SESSIONS
+from jitla.tiering.generators import StepTimes
 from jitla.tracing.boundary import MIN_RELEASE_COUNT, SUSPENDED_FRAMES, Boundary
 from jitla.tracing.fallback import TracingBudget
 from jitla.tracing.force import EXIT_PATH, LIST_REFS, BlockCloser, IterationBatcher
@@ -331,7 +331,7 @@ def run_generator(
         _GENERATOR_SESSIONS.discard(session)  # only the garbage collector frees it: its parts refer to it
         if times is not None:
             times.note_traced(count, seconds)
-            site.request_programs(True)
+            site.request_programs()
 
 
 mark(run_traced.__code__, ROOT)

@@ -263,14 +263,18 @@ class Site:
             state.replace(before, made)
         self.annotated_calls = max(self.annotated_calls, 1)  # the next call is not comparable to earlier ones
 
+    def made_plans(self, annotated_calls: int) -> bool:
+        """Return whether a call that began with this many calls to annotate has made new plans."""
+        return self.annotated_calls > annotated_calls or 0 < annotated_calls <= ANNOTATED_CALLS
+
     def is_settled(self, bound: Any) -> bool:
         """Return whether a block runs its final program, and variants of it may be compiled."""
         return bound not in self.interim_replays and not bound.frozen and self.allowed()
 
-    def request_programs(self, again: bool) -> None:
-        """Request the programs of all blocks that NumPy runs; `again`: the next call is traced."""
+    def request_programs(self) -> None:
+        """Request the programs of all blocks that NumPy runs."""
         for replay in list(self.interim_replays):
-            replay.ask(again)
+            replay.ask()
 
     def retry_frozen(self) -> None:
         """Retire the blocks that NumPy runs because compilation was not allowed or possible, if it is now."""

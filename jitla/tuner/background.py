@@ -40,14 +40,13 @@ MIN_KERNEL_SECONDS = 20e-6  # shorter kernels gain nothing
 SHARE = 0.01
 PROGRAM = (f"from jitla.tuner.throttle import limit_share; limit_share({SHARE}); "
            "from jitla.cli.tuning_workers import tune; tune()")
-SWAP_SHARE = 0.2  # share of the time in which the new schedule is compiled
 
 
 class JobQueue(Protocol):
     """Runs jobs one after the other in a background thread."""
 
-    def submit(self, job: Callable[[], None], soon: bool = False, share: float = 1.0) -> None:
-        """Run `job` after the queued ones, in a `share` of the time."""
+    def submit(self, job: Callable[[], None], priority: float = 0.0) -> None:
+        """Run `job` when no job of a higher priority waits."""
 
 
 @dataclass(slots=True)
@@ -143,7 +142,7 @@ class BackgroundTuner:
         record = parse(line) if line else None
         if record is not None:
             self.records.learn(record)
-            self.background.submit(partial(self._swap, key), share=SWAP_SHARE)
+            self.background.submit(partial(self._swap, key), priority=0.0)
 
     def _swap(self, key: KernelKey) -> None:
         """Rebuild every binding of a kernel with the recorded schedule; the next runs use it."""

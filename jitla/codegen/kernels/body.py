@@ -13,7 +13,6 @@ from jitla.codegen.ir import BOOL, Value, memory_type, named
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall
 from jitla.codegen.kernel_abi import COLD, KernelLoop, Operand, is_const, word
 from jitla.codegen.vecmath.library import CALLING, family, length, some_far, supports
-from jitla.concurrency import throttle
 from jitla.errors import BackendError
 from jitla.fusion import Kernel
 from jitla.hops import Hop, Kind, OpSpec, const_value
@@ -51,7 +50,6 @@ def emit_cell(
     b: LlvmBuilder, op: OpSpec, dtype: np.dtype, attrs: Mapping[str, Any], values: list[Value]
 ) -> Value:
     """Write the recipe of the cell `op`, whose value is of `dtype`."""
-    throttle()
     result: Value | None = op.emit(b, *values, dict(attrs)) if op.emit else None
     if result is None:
         dtypes = ", ".join(str(v.dtype) for v in values)

@@ -13,7 +13,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.events import record_sparse_matrix
-from jitla.profiling.call_classes import sparse_classes
+from jitla.tiering.call_classes import sparse_classes
 from jitla.tracing.lazy import LazyArray
 
 _INDICES = frozenset({np.dtype(np.int32), np.dtype(np.int64)})

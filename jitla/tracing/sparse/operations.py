@@ -16,7 +16,7 @@ from weakref import ref
 
 import numpy as np
 
-from jitla.profiling.call_classes import sparse_classes
+from jitla.tiering.call_classes import sparse_classes
 from jitla.tracing.lazy import LAZY, LazyArray, LazyScalar, lazy_array
 from jitla.tracing.sparse.lazy_sparse import (
     IN_MEMORY,
