@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 import jitla
 from jitla import packages
-from jitla.dispatch import tiering as tiers
+from jitla.dispatch import block_compilation
 from jitla.engine import ENGINE
 from jitla.events import compile_log
 
@@ -186,7 +186,7 @@ def test_the_log_goes_to_standard_error_on_demand(capsys: pytest.CaptureFixture)
 
 
 def test_who_waits_long_is_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setattr(tiers, "TELL", -1.0)
+    monkeypatch.setattr(block_compilation, "NOTICE_SECONDS", -1.0)
     jitla.jit(lambda x: np.arctan(x * 9.25) + np.cosh(x))(np.ones(5))
     assert capsys.readouterr().err.count("jitla: compiling ") == 1
     with jitla.options(progress=False):

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import jitla
 from jitla.dispatch import wrapper_code as bypass
 from jitla.dispatch.wrapper_code import MAX_PATTERNS
-from jitla.profiling.call_classes import MAX_COLD_BITS_LOOP_FREE, argument_class
+from jitla.tiering.call_classes import argument_class
 
 # Calls that are left to the plain function: what their code tests for, and that nothing else changes.
 
@@ -119,14 +119,6 @@ def test_calls_are_counted_once() -> None:
     for _ in range(1000 - CALLS):
         f(X)
     assert f.stats().calls == f.stats().bypassed == 1000
-
-
-def test_calls_on_more_elements_are_traced() -> None:
-    f = auto(lambda x, y: (x * y + 2.5) * x)
-    settled(f, X, X)
-    large = np.ones(1 << MAX_COLD_BITS_LOOP_FREE)
-    f(large, large)
-    assert f.stats().forces == 1
 
 
 def test_other_options_are_seen() -> None:

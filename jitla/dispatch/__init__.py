@@ -4,7 +4,8 @@
 `function_state`; `control` has what users ask of it. `decorator` and `schedule_pins` are apart because each
 is one public function, used by `jitla.api` only.
 
-Loaded on first use, because few programs need them: `block_compilation`, which has blocks compiled, `tuning`, `quantization` and `verify_mode`.
+Loaded on first use, because few programs need them: `block_compilation`, which has blocks compiled, `tuning`,
+`quantization` and `verify_mode`.
 """
 
 from typing import TYPE_CHECKING

@@ -242,12 +242,13 @@ class FunctionState:
 
     def call_classes(self, config: Config) -> CallClasses:
         """Return the call classes of the function under these options."""
-        function = self.function
-        is_function = type(function) is FunctionType
-        looping = is_function and self._looping is _UNKNOWN and any_reachable(function, has_loops)
+        function: Any = self.function
+        looping = self._looping is _UNKNOWN and any_reachable(function, has_loops)
         profile = FunctionProfile(
-            FunctionTracer(self, looping), count_operations(function.__code__) if is_function else 0, looping)
-        return self.classes_by_epoch.setdefault(config.epoch, (config, CallClasses(profile)))[1]
+            FunctionTracer(self, looping), count_operations(function.__code__), looping)
+        code = function.__code__
+        classes = CallClasses(profile, (code.co_filename, code.co_firstlineno))
+        return self.classes_by_epoch.setdefault(config.epoch, (config, classes))[1]
 
     def load_tracing(self) -> None:
         """Load tracing and instrument the function, unless only its loops over elements matter."""

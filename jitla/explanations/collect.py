@@ -44,9 +44,9 @@ from jitla.explanations.rendering import counters
 from jitla.fusion import is_view
 from jitla.hops import topo
 from jitla.loopir import show_program
-from jitla.tiering.loop_detector import has_loops
 from jitla.recompile import schedule_text, traced_roots, view_program
 from jitla.rewrites import RULES, SUBSTITUTIONS
+from jitla.tiering.loop_detector import has_loops
 from jitla.tracing import Site
 
 
@@ -334,7 +334,7 @@ def stats_of(sites: Iterable[Site], failed: Sequence[str] = ()) -> Stats:
         total["calls"] += _calls(site)
         total["bypassed"] += site.call_classes.calls if site.call_classes else 0
         total["plans"] += len(site.exact)
-        total["waiting"] += len(site.interim_replays)
+        total["waiting"] += sum(not replay.is_dropped for replay in list(site.interim_replays))
         total["programs"] += len(runs)
         total["fallbacks"] += sum(f.count for f in site.fallbacks.values())
         total["failures"] += len(site.failures)

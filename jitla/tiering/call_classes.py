@@ -47,9 +47,10 @@ class Bypass(NamedTuple):
 
 
 class CallClasses:
-    """The call classes of one function under one set of options."""
+    """The call classes of one function, defined at `place`, under one set of options."""
 
-    def __init__(self, profile: FunctionProfile) -> None:
+    def __init__(self, profile: FunctionProfile, place: tuple[str, int] = ("", 0)) -> None:
+        self.place = place
         self.profile = profile
         self.kinds: dict[Any, CallClass] = {}
         self._calls = self._loop_calls = 0  # of classes that were dropped

@@ -39,6 +39,7 @@ class WaitingBlock(Protocol):
     count: int  # of runs
     best_seconds: float  # of a run by NumPy
     program_seconds: float  # of a run by the program, predicted
+    is_dropped: bool  # nothing waits for its program any more
 
     @property
     def price(self) -> float:
@@ -148,10 +149,10 @@ class CallClass:
     `is_long` the first call is traced.
     """
 
-    __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "short", "best", "state", "plain",
-                 "traced", "ledger", "losses", "_profile", "_timed", "_next", "_blocks", "_saved_share",
-                 "_requested", "_restarts", "_trials", "_uncounted", "_left", "_interval", "_charged",
-                 "_floor", "_resets", "_processors", "_untimed", "_skipped")
+    __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "short", "best", "state",
+                 "plain", "traced", "ledger", "losses", "_profile", "_timed", "_next", "_blocks",
+                 "_saved_share", "_requested", "_restarts", "_trials", "_uncounted", "_left", "_interval",
+                 "_charged", "_floor", "_resets", "_processors", "_untimed", "_skipped")
 
     def __init__(self, elements: int, profile: FunctionProfile, ledger: Ledger | None = None) -> None:
         self.elements = elements  # bits of their number
@@ -235,8 +236,7 @@ class CallClass:
         allowance = self.ledger.allowance()
         if not policy.may_trial(allowance, self.losses) or self._is_crowded(policy.LOADING_SECONDS):
             return
-        if self._profile.load(self.plain) and tracer.is_possible \
-                and policy.is_worth_recording(self.ledger.spent, self.plain):
+        if self._profile.load(self.plain) and policy.is_worth_recording(self.ledger.spent, self.plain):
             self.bypassed = False
 
     def _is_crowded(self, price: float) -> bool:
@@ -314,19 +314,19 @@ class CallClass:
             programs = sum(
                 block.program_seconds * (block.count - counts.get(id(block), 0)) for block in blocks)
             if budget.traced_seconds:
-                self._lose(site, blocks, taken)
+                self._lose(blocks, taken)
             elif blocks:
-                self._restart(site, blocks, taken, numpy - programs)
+                self._restart(blocks, taken, numpy - programs)
             elif site.made_plans(notes):
                 self._count_planning(taken)
             else:
-                self._judge(site, taken, predicted)
+                self._judge(taken, predicted)
 
-    def _restart(self, site: Any, blocks: list[Any], taken: float, saved: float) -> None:
+    def _restart(self, blocks: list[Any], taken: float, saved: float) -> None:
         """Wait for the programs of new blocks, if these are predicted to save enough."""
         plain = min(self.plain or taken, taken)
         if self._restarts > policy.MAX_RESTARTS or not policy.is_gain(plain - saved, plain):
-            self._lose(site, blocks, taken)
+            self._lose(blocks, taken)
             return
         self._restarts += 1
         self._blocks, self._requested = blocks, False
@@ -341,7 +341,7 @@ class CallClass:
         if self._uncounted > policy.MAX_UNCOUNTED_CALLS:
             self._trials.append(taken)
 
-    def _judge(self, site: Any, taken: float, predicted: float) -> None:
+    def _judge(self, taken: float, predicted: float) -> None:
         """Adopt traced calls, or go back to plain ones, once trials are clear."""
         self.state = State.TRIAL
         if not self.plain:  # the first call was long, and is compared with what NumPy is predicted to take
@@ -359,12 +359,12 @@ class CallClass:
             self.state, self.traced, self._charged = State.TRACED, best, 0.0
             self._left = self._interval = policy.FIRST_CHECK_CALLS
         else:
-            self._lose(site, [], best)
+            self._lose([], best)
 
-    def _lose(self, site: Any, blocks: list[Any], traced: float) -> None:
+    def _lose(self, blocks: list[Any], traced: float) -> None:
         """Go back to plain calls after a loss; `blocks` that wait for programs do not any more."""
         for block in blocks:
-            site.interim_replays.discard(block)
+            block.is_dropped = True
         self.best = traced, self.plain or inf
         self.losses += 1
         self.state, self.bypassed = State.PLAIN, True
@@ -423,14 +423,14 @@ class CallClass:
             self.ledger.spent += taken
             self._trials.append(taken)
             if len(self._trials) >= policy.CHECK_CALLS:
-                self._compare(site, min(self._trials))
+                self._compare(min(self._trials))
 
-    def _compare(self, site: Any, plain: float) -> None:
+    def _compare(self, plain: float) -> None:
         """Decide by the seconds of the plain calls of a check."""
         self.best = self.traced, plain
         self.plain = plain
         if policy.is_gain(plain, self.traced):
-            self._lose(site, [], self.traced)
+            self._lose([], self.traced)
             return
         self.ledger.lose(policy.CHECK_CALLS * (plain - self.traced))
         self.ledger.forgive(self._charged)  # plain calls would have taken as long

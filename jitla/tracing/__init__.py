@@ -49,6 +49,6 @@ __all__ = [
     "FallbackCounter", "PlanGuard", "HOOKS", "INSTRUMENTED", "InterimReplay",
     "InterimSeconds", "HoistingPolicy", "LAYOUT_CACHE", "LITERAL_VALUES", "LOCAL", "NEW", "ProgramState",
     "Recompilation", "RecompilationLog", "Replay", "Request", "Site", "Sparsified",
-    "TracingBudget", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods", "run_generator",
-    "run_loops", "run_traced", "run_untraced", "skipping_pays", "sparsify", "user_traceback",
+    "TracingBudget", "abandon_program", "call_here", "can_defer_warnings", "install_native_methods",
+    "run_generator", "run_loops", "run_traced", "run_untraced", "skipping_pays", "sparsify", "user_traceback",
 ]

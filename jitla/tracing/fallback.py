@@ -321,6 +321,7 @@ class InterimReplay(Replay):
         self.program_state = program_state or ProgramState()
         self._job = job
         self.numpy_seconds = 0.0  # seconds of all runs by NumPy
+        self.is_dropped = False  # nothing waits for the program any more
 
     @property
     def price(self) -> float:
@@ -349,6 +350,7 @@ class InterimReplay(Replay):
         if self.compiled is not None:
             values: tuple[Any, ...] = self.compiled.run(leaves)
             return values
+        self.is_dropped = False
         start = perf_counter()
         try:
             return super().run(leaves)

@@ -49,13 +49,11 @@ def parser() -> argparse.ArgumentParser:
 def prepare(variant: str) -> None:
     """Set jitla up so that small calls are traced soon, and as the variant says."""
     import jitla
-    from jitla.profiling import call_classes as cold
     from tests.fuzz import load
 
     load.prepare()
     load.quick_kernels()
-    # One plain call of a kind, then it is traced.
-    cold.SPENT_SECONDS = cold.BRIEF_SPENT_SECONDS = cold.LOADING_SPENT_SECONDS = 0.0
+    load.trace_soon()
     jitla.configure(disk_cache=False)
     if variant == "turns":
         load.take_turns()

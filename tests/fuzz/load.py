@@ -180,17 +180,25 @@ def split_all() -> None:
     backend.indexed = partialmethod(LlvmBackend.indexed, thresholds=of_indices)
 
 
-def take_turns() -> None:
-    """Let NumPy serve two calls after each that is traced, whichever is faster."""
-    from jitla.dispatch import tiering as tiers
-    from jitla.profiling import call_classes as cold
-    from jitla.tracing import profile as payoff
+def trace_soon() -> None:
+    """Trace the second call of each class."""
+    from jitla.dispatch.function_state import FunctionTracer
+    from jitla.tiering import ledger, policy
 
-    # calls are traced from the first on, and wait for the compiler
-    cold.MAX_COLD_BITS, tiers.TIMES = -1, -1.0
-    payoff.TRACED_SAMPLES = payoff.PLAIN_SAMPLES = payoff.MAX_UNTIMED_CALLS = 1
-    payoff.RECHECK_CALLS = payoff.MAX_RECHECK_CALLS = 1
-    payoff.MIN_SAVED_SECONDS, payoff.MIN_LONG_SECONDS, payoff.SLOW_TOTAL_RATIO = -1e9, 1e9, 1e9
+    policy.MIN_TRACED_SECONDS = policy.RECORDING_SECONDS = policy.LOADING_SECONDS = 0.0
+    ledger.REGRET_SECONDS = ledger.PROCESS_REGRET_SECONDS = policy.CROWDED_PROCESSORS = 1e9
+    FunctionTracer.load = lambda self: self.state.try_load_tracing()  # type: ignore
+
+
+def take_turns() -> None:
+    """Trace every call that is not plain, wait for its programs, and run the next one plain."""
+    from jitla.tiering import policy
+
+    trace_soon()
+    policy.LONG_SECONDS, policy.WAIT_RATIO = 0.0, -1.0  # calls are traced from the first on
+    policy.MAX_LOSSES, policy.PENALTY_GROWTH = 1 << 60, 0.0
+    policy.TRIAL_CALLS, policy.MAX_UNCOUNTED_CALLS, policy.MAX_RESTARTS = 1, 0, 1 << 60
+    policy.GAIN_SHARE = policy.GAIN_SECONDS = 1e9  # every trial loses
 
 
 def compile_as(mode: str) -> None:

@@ -12,12 +12,6 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-
-import jitla
-from jitla import packages
-from jitla.dispatch import function_state as state
-from jitla.engine import ENGINE
-from jitla.loopjit import loop_functions, loop_sites
 from jitla.profiling import call_classes
 from jitla.profiling.call_classes import ShortCalls, _estimable_loops, estimate_call_seconds
 from jitla.profiling.loop_detector import (
@@ -26,6 +20,12 @@ from jitla.profiling.loop_detector import (
     has_loops,
     may_have_element_loops,
 )
+
+import jitla
+from jitla import packages
+from jitla.dispatch import function_state as state
+from jitla.engine import ENGINE
+from jitla.loopjit import loop_functions, loop_sites
 from tests.loopjit import programs
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -12,12 +12,11 @@ import pytest
 
 import jitla
 from jitla.config import TracingThresholds
-from jitla.dispatch import tiering as tiers
 from jitla.engine import ENGINE
 from jitla.hops import evaluate
 from jitla.instrument import statements as stretch
-from jitla.profiling import call_classes as cold
 from jitla.rewrites import RULES
+from jitla.tiering import policy
 from jitla.tracing.fallback import Replay, _Writer, replay_function
 
 # Literals of the user's code in plans: rules for them fire, other values get other programs.
@@ -340,11 +339,10 @@ def totals(x: np.ndarray, sizes: tuple[int, ...]) -> list[float]:
 def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     jobs: list[Callable[[], None]] = []
     monkeypatch.setattr(ENGINE, "_compilers", {})
-    # the first call is traced, though what it does is done once
-    monkeypatch.setattr(cold, "MAX_COLD_BITS_LOOP_FREE", cold.MAX_COLD_BITS)
-    monkeypatch.setattr(ENGINE.background, "submit", lambda job, soon=False, share=1.0: jobs.append(job))
-    monkeypatch.setattr(tiers, "TIMES", float("inf"))
-    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: False)
+    monkeypatch.setattr(policy, "LONG_SECONDS", 0.0)  # the first call is traced
+    monkeypatch.setattr(ENGINE.background, "submit", lambda job, priority=0.0: jobs.append(job))
+    monkeypatch.setattr(policy, "WAIT_RATIO", float("inf"))
+    monkeypatch.setattr(policy, "is_worth_compiling", lambda *given: False)
     f, x = jitla.jit(totals, compile="auto"), np.ones(400_000)
     f(x, (300_000, 310_000))
     (site,) = f.__jitla_state__.all_sites()
@@ -352,9 +350,8 @@ def test_what_one_program_serves_waits_together(monkeypatch: pytest.MonkeyPatch,
     state = first.program_state
     assert state is other.program_state
     assert state.numpy_seconds == pytest.approx(first.numpy_seconds + other.numpy_seconds)
-    monkeypatch.setattr(tiers.Tiers, "is_time", lambda self, times=1.0, kept=False: True)
-    first.ask(False)
-    other.ask(False)
+    first.ask()
+    other.ask()
     assert len(jobs) == 1 and other.requested
     with monkeypatch.context() as broken:
         if fails:
