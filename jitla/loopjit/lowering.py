@@ -33,6 +33,7 @@ from jitla.loopjit.builder import (
     plus,
     times,
 )
+from jitla.loopjit.flags import may_raise_flags
 from jitla.loopjit.flow import Environment, Meeting, copy_view, meet, representation, widened
 from jitla.loopjit.flow import convert as convert_variable
 from jitla.loopjit.rewriting import (
@@ -46,6 +47,7 @@ from jitla.loopjit.rewriting import (
     START,
     Unassigned,
 )
+from jitla.loopjit.unions import lower_by_type, names_decided, undecided
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
@@ -64,7 +66,9 @@ from jitla.loopjit.values import (
     Sliced,
     StaticValue,
     Tup,
+    Union,
     describe,
+    is_constant,
     is_none,
     number,
     of_kind,
@@ -176,6 +180,10 @@ class Lowering:
             raise LoweringRefused(f"more than {MAX_STATEMENTS} statements", node.lineno)
         if not self.inlined:
             self.b.line, self.b.allocations = node.lineno, 0
+        name = undecided(self.env, names_decided(node))
+        if name is not None:
+            lower_by_type(self, name, lambda: self.statement(node))
+            return
         try:
             self._statement(node)
         except LoweringRefused as refused:
@@ -527,7 +535,7 @@ class Lowering:
     def while_loop(self, node: ast.While) -> None:
         """Lower a ``while`` loop."""
         def body(target: LoopTarget) -> None:
-            test = self.test(node.test)
+            test = self.test_of_loop(node.test)
             if scalars.static_truth(test) is not True:
                 with self.b.into([]) as leave:
                     target.ended.reach(self.b, self.env)
@@ -733,14 +741,14 @@ class Lowering:
     def is_field(self, name: str) -> bool:
         """Return whether an attribute of an object is an operand of the loop."""
         value = self.env.get(name)
-        return value is not None and not (isinstance(value, StaticValue) and value.value is Unassigned)
+        return value is not None and not is_constant(value, Unassigned)
 
     def name(self, name: str) -> Abstract:
         """Return the value of a name."""
         value = self.env.get(name)
-        if value is not None:
-            if isinstance(value, Conflict):
-                raise LoweringRefused(f"{name}: {value.reason}")
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{name}: {value.reason}")
+        if value is not None and not is_constant(value, Unassigned):
             return value
         if name in self.local_names:
             raise LoweringRefused(f"{name} has no value")
@@ -934,6 +942,22 @@ class Lowering:
                 return ir.constant(bool(items), ir.BOOL)
         raise LoweringRefused(f"the truth of {describe(value)}")
 
+    def test_of_loop(self, node: ast.expr) -> ir.Value:
+        """Return the truth of the test of a ``while`` loop, for each type of the variables that it reads."""
+        name = undecided(self.env, names_decided(node))
+        if name is None:
+            return self.test(node)
+        result = self.b.fresh("test")
+
+        def lower() -> None:
+            self.env[result] = self.stored(result, of_kind("bool", self.test_of_loop(node)))
+
+        lower_by_type(self, name, lower)
+        value = self.env.pop(result, None)
+        if not isinstance(value, Num):
+            raise LoweringRefused("a test that is not decided")
+        return value.value
+
     def connected_test(self, node: ast.BoolOp) -> ir.Value:
         """Return the truth of ``and`` or ``or``: an operand that may leave is evaluated only if it decides.
         """
@@ -1108,6 +1132,8 @@ class Lowering:
 
 def has_list(value: Abstract) -> bool:
     """Return whether a value is a list, or has one."""
+    if isinstance(value, Union):
+        return any(map(has_list, value.options))
     return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
 
 
@@ -1183,7 +1209,7 @@ def lower_loop(
                 assert item is not None
                 low.assign(node.target, item(position))
             else:
-                test = low.test(node.test)
+                test = low.test_of_loop(node.test)
                 if scalars.static_truth(test) is not True:
                     low.branch(test, lambda: None, lambda: low.leave_for_good(LOOP_DONE))
             low.block(node.body)
@@ -1210,7 +1236,7 @@ def lower_loop(
                 if env.get(key) is not value:
                     convert_variable(b, env.get(key), value)
             if continues:
-                retain(b, [value for value in results.values() if isinstance(value, Arr)])
+                retain(b, [found for value in results.values() for found in array_variables(value)])
     main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
                   statements)  # type: ignore[arg-type]
     body = hoist_checks(freeze([*prelude, main, ir.Leave(PART_DONE)]))
@@ -1231,28 +1257,49 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
 
 def conflict_in(value: Abstract) -> Conflict | None:
     """Return a value, or an item of a tuple, that no program holds."""
-    if isinstance(value, Tup):
-        return next((found for found in map(conflict_in, value.items) if found is not None), None)
+    if isinstance(value, (Tup, Union)):
+        parts = value.items if isinstance(value, Tup) else value.options
+        return next((found for found in map(conflict_in, parts) if found is not None), None)
     return value if isinstance(value, Conflict) else None
 
 
-def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
+#: An array variable, and whether it has a value; None: for sure.
+Held = tuple[Arr, ir.Value | None]
+
+
+def array_variables(value: Abstract) -> list[Held]:
+    """Return the array variables that hold a value, those of its items and options included."""
+    match value:
+        case Arr():
+            return [(value, None if value.tag is None else compare(
+                "not_equal", value.tag, ir.constant(0, TAG_DTYPE)))]
+        case Tup(items):
+            return [held for item in items for held in array_variables(item)]
+        case Union(options):
+            return [(array, test if has_value is None else both(test, has_value))
+                    for k, option in enumerate(options) for test in [value.is_option(k)]
+                    for array, has_value in array_variables(option)]
+    return []
+
+
+def retain(b: ProgramBuilder, variables: Sequence[Held]) -> None:
     """Move the memory of arrays that were made in the iteration before, and are still used, to this
     iteration's.
 
     Two variables that share such memory would not afterwards: Python goes on then.
     """
-    made = [array for array in variables
+    made = [(array, test) for array, test in variables
             if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
-    for array in made:
+    for array, test in made:
         bound = Arr(array.view, array.dtype, array.ndim, array.origins)
         expires: ir.Value = ir.Expires(array.view)
-        if array.tag is not None:
-            expires = both(expires, compare("not_equal", array.tag, ir.constant(0, TAG_DTYPE)))
+        if test is not None:
+            expires = both(expires, test)
         with b.into([]) as moved:
-            for other in made:
+            for other, has_value in made:
                 if other is not array and other.may_share_memory(array):
-                    b.check(both(_begins_below(array, other), _begins_below(other, array)),
+                    shares = both(_begins_below(array, other), _begins_below(other, array))
+                    b.check(shares if has_value is None else both(shares, has_value),
                             "two variables share an array made in another iteration")
             copy = arrays.materialise(b, arrays.elementwise(b, bound))
             copy_view(b, array.view, copy)
@@ -1306,6 +1353,8 @@ def variables_of(value: Abstract) -> list[str]:
             return [view, *([tag.name] if isinstance(tag, ir.Read) else [])]
         case Tup(items):
             return [name for item in items for name in variables_of(item)]
+        case Union(options, ir.Read(name)):
+            return [name, *(name for option in options for name in variables_of(option))]
     return []
 
 
@@ -1326,30 +1375,3 @@ def used_variables(node: Any) -> set[str]:
     if count > MAX_NODES:
         raise LoweringRefused(f"a program of more than {MAX_NODES} nodes, which takes long to compile")
     return found
-
-
-_QUIET = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "bitwise_and",
-                    "bitwise_or", "bitwise_xor", "logical_not", "where", "negative", "absolute", "maximum",
-                    "minimum", "cast", "positive", "copysign", "invert", "floor", "ceil", "trunc", "rint",
-                    "isnan", "isinf", "isfinite", "signbit", "sign"})
-
-
-def may_raise_flags(node: Any) -> bool:
-    """Return whether statements may raise a floating-point flag that NumPy warns of."""
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, (ir.InnerLoop, ir.Dot, ir.Foreign)):
-            return True
-        if isinstance(part, ir.Apply) and part.op not in _QUIET and (
-                part.dtype.kind in "fc" or part.op in ("floor_divide", "remainder", "fmod", "divide")):
-            return True
-        if isinstance(part, ir.Apply) and part.op == "cast" and (
-                part.dtype.kind in "iu" and ir.dtype_of_value(part.args[0]).kind == "f"
-                or part.dtype == np.float32):
-            return True
-        if isinstance(part, tuple):
-            stack += part
-        elif hasattr(type(part), "__slots__") and not isinstance(part, (str, np.dtype)):
-            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
-    return False

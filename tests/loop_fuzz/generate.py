@@ -49,6 +49,7 @@ NUMPY_KINDS = (
     "complex64",
 )
 SCALARS, INTS, FLAGS, VECTORS = ("s0", "s1", "s2"), ("i0", "i1"), ("f0",), ("v0", "v1")
+OPTIONS = ("o0", "o1")
 #: Functions of one number in other programs, and in those with few exceptions.
 MATH = (
     ("sqrt", "exp", "sin", "log", "floor", "ceil", "fabs", "tanh"),
@@ -133,6 +134,8 @@ class Generator:
         self.calm = self.chance(0.55)  # few exceptions
         self.budget = self.random.randint(3, 12)
         self.whiles = 0
+        self.loops = 0  # around the statement
+        self.mixed = self.chance(0.25)  # variables of several types
 
     # -- choices ------------------------------------------------------------------------------
 
@@ -682,11 +685,55 @@ class Generator:
             (0.15, lambda: self.emit(f"s2 = {self.pick('None', '(1, 2)', '1j')}")),
             (0 if self.calm else 0.2, lambda: self.emit(f"assert {self.test()}")),
             (0.2 * inside, self.rare),
+            (2 if self.mixed else 0, self.optional),
             (3 * deep, self.branch),
             (1.6 * deep, self.loop),
             (0.4 * deep, self.while_loop),
             (0.9 * inside, self.leave),
         )
+
+    def typed(self) -> str:
+        """Return a value of one of several types: None, a number, a vector, or a tuple."""
+        return self.weighted(
+            (2, lambda: "None"),
+            (2, self.number),
+            (2, self.vector),
+            (1, lambda: f"m[{self.index()}]"),
+            (0.7, lambda: "m[:2]"),
+            (0.7, lambda: self.pick("a", "b", "v0", "a[1:]")),
+            (1, lambda: f"({self.number(1)}, {self.pick(*self.counters, 'n')})"),
+            (0.7, lambda: f"({self.vector()}, {self.number(1)})"),
+            (0.7, lambda: self.pick(*OPTIONS)),
+            (0.4, lambda: f"({self.number(1)} if {self.test(1)} else {self.pick('None', *OPTIONS)})"),
+        )
+
+    def optional(self) -> None:
+        """Write a statement about a variable that is of several types."""
+        name = self.pick(*OPTIONS)
+        index, number = self.index(), self.number(1)
+        lines = self.weighted(
+            (4, lambda: [f"{name} = {self.typed()}"]),
+            (2, lambda: [f"if {name} is None:", f"    {name} = {self.typed()}"]),
+            (
+                2,
+                lambda: [
+                    f"if {name} is None or {self.test()}:",
+                    f"    {name} = {self.typed()}",
+                    "else:",
+                    f"    s0 = {number}",
+                ],
+            ),
+            (1, lambda: [f"if {name} is not None:", f"    s1 = {name}[0]"]),
+            (1, lambda: [f"if {name} is not None:", f"    {name} = {name} + {self.pick('a', number)}"]),
+            (0.7, lambda: [f"{name} = {name} + {self.pick('a', 'm[' + index + ']', number)}"]),
+            (0.7, lambda: [f"{name} {self.pick('+', '*')}= {self.pick('a', number)}"]),
+            (0.5, lambda: [f"s2 = {name}"]),
+            (0.5, lambda: [f"while {name} is None:", f"    {name} = {self.typed()}", "    break"]),
+            (0.3, lambda: [f"if {name} is None: {self.pick('continue', 'break') if self.loops else 'pass'}"]),
+            (0.3, lambda: [f"for s1 in {self.pick(name, 'a')}:", "    s0 = s1", "    break"]),
+        )
+        for line in lines:
+            self.emit(line)
 
     def rare(self) -> None:
         """Write a conditional statement that loop programs do not have."""
@@ -930,7 +977,9 @@ class Generator:
         self.counters += counters
         self.items += items
         before = len(self.lines)
+        self.loops += 1
         self.block(self.random.randint(1, 3 if level else 5))
+        self.loops -= 1
         assert len(self.lines) > before
         for name in counters:
             self.counters.remove(name)
@@ -970,6 +1019,8 @@ class Generator:
                 )
         self.emit(f"i0, i1 = {self.pick('0, 1', '1, 2', 'k, 0', 'n, 3', 'k, -1')}")
         self.emit("f0 = False")
+        if self.mixed:
+            self.emit(f"o0, o1 = {self.pick('None, None', 'None, 0', '0, 0.0', 'None, a', 'a, None')}")
         if not self.plain:
             self.emit(
                 f"v0 = {self.pick('a', 'b', 'np.zeros(n)', 'a.copy()', 'a[::-1]', 'm[:, 0]')}"
@@ -980,7 +1031,8 @@ class Generator:
         for _ in range(self.pick(1, 1, 1, 2)):
             self.budget = self.random.randint(3, 12)
             self.weighted((6, self.loop), (1, self.while_loop))
-        names = [name for name in (*SCALARS, *INTS, *FLAGS, *VECTORS) if self.chance(0.85)] or [
+        options = OPTIONS if self.mixed else ()
+        names = [name for name in (*SCALARS, *INTS, *FLAGS, *VECTORS, *options) if self.chance(0.85)] or [
             "s0"
         ]
         if self.chance(0.15):
