@@ -445,7 +445,7 @@ class Generator:
                 0.4,
                 lambda: f"({one}).astype(np.{self.pick('float64', 'float32', 'int64', 'int32')})",
             ),
-            (0.3, lambda: f"{self.pick(one, one)}.copy()"),
+            (0.3, lambda: f"({one}).copy()"),
             (0.3, lambda: f"({one} {self.pick('<', '>=', '==')} {two})"),
             (0.2, lambda: "halves(a)"),
         )
