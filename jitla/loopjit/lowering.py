@@ -8,7 +8,7 @@ Python if it is conditional, and refuses the loop otherwise.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cache
@@ -28,6 +28,7 @@ from jitla.loopjit.builder import (
     compare,
     either,
     freeze,
+    is_fresh,
     minus,
     negated,
     plus,
@@ -162,7 +163,6 @@ class Lowering:
         self.stores = 0
         self.local_names: frozenset[str] = frozenset()
         self.written: set[str] = set()
-        self.root: ast.expr | None = None  # the expression whose value the statement takes as it is
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -195,7 +195,6 @@ class Lowering:
     def _statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
-                self.root = value
                 found = self.expression(value)
                 if len(targets) > 1:
                     found = self.settled(found)
@@ -209,7 +208,6 @@ class Lowering:
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 pass
             case ast.Expr(value=value):
-                self.root = value
                 self.settled(self.expression(value))
             case ast.If(test=test, body=body, orelse=orelse):
                 self.branch(self.test(test), lambda: self.block(body), lambda: self.block(orelse))
@@ -242,7 +240,6 @@ class Lowering:
             self.terminal(node)
             return
         target = self.inlined[-1]
-        self.root = value
         result = StaticValue(None) if value is None else self.settled(self.expression(value))
         self.env[target.result] = self.stored(target.result, result)
         self.jump(target.end, ir.Break(target.label))
@@ -315,7 +312,8 @@ class Lowering:
                 for element, item in zip(elements, [self.settled(item) for item in items], strict=True):
                     self.assign(element, item)
             case ast.Subscript(value=base, slice=index):
-                self.store(self.expression(base), self.indices(index), value)
+                (array,) = self.operands([base], [value])
+                self.store(array, self.indices(index, value, array), value)
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
 
@@ -333,7 +331,9 @@ class Lowering:
     def stored(self, name: str, value: Abstract) -> Abstract:
         """Return a value held in the variables of the name of the current function."""
         value = self.settled(value)
-        if isinstance(value, (StaticValue, Sliced, Ranged, Iterated, Conflict)):
+        if isinstance(value, Iterated):
+            raise LoweringRefused("a variable that is an iterator")
+        if isinstance(value, (StaticValue, Sliced, Ranged, Conflict)):
             return value
         held = representation(self.b, f"{self.scope}{name}", value)
         convert_variable(self.b, value, held)
@@ -350,7 +350,9 @@ class Lowering:
                 return arrays.array_of(self.b, value)
             case Tup(items):
                 return Tup(tuple(self.settled(item) for item in items), value.is_list)
-            case Arr(view) if not view.startswith(("v.", "m.")):
+            case Ranged(start, stop, step):
+                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
+            case Arr(view) if not is_fresh(view):
                 copy = self.b.view(self.b.fresh("v"), value.dtype, value.ndim)
                 bound = arrays.require_bound(self.b, value)
                 self.b.emit(ir.BindView(copy, view, (), arrays.identity_axes(bound)))
@@ -415,7 +417,8 @@ class Lowering:
                 else:
                     self.assign(target, self.operate(op, current, self.expression(value)))
             case ast.Subscript(value=base, slice=index):
-                array, indices = self.expression(base), self.indices(index)
+                array = self.expression(base)
+                indices = self.indices(index, array)
                 if not isinstance(array, Arr):
                     raise LoweringRefused(f"an item of {describe(array)} is assigned")
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
@@ -427,7 +430,7 @@ class Lowering:
                     return
                 assert isinstance(place, Num)
                 assert isinstance(place.value, ir.Element)
-                result = self.operate(op, place, self.expression(value))
+                result = self.operate(op, place, *self.operands([value], [place]))
                 if not array.writeable or not isinstance(result, Num):
                     raise LoweringRefused("an in-place operation on an element")
                 self.written |= array.origins
@@ -604,9 +607,10 @@ class Lowering:
             items = source.items  # type: ignore[assignment]
         if len(items) > MAX_UNROLLED:
             raise LoweringRefused(f"a loop over a tuple of more than {MAX_UNROLLED}")
+        settled = [self.settled(item) for item in items]  # iterations may assign what items are read of
         label, end = self.b.fresh("unrolled"), Meeting.empty()
         with self.b.into([]) as statements:
-            for item in items:
+            for item in settled:
                 if not self.reachable:
                     break
                 once, following = self.b.fresh("once"), Meeting.empty()
@@ -631,12 +635,10 @@ class Lowering:
     def settled_source(self, source: Abstract) -> Abstract:
         """Return what a loop goes through, read once."""
         match source:
-            case Ranged(start, stop, step):
-                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
             case Iterated(function, parts, start):
                 return Iterated(function, tuple(self.settled_source(part) for part in parts),
                                 None if start is None else self.b.evaluated(start))
-            case Arr() | Elementwise():
+            case Ranged() | Arr() | Elementwise():
                 return self.settled(source)
         raise LoweringRefused(f"a loop over {describe(source)}")
 
@@ -701,10 +703,8 @@ class Lowering:
                 return number(value) if type(value) in KIND_OF_TYPE else StaticValue(value)
             case ast.Name(id=name):
                 return self.name(name)
-            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-                return reductions.product(self.b, self.expression(left), self.expression(right), "matmul")
             case ast.BinOp(left=left, op=op, right=right):
-                return self.operate(type(op).__name__, self.expression(left), self.expression(right))
+                return self.operate(type(op).__name__, *self.operands([left, right]))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return of_kind("bool", negated(self.test(operand)))
             case ast.UnaryOp(op=op, operand=operand):
@@ -719,13 +719,14 @@ class Lowering:
             case ast.Tuple(elts=elements):
                 if any(isinstance(element, ast.Starred) for element in elements):
                     raise LoweringRefused("a starred element")
-                return Tup(tuple(self.expression(element) for element in elements))
+                return Tup(tuple(self.operands(elements)))
             case ast.List(elts=elements):
                 if any(isinstance(element, ast.Starred) for element in elements):
                     raise LoweringRefused("a starred element")
-                return Tup(tuple(self.expression(element) for element in elements), True)
+                return Tup(tuple(self.operands(elements)), True)
             case ast.Subscript(value=base, slice=index):
-                return self.item(self.expression(base), self.indices(index))
+                value = self.expression(base)
+                return self.item(value, self.indices(index, value))
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if not self.inlined \
                     and self.is_field(f"{owner}.{name}"):
                 return self.env[f"{owner}.{name}"]
@@ -734,9 +735,25 @@ class Lowering:
             case ast.Call():
                 return self.call(node)
             case ast.Slice(lower=lower, upper=upper, step=step):
+                ends = iter(self.operands([part for part in (lower, upper, step) if part is not None]))
                 return Sliced(tuple(  # type: ignore[arg-type]
-                    None if part is None else self.expression(part) for part in (lower, upper, step)))
+                    None if part is None else next(ends) for part in (lower, upper, step)))
         raise LoweringRefused(f"a {type(node).__name__.lower()} expression")
+
+    def operands(self, nodes: Iterable[ast.expr], earlier: Sequence[Abstract] = ()) -> list[Abstract]:
+        """Return the values of expressions that are evaluated after `earlier` values of the same statement.
+
+        Values are not computed before they are used, so none of them may be of an array that a function
+        called in a later one changes.
+        """
+        values = list(earlier)
+        for node in nodes:
+            stores = self.stores
+            value = self.expression(node)
+            if self.stores != stores and any(map(reads_memory, values)):
+                raise LoweringRefused("a function that changes arrays is called after elements are read")
+            values.append(value)
+        return values[len(earlier):]
 
     def is_field(self, name: str) -> bool:
         """Return whether an attribute of an object is an operand of the loop."""
@@ -769,11 +786,11 @@ class Lowering:
             return Tup(tuple(self.constant(item) for item in self.resolver.list_items(value)), True)
         return StaticValue(value)
 
-    def indices(self, node: ast.expr) -> list[Abstract]:
-        """Return the items of a subscript."""
+    def indices(self, node: ast.expr, *earlier: Abstract) -> list[Abstract]:
+        """Return the items of a subscript, which are evaluated after `earlier` values."""
         if isinstance(node, ast.Tuple):
-            return [self.index(self.expression(element)) for element in node.elts]
-        value = self.expression(node)
+            return list(map(self.index, self.operands(node.elts, earlier)))
+        (value,) = self.operands([node], earlier)
         return list(value.items) if isinstance(value, Tup) and not value.is_list else [self.index(value)]
 
     def index(self, value: Abstract) -> Abstract:
@@ -863,12 +880,15 @@ class Lowering:
 
     def comparison(self, node: ast.Compare) -> Abstract:
         """Return the result of a comparison, chained ones included."""
-        left = self.expression(node.left)
+        left, first = self.operands([node.left, node.comparators[0]])
         if len(node.ops) == 1:
-            return self.compare(node.ops[0], left, self.expression(node.comparators[0]))
+            return self.compare(node.ops[0], left, first)
         result: Abstract | None = None
+        stores = self.stores
         for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.expression(right_node)
+            right = first if result is None else self.expression(right_node)
+            if self.stores != stores:
+                raise LoweringRefused("a function that changes arrays is called in a chained comparison")
             if isinstance(right, Num):
                 right = self.b.evaluated(right)
             found = self.compare(op, left, right)
@@ -1040,14 +1060,13 @@ class Lowering:
 
     def call(self, node: ast.Call) -> Abstract:
         """Return the result of a call."""
-        root = self.root
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None
                                                                          for k in node.keywords):
             raise LoweringRefused("a call with starred arguments")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
             if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
-                args, keywords = self.arguments(node)
+                args, keywords = self.arguments(node, base)
                 if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
                 if isinstance(base, Arr) and node.func.attr == "fill":
@@ -1062,7 +1081,7 @@ class Lowering:
         args, keywords = self.arguments(node)
         helper = self.resolver.helper(function.value)
         if helper is not None:
-            return self.inline(helper, args, keywords, node is root)
+            return self.inline(helper, args, keywords)
         out = keywords.get("out") or (args[-1] if args else None)
         if isinstance(out, Arr) and (keywords.get("out") is not None or isinstance(function.value, np.ufunc)
                                      and len(args) == function.value.nin + 1):
@@ -1070,13 +1089,15 @@ class Lowering:
             self.stores += 1
         return calls.call(self, function.value, args, keywords)
 
-    def arguments(self, node: ast.Call) -> tuple[list[Abstract], dict[str, Abstract]]:
-        """Return the arguments of a call."""
-        args = [self.expression(arg) for arg in node.args]
-        return args, {k.arg: self.expression(k.value) for k in node.keywords if k.arg is not None}
+    def arguments(self, node: ast.Call, *earlier: Abstract) -> tuple[list[Abstract], dict[str, Abstract]]:
+        """Return the arguments of a call, which are evaluated after `earlier` values."""
+        names = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
+        values = self.operands([*node.args, *(keyword.value for keyword in node.keywords)], earlier)
+        count = len(node.args)
+        return values[:count], dict(zip(names, values[count:], strict=True))
 
     def inline(
-        self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract], may_store: bool,
+        self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract],
     ) -> Abstract:
         """Return the result of a function of the user's, whose body is lowered here."""
         if len(self.inlined) >= MAX_INLINE_DEPTH:
@@ -1095,7 +1116,6 @@ class Lowering:
                     raise LoweringRefused(f"an argument of {helper.function.__name__} is missing")
                 values[name] = self.constant(helper.defaults[name])
         values = {name: self.settled(value) for name, value in values.items()}
-        before = self.stores
         with self.function_scope(helper) as target:
             self.env = {name: self.stored(name, value) for name, value in values.items()}
             with self.b.into([]) as statements:
@@ -1107,8 +1127,6 @@ class Lowering:
             merged = target.end.merge(self.b, self.scope)
         if merged is None:
             raise LoweringRefused(f"a call of {helper.function.__name__} that does not return")
-        if self.stores != before and not may_store:
-            raise LoweringRefused("a function that changes arrays is called within an expression")
         result = merged[target.result]
         if isinstance(result, Conflict):
             raise LoweringRefused(f"{helper.function.__name__}: {result.reason}")
@@ -1117,7 +1135,7 @@ class Lowering:
     @contextmanager
     def function_scope(self, helper: Helper) -> Iterator[Inlined]:
         """Lower statements as those of an inlined function."""
-        outer = self.env, self.scope, self.targets, self.local_names, self.root
+        outer = self.env, self.scope, self.targets, self.local_names
         target = Inlined(self.b.fresh("call"), Meeting.empty(), ".result", helper.function)
         self.scope, self.targets = f"{target.label}/", []
         self.local_names = frozenset(helper.function.__code__.co_varnames)
@@ -1126,8 +1144,28 @@ class Lowering:
             yield target
         finally:
             self.inlined.pop()
-            self.env, self.scope, self.targets, self.local_names, self.root = outer
+            self.env, self.scope, self.targets, self.local_names = outer
             self.reachable = True
+
+
+def reads_memory(value: Abstract | None) -> bool:
+    """Return whether a value is computed of elements of arrays when it is used."""
+    match value:
+        case Num():
+            return _reads_elements(value.value)
+        case Elementwise():
+            return True
+        case Tup(parts) | Sliced(parts) | Iterated(parts=parts):
+            return any(map(reads_memory, parts))
+        case Ranged(start, stop, step):
+            return any(map(reads_memory, (start, stop, step)))
+    return False
+
+
+def _reads_elements(value: ir.Value) -> bool:
+    if isinstance(value, (ir.Apply, ir.Checked, ir.Foreign)):
+        return any(map(_reads_elements, value.args))
+    return isinstance(value, ir.Element)
 
 
 def has_list(value: Abstract) -> bool:

@@ -96,6 +96,16 @@ def change(r, o, g):
     r[o] = g
 
 
+def bump(r, o, g):
+    r[o] += g
+    return r[o]
+
+
+def scaled(r, g):
+    r *= g
+    return r
+
+
 def pair(u, v):
     return v, u + 1
 
@@ -303,6 +313,10 @@ class Generator:
             (0.3, lambda: f"pick({one})"),
             (0.3, lambda: f"many({one}, v={two})"),
             (0.3, lambda: f"element({self.pick('a', 'c', 'm[0]')}, {self.index()})"),
+            (
+                0.3,
+                lambda: f"bump({self.pick('a', 'c', 'm[0]')}, {self.index()}, {self.constant()})",
+            ),
             (0.3, lambda: f"({one} and {two})"),
             (0.3, lambda: f"({one} or {two})"),
             (1 if not self.plain else 0, lambda: self.reduction()),
@@ -448,6 +462,11 @@ class Generator:
             (0.3, lambda: f"({one}).copy()"),
             (0.3, lambda: f"({one} {self.pick('<', '>=', '==')} {two})"),
             (0.2, lambda: "halves(a)"),
+            (0.2 if whole else 0, lambda: f"scaled({self.pick('a', 'b', 'v0')}, {self.constant()})"),
+            (
+                0.2 if whole else 0,
+                lambda: f"np.{self.pick('add', 'multiply')}({one}, {two}, out={self.pick('a', 'b')})",
+            ),
         )
 
     def arranged(self) -> str:
@@ -504,6 +523,9 @@ class Generator:
             "np.tril(np.outer(a, b))[0]",
             "np.swapaxes(m, 0, 1)[0]",
             "np.copy(a)",
+            "np.ravel(a)",
+            "a.ravel()",
+            "np.asarray(a)",
             "a[e[::-1]]",
         )
 
@@ -834,6 +856,7 @@ class Generator:
                 ),
                 (1, lambda: f"m[{self.part()}, {self.part()}] = {self.number(1)}"),
                 (1, lambda: "m[1:] = m[:-1]"),
+                (0.5, lambda: self.pick("m = m * 2", "m, p = p.T, m.T", "m = m[::-1]", "p = m.T")),
                 (1, lambda: "m[1:, 1:] += m[:-1, :-1]"),
                 (0.5, lambda: f"p[...] = {self.pick('p[::-1]', 'm.T', '0', 'p * 2')}"),
                 (0.5, lambda: "m[:, :] = m[:, 0:1]"),
@@ -964,9 +987,35 @@ class Generator:
             items.append(other)
         elif kind < 0.91:
             head, counters = (
-                f"{item} in {self.pick('t', '(1, 2.5, s0)', '(0, 1)', '(a[0], 3)', '(-1, 0, 1)')}",
+                f"{item} in "
+                + self.pick(
+                    "t",
+                    "(1, 2.5, s0)",
+                    "(0, 1)",
+                    "(a[0], 3)",
+                    "(-1, 0, 1)",
+                    "(s1, s0, s1)",
+                    "(i0, i1, k)",
+                    "(a[0], s0 + 1, a[-1])",
+                ),
                 [],
             )
+        elif kind < 0.92:
+            head, counters = (
+                f"{item}, {other} in "
+                + self.pick(
+                    "zip((s0, s1), (i0, i1))", "enumerate((s0, s1, x))", "zip((a[0], 1), (i1, s2))"
+                ),
+                [],
+            )
+            items.append(other)
+        elif kind < 0.93:
+            head, counters, items = f"{self.pick(*VECTORS)} in {self.pick('(a, b)', '(v0, v1, a)')}", [], []
+        elif kind < 0.935:
+            self.emit(f"r0 = {self.ranged()}")
+            if self.chance(0.7):
+                self.statement()
+            head, items = f"{counter} in {self.pick('r0', 'r0', 'reversed(r0)')}", []
         elif kind < 0.94:
             head, items = f"{counter} in reversed({self.ranged()})", []
         elif kind < 0.97:
@@ -1037,6 +1086,8 @@ class Generator:
         ]
         if self.chance(0.15):
             names.append(self.pick("j0", "u0", "w0"))
+        if self.chance(0.2):
+            names.append(self.pick("v0 is a", "v1 is b", "v0 is v1", "m.base is m", "a is b"))
         self.emit(f"return {', '.join(names)},")
         body = "\n".join(self.lines)
         head = f"import math\nimport numpy as np\n\nlog = []\n{_HELPERS}\n"
