@@ -725,8 +725,8 @@ class Lowering:
                     raise LoweringRefused("a starred element")
                 return Tup(tuple(self.operands(elements)), True)
             case ast.Subscript(value=base, slice=index):
-                value = self.expression(base)
-                return self.item(value, self.indices(index, value))
+                array = self.expression(base)
+                return self.item(array, self.indices(index, array))
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if not self.inlined \
                     and self.is_field(f"{owner}.{name}"):
                 return self.env[f"{owner}.{name}"]
