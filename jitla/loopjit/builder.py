@@ -49,7 +49,7 @@ class ProgramBuilder:
         return name
 
     def fresh(self, stem: str) -> str:
-        """Return an unused name."""
+        """Return an unused name, as `is_fresh` knows it."""
         self._count += 1
         return f"{stem}.{self._count}"
 
@@ -117,6 +117,11 @@ class LoweringContext(Protocol):
     def b(self) -> ProgramBuilder:
         """The builder."""
         ...
+
+
+def is_fresh(name: str) -> bool:
+    """Return whether a name is one of `ProgramBuilder.fresh`; names of user variables end by a dtype."""
+    return name.rpartition(".")[2].isdigit()
 
 
 def freeze(statements: list[Any]) -> tuple[ir.Statement, ...]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit.arrays import identity_axes
-from jitla.loopjit.builder import Edge, ProgramBuilder
+from jitla.loopjit.builder import Edge, ProgramBuilder, compare
 from jitla.loopjit.scalars import stored_as, tag_of
 from jitla.loopjit.values import (
     INT64_LOW,
@@ -28,9 +28,11 @@ from jitla.loopjit.values import (
     Num,
     StaticValue,
     Tup,
+    Union,
     is_none,
     join,
     kind_range,
+    option_of,
     storage_of,
 )
 
@@ -95,6 +97,9 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
         case Tup(items):
             return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)),
                        value.is_list)
+        case Union(options):
+            return Union(tuple(representation(b, name, option) for option in options),
+                         b.scalar(f"{name}.option", TAG_DTYPE))
         case StaticValue() | Conflict():
             return value
         case _:
@@ -113,6 +118,14 @@ def convert_all(b: ProgramBuilder, edge: Edge, env: Mapping[str, Abstract], targ
 def convert(b: ProgramBuilder, source: Abstract | None, target: Abstract) -> None:
     """Assign a value to the variables of `target`; None is an unbound variable."""
     match target:
+        case Union(options):
+            assert isinstance(target.number, ir.Read)
+            if isinstance(source, Union):
+                _convert_union(b, source, target)
+                return
+            number = option_of(target, source)
+            convert(b, source, options[number])
+            b.assign(target.number.name, ir.constant(number, TAG_DTYPE))
         case Num():
             assert isinstance(target.value, ir.Read)
             if isinstance(source, Num):
@@ -137,6 +150,19 @@ def convert(b: ProgramBuilder, source: Abstract | None, target: Abstract) -> Non
                 convert(b, one, other)
 
 
+def _convert_union(b: ProgramBuilder, source: Union, target: Union) -> None:
+    """Assign a variable of several types to another: the value of the option that it is of."""
+    assert isinstance(target.number, ir.Read)
+    copy = b.temporary(source.number)
+    for k, option in enumerate(source.options):
+        with b.into([]) as statements:
+            convert(b, option, target)
+        same = ir.Assign(target.number.name, ir.constant(k, TAG_DTYPE))
+        if statements != [same] or source.number != target.number:
+            b.emit(ir.If(compare("equal", copy, ir.constant(k, TAG_DTYPE)),
+                         statements))  # type: ignore[arg-type]
+
+
 def copy_view(b: ProgramBuilder, view: str, source: Arr) -> None:
     """Assign an array to the view variable `view`."""
     if view != source.view:
@@ -154,6 +180,8 @@ def widened(before: Abstract, after: Abstract) -> Abstract:
         return Num(after.kinds, after.value, after.tag, low, high, after.known)
     if isinstance(before, Tup) and isinstance(after, Tup) and len(before.items) == len(after.items):
         return Tup(tuple(map(widened, before.items, after.items)), after.is_list)
+    if isinstance(before, Union) and isinstance(after, Union) and len(before.options) == len(after.options):
+        return Union(tuple(map(widened, before.options, after.options)), after.number)
     return after
 
 

@@ -8,7 +8,7 @@ Python if it is conditional, and refuses the loop otherwise.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cache
@@ -28,11 +28,13 @@ from jitla.loopjit.builder import (
     compare,
     either,
     freeze,
+    is_fresh,
     minus,
     negated,
     plus,
     times,
 )
+from jitla.loopjit.flags import may_raise_flags
 from jitla.loopjit.flow import Environment, Meeting, copy_view, meet, representation, widened
 from jitla.loopjit.flow import convert as convert_variable
 from jitla.loopjit.rewriting import (
@@ -46,6 +48,7 @@ from jitla.loopjit.rewriting import (
     START,
     Unassigned,
 )
+from jitla.loopjit.unions import lower_by_type, names_decided, undecided
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
@@ -64,7 +67,9 @@ from jitla.loopjit.values import (
     Sliced,
     StaticValue,
     Tup,
+    Union,
     describe,
+    is_constant,
     is_none,
     number,
     of_kind,
@@ -158,7 +163,6 @@ class Lowering:
         self.stores = 0
         self.local_names: frozenset[str] = frozenset()
         self.written: set[str] = set()
-        self.root: ast.expr | None = None  # the expression whose value the statement takes as it is
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -176,6 +180,10 @@ class Lowering:
             raise LoweringRefused(f"more than {MAX_STATEMENTS} statements", node.lineno)
         if not self.inlined:
             self.b.line, self.b.allocations = node.lineno, 0
+        name = undecided(self.env, names_decided(node))
+        if name is not None:
+            lower_by_type(self, name, lambda: self.statement(node))
+            return
         try:
             self._statement(node)
         except LoweringRefused as refused:
@@ -187,7 +195,6 @@ class Lowering:
     def _statement(self, node: ast.stmt) -> None:
         match node:
             case ast.Assign(targets=targets, value=value):
-                self.root = value
                 found = self.expression(value)
                 if len(targets) > 1:
                     found = self.settled(found)
@@ -201,7 +208,6 @@ class Lowering:
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 pass
             case ast.Expr(value=value):
-                self.root = value
                 self.settled(self.expression(value))
             case ast.If(test=test, body=body, orelse=orelse):
                 self.branch(self.test(test), lambda: self.block(body), lambda: self.block(orelse))
@@ -234,7 +240,6 @@ class Lowering:
             self.terminal(node)
             return
         target = self.inlined[-1]
-        self.root = value
         result = StaticValue(None) if value is None else self.settled(self.expression(value))
         self.env[target.result] = self.stored(target.result, result)
         self.jump(target.end, ir.Break(target.label))
@@ -307,7 +312,8 @@ class Lowering:
                 for element, item in zip(elements, [self.settled(item) for item in items], strict=True):
                     self.assign(element, item)
             case ast.Subscript(value=base, slice=index):
-                self.store(self.expression(base), self.indices(index), value)
+                (array,) = self.operands([base], [value])
+                self.store(array, self.indices(index, value, array), value)
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
 
@@ -325,7 +331,9 @@ class Lowering:
     def stored(self, name: str, value: Abstract) -> Abstract:
         """Return a value held in the variables of the name of the current function."""
         value = self.settled(value)
-        if isinstance(value, (StaticValue, Sliced, Ranged, Iterated, Conflict)):
+        if isinstance(value, Iterated):
+            raise LoweringRefused("a variable that is an iterator")
+        if isinstance(value, (StaticValue, Sliced, Ranged, Conflict)):
             return value
         held = representation(self.b, f"{self.scope}{name}", value)
         convert_variable(self.b, value, held)
@@ -342,7 +350,9 @@ class Lowering:
                 return arrays.array_of(self.b, value)
             case Tup(items):
                 return Tup(tuple(self.settled(item) for item in items), value.is_list)
-            case Arr(view) if not view.startswith(("v.", "m.")):
+            case Ranged(start, stop, step):
+                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
+            case Arr(view) if not is_fresh(view):
                 copy = self.b.view(self.b.fresh("v"), value.dtype, value.ndim)
                 bound = arrays.require_bound(self.b, value)
                 self.b.emit(ir.BindView(copy, view, (), arrays.identity_axes(bound)))
@@ -407,7 +417,8 @@ class Lowering:
                 else:
                     self.assign(target, self.operate(op, current, self.expression(value)))
             case ast.Subscript(value=base, slice=index):
-                array, indices = self.expression(base), self.indices(index)
+                array = self.expression(base)
+                indices = self.indices(index, array)
                 if not isinstance(array, Arr):
                     raise LoweringRefused(f"an item of {describe(array)} is assigned")
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
@@ -419,7 +430,7 @@ class Lowering:
                     return
                 assert isinstance(place, Num)
                 assert isinstance(place.value, ir.Element)
-                result = self.operate(op, place, self.expression(value))
+                result = self.operate(op, place, *self.operands([value], [place]))
                 if not array.writeable or not isinstance(result, Num):
                     raise LoweringRefused("an in-place operation on an element")
                 self.written |= array.origins
@@ -527,7 +538,7 @@ class Lowering:
     def while_loop(self, node: ast.While) -> None:
         """Lower a ``while`` loop."""
         def body(target: LoopTarget) -> None:
-            test = self.test(node.test)
+            test = self.test_of_loop(node.test)
             if scalars.static_truth(test) is not True:
                 with self.b.into([]) as leave:
                     target.ended.reach(self.b, self.env)
@@ -596,9 +607,10 @@ class Lowering:
             items = source.items  # type: ignore[assignment]
         if len(items) > MAX_UNROLLED:
             raise LoweringRefused(f"a loop over a tuple of more than {MAX_UNROLLED}")
+        settled = [self.settled(item) for item in items]  # iterations may assign what items are read of
         label, end = self.b.fresh("unrolled"), Meeting.empty()
         with self.b.into([]) as statements:
-            for item in items:
+            for item in settled:
                 if not self.reachable:
                     break
                 once, following = self.b.fresh("once"), Meeting.empty()
@@ -623,12 +635,10 @@ class Lowering:
     def settled_source(self, source: Abstract) -> Abstract:
         """Return what a loop goes through, read once."""
         match source:
-            case Ranged(start, stop, step):
-                return Ranged(self.b.evaluated(start), self.b.evaluated(stop), self.b.evaluated(step))
             case Iterated(function, parts, start):
                 return Iterated(function, tuple(self.settled_source(part) for part in parts),
                                 None if start is None else self.b.evaluated(start))
-            case Arr() | Elementwise():
+            case Ranged() | Arr() | Elementwise():
                 return self.settled(source)
         raise LoweringRefused(f"a loop over {describe(source)}")
 
@@ -693,10 +703,8 @@ class Lowering:
                 return number(value) if type(value) in KIND_OF_TYPE else StaticValue(value)
             case ast.Name(id=name):
                 return self.name(name)
-            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-                return reductions.product(self.b, self.expression(left), self.expression(right), "matmul")
             case ast.BinOp(left=left, op=op, right=right):
-                return self.operate(type(op).__name__, self.expression(left), self.expression(right))
+                return self.operate(type(op).__name__, *self.operands([left, right]))
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return of_kind("bool", negated(self.test(operand)))
             case ast.UnaryOp(op=op, operand=operand):
@@ -711,13 +719,14 @@ class Lowering:
             case ast.Tuple(elts=elements):
                 if any(isinstance(element, ast.Starred) for element in elements):
                     raise LoweringRefused("a starred element")
-                return Tup(tuple(self.expression(element) for element in elements))
+                return Tup(tuple(self.operands(elements)))
             case ast.List(elts=elements):
                 if any(isinstance(element, ast.Starred) for element in elements):
                     raise LoweringRefused("a starred element")
-                return Tup(tuple(self.expression(element) for element in elements), True)
+                return Tup(tuple(self.operands(elements)), True)
             case ast.Subscript(value=base, slice=index):
-                return self.item(self.expression(base), self.indices(index))
+                array = self.expression(base)
+                return self.item(array, self.indices(index, array))
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if not self.inlined \
                     and self.is_field(f"{owner}.{name}"):
                 return self.env[f"{owner}.{name}"]
@@ -726,21 +735,37 @@ class Lowering:
             case ast.Call():
                 return self.call(node)
             case ast.Slice(lower=lower, upper=upper, step=step):
+                ends = iter(self.operands([part for part in (lower, upper, step) if part is not None]))
                 return Sliced(tuple(  # type: ignore[arg-type]
-                    None if part is None else self.expression(part) for part in (lower, upper, step)))
+                    None if part is None else next(ends) for part in (lower, upper, step)))
         raise LoweringRefused(f"a {type(node).__name__.lower()} expression")
+
+    def operands(self, nodes: Iterable[ast.expr], earlier: Sequence[Abstract] = ()) -> list[Abstract]:
+        """Return the values of expressions that are evaluated after `earlier` values of the same statement.
+
+        Values are not computed before they are used, so none of them may be of an array that a function
+        called in a later one changes.
+        """
+        values = list(earlier)
+        for node in nodes:
+            stores = self.stores
+            value = self.expression(node)
+            if self.stores != stores and any(map(reads_memory, values)):
+                raise LoweringRefused("a function that changes arrays is called after elements are read")
+            values.append(value)
+        return values[len(earlier):]
 
     def is_field(self, name: str) -> bool:
         """Return whether an attribute of an object is an operand of the loop."""
         value = self.env.get(name)
-        return value is not None and not (isinstance(value, StaticValue) and value.value is Unassigned)
+        return value is not None and not is_constant(value, Unassigned)
 
     def name(self, name: str) -> Abstract:
         """Return the value of a name."""
         value = self.env.get(name)
-        if value is not None:
-            if isinstance(value, Conflict):
-                raise LoweringRefused(f"{name}: {value.reason}")
+        if isinstance(value, Conflict):
+            raise LoweringRefused(f"{name}: {value.reason}")
+        if value is not None and not is_constant(value, Unassigned):
             return value
         if name in self.local_names:
             raise LoweringRefused(f"{name} has no value")
@@ -761,11 +786,11 @@ class Lowering:
             return Tup(tuple(self.constant(item) for item in self.resolver.list_items(value)), True)
         return StaticValue(value)
 
-    def indices(self, node: ast.expr) -> list[Abstract]:
-        """Return the items of a subscript."""
+    def indices(self, node: ast.expr, *earlier: Abstract) -> list[Abstract]:
+        """Return the items of a subscript, which are evaluated after `earlier` values."""
         if isinstance(node, ast.Tuple):
-            return [self.index(self.expression(element)) for element in node.elts]
-        value = self.expression(node)
+            return list(map(self.index, self.operands(node.elts, earlier)))
+        (value,) = self.operands([node], earlier)
         return list(value.items) if isinstance(value, Tup) and not value.is_list else [self.index(value)]
 
     def index(self, value: Abstract) -> Abstract:
@@ -855,12 +880,15 @@ class Lowering:
 
     def comparison(self, node: ast.Compare) -> Abstract:
         """Return the result of a comparison, chained ones included."""
-        left = self.expression(node.left)
+        left, first = self.operands([node.left, node.comparators[0]])
         if len(node.ops) == 1:
-            return self.compare(node.ops[0], left, self.expression(node.comparators[0]))
+            return self.compare(node.ops[0], left, first)
         result: Abstract | None = None
+        stores = self.stores
         for op, right_node in zip(node.ops, node.comparators, strict=True):
-            right = self.expression(right_node)
+            right = first if result is None else self.expression(right_node)
+            if self.stores != stores:
+                raise LoweringRefused("a function that changes arrays is called in a chained comparison")
             if isinstance(right, Num):
                 right = self.b.evaluated(right)
             found = self.compare(op, left, right)
@@ -933,6 +961,22 @@ class Lowering:
             case Tup(items):
                 return ir.constant(bool(items), ir.BOOL)
         raise LoweringRefused(f"the truth of {describe(value)}")
+
+    def test_of_loop(self, node: ast.expr) -> ir.Value:
+        """Return the truth of the test of a ``while`` loop, for each type of the variables that it reads."""
+        name = undecided(self.env, names_decided(node))
+        if name is None:
+            return self.test(node)
+        result = self.b.fresh("test")
+
+        def lower() -> None:
+            self.env[result] = self.stored(result, of_kind("bool", self.test_of_loop(node)))
+
+        lower_by_type(self, name, lower)
+        value = self.env.pop(result, None)
+        if not isinstance(value, Num):
+            raise LoweringRefused("a test that is not decided")
+        return value.value
 
     def connected_test(self, node: ast.BoolOp) -> ir.Value:
         """Return the truth of ``and`` or ``or``: an operand that may leave is evaluated only if it decides.
@@ -1016,14 +1060,13 @@ class Lowering:
 
     def call(self, node: ast.Call) -> Abstract:
         """Return the result of a call."""
-        root = self.root
         if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None
                                                                          for k in node.keywords):
             raise LoweringRefused("a call with starred arguments")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
             if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
-                args, keywords = self.arguments(node)
+                args, keywords = self.arguments(node, base)
                 if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
                 if isinstance(base, Arr) and node.func.attr == "fill":
@@ -1038,7 +1081,7 @@ class Lowering:
         args, keywords = self.arguments(node)
         helper = self.resolver.helper(function.value)
         if helper is not None:
-            return self.inline(helper, args, keywords, node is root)
+            return self.inline(helper, args, keywords)
         out = keywords.get("out") or (args[-1] if args else None)
         if isinstance(out, Arr) and (keywords.get("out") is not None or isinstance(function.value, np.ufunc)
                                      and len(args) == function.value.nin + 1):
@@ -1046,13 +1089,15 @@ class Lowering:
             self.stores += 1
         return calls.call(self, function.value, args, keywords)
 
-    def arguments(self, node: ast.Call) -> tuple[list[Abstract], dict[str, Abstract]]:
-        """Return the arguments of a call."""
-        args = [self.expression(arg) for arg in node.args]
-        return args, {k.arg: self.expression(k.value) for k in node.keywords if k.arg is not None}
+    def arguments(self, node: ast.Call, *earlier: Abstract) -> tuple[list[Abstract], dict[str, Abstract]]:
+        """Return the arguments of a call, which are evaluated after `earlier` values."""
+        names = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
+        values = self.operands([*node.args, *(keyword.value for keyword in node.keywords)], earlier)
+        count = len(node.args)
+        return values[:count], dict(zip(names, values[count:], strict=True))
 
     def inline(
-        self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract], may_store: bool,
+        self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract],
     ) -> Abstract:
         """Return the result of a function of the user's, whose body is lowered here."""
         if len(self.inlined) >= MAX_INLINE_DEPTH:
@@ -1071,7 +1116,6 @@ class Lowering:
                     raise LoweringRefused(f"an argument of {helper.function.__name__} is missing")
                 values[name] = self.constant(helper.defaults[name])
         values = {name: self.settled(value) for name, value in values.items()}
-        before = self.stores
         with self.function_scope(helper) as target:
             self.env = {name: self.stored(name, value) for name, value in values.items()}
             with self.b.into([]) as statements:
@@ -1083,8 +1127,6 @@ class Lowering:
             merged = target.end.merge(self.b, self.scope)
         if merged is None:
             raise LoweringRefused(f"a call of {helper.function.__name__} that does not return")
-        if self.stores != before and not may_store:
-            raise LoweringRefused("a function that changes arrays is called within an expression")
         result = merged[target.result]
         if isinstance(result, Conflict):
             raise LoweringRefused(f"{helper.function.__name__}: {result.reason}")
@@ -1093,7 +1135,7 @@ class Lowering:
     @contextmanager
     def function_scope(self, helper: Helper) -> Iterator[Inlined]:
         """Lower statements as those of an inlined function."""
-        outer = self.env, self.scope, self.targets, self.local_names, self.root
+        outer = self.env, self.scope, self.targets, self.local_names
         target = Inlined(self.b.fresh("call"), Meeting.empty(), ".result", helper.function)
         self.scope, self.targets = f"{target.label}/", []
         self.local_names = frozenset(helper.function.__code__.co_varnames)
@@ -1102,12 +1144,34 @@ class Lowering:
             yield target
         finally:
             self.inlined.pop()
-            self.env, self.scope, self.targets, self.local_names, self.root = outer
+            self.env, self.scope, self.targets, self.local_names = outer
             self.reachable = True
+
+
+def reads_memory(value: Abstract | None) -> bool:
+    """Return whether a value is computed of elements of arrays when it is used."""
+    match value:
+        case Num():
+            return _reads_elements(value.value)
+        case Elementwise():
+            return True
+        case Tup(parts) | Sliced(parts) | Iterated(parts=parts):
+            return any(map(reads_memory, parts))
+        case Ranged(start, stop, step):
+            return any(map(reads_memory, (start, stop, step)))
+    return False
+
+
+def _reads_elements(value: ir.Value) -> bool:
+    if isinstance(value, (ir.Apply, ir.Checked, ir.Foreign)):
+        return any(map(_reads_elements, value.args))
+    return isinstance(value, ir.Element)
 
 
 def has_list(value: Abstract) -> bool:
     """Return whether a value is a list, or has one."""
+    if isinstance(value, Union):
+        return any(map(has_list, value.options))
     return isinstance(value, Tup) and (value.is_list or any(map(has_list, value.items)))
 
 
@@ -1183,7 +1247,7 @@ def lower_loop(
                 assert item is not None
                 low.assign(node.target, item(position))
             else:
-                test = low.test(node.test)
+                test = low.test_of_loop(node.test)
                 if scalars.static_truth(test) is not True:
                     low.branch(test, lambda: None, lambda: low.leave_for_good(LOOP_DONE))
             low.block(node.body)
@@ -1210,7 +1274,7 @@ def lower_loop(
                 if env.get(key) is not value:
                     convert_variable(b, env.get(key), value)
             if continues:
-                retain(b, [value for value in results.values() if isinstance(value, Arr)])
+                retain(b, [found for value in results.values() for found in array_variables(value)])
     main = ir.For(".main", POSITION, b.scalar(BEGIN, ir.INT64), b.scalar(LIMIT, ir.INT64), 1,
                   statements)  # type: ignore[arg-type]
     body = hoist_checks(freeze([*prelude, main, ir.Leave(PART_DONE)]))
@@ -1231,28 +1295,49 @@ def _main_header(low: Lowering, given: Environment, header: Environment, target:
 
 def conflict_in(value: Abstract) -> Conflict | None:
     """Return a value, or an item of a tuple, that no program holds."""
-    if isinstance(value, Tup):
-        return next((found for found in map(conflict_in, value.items) if found is not None), None)
+    if isinstance(value, (Tup, Union)):
+        parts = value.items if isinstance(value, Tup) else value.options
+        return next((found for found in map(conflict_in, parts) if found is not None), None)
     return value if isinstance(value, Conflict) else None
 
 
-def retain(b: ProgramBuilder, variables: Sequence[Arr]) -> None:
+#: An array variable, and whether it has a value; None: for sure.
+Held = tuple[Arr, ir.Value | None]
+
+
+def array_variables(value: Abstract) -> list[Held]:
+    """Return the array variables that hold a value, those of its items and options included."""
+    match value:
+        case Arr():
+            return [(value, None if value.tag is None else compare(
+                "not_equal", value.tag, ir.constant(0, TAG_DTYPE)))]
+        case Tup(items):
+            return [held for item in items for held in array_variables(item)]
+        case Union(options):
+            return [(array, test if has_value is None else both(test, has_value))
+                    for k, option in enumerate(options) for test in [value.is_option(k)]
+                    for array, has_value in array_variables(option)]
+    return []
+
+
+def retain(b: ProgramBuilder, variables: Sequence[Held]) -> None:
     """Move the memory of arrays that were made in the iteration before, and are still used, to this
     iteration's.
 
     Two variables that share such memory would not afterwards: Python goes on then.
     """
-    made = [array for array in variables
+    made = [(array, test) for array, test in variables
             if any(origin.startswith(arrays.ALLOCATED) for origin in array.origins)]
-    for array in made:
+    for array, test in made:
         bound = Arr(array.view, array.dtype, array.ndim, array.origins)
         expires: ir.Value = ir.Expires(array.view)
-        if array.tag is not None:
-            expires = both(expires, compare("not_equal", array.tag, ir.constant(0, TAG_DTYPE)))
+        if test is not None:
+            expires = both(expires, test)
         with b.into([]) as moved:
-            for other in made:
+            for other, has_value in made:
                 if other is not array and other.may_share_memory(array):
-                    b.check(both(_begins_below(array, other), _begins_below(other, array)),
+                    shares = both(_begins_below(array, other), _begins_below(other, array))
+                    b.check(shares if has_value is None else both(shares, has_value),
                             "two variables share an array made in another iteration")
             copy = arrays.materialise(b, arrays.elementwise(b, bound))
             copy_view(b, array.view, copy)
@@ -1306,6 +1391,8 @@ def variables_of(value: Abstract) -> list[str]:
             return [view, *([tag.name] if isinstance(tag, ir.Read) else [])]
         case Tup(items):
             return [name for item in items for name in variables_of(item)]
+        case Union(options, ir.Read(name)):
+            return [name, *(name for option in options for name in variables_of(option))]
     return []
 
 
@@ -1326,30 +1413,3 @@ def used_variables(node: Any) -> set[str]:
     if count > MAX_NODES:
         raise LoweringRefused(f"a program of more than {MAX_NODES} nodes, which takes long to compile")
     return found
-
-
-_QUIET = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "bitwise_and",
-                    "bitwise_or", "bitwise_xor", "logical_not", "where", "negative", "absolute", "maximum",
-                    "minimum", "cast", "positive", "copysign", "invert", "floor", "ceil", "trunc", "rint",
-                    "isnan", "isinf", "isfinite", "signbit", "sign"})
-
-
-def may_raise_flags(node: Any) -> bool:
-    """Return whether statements may raise a floating-point flag that NumPy warns of."""
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, (ir.InnerLoop, ir.Dot, ir.Foreign)):
-            return True
-        if isinstance(part, ir.Apply) and part.op not in _QUIET and (
-                part.dtype.kind in "fc" or part.op in ("floor_divide", "remainder", "fmod", "divide")):
-            return True
-        if isinstance(part, ir.Apply) and part.op == "cast" and (
-                part.dtype.kind in "iu" and ir.dtype_of_value(part.args[0]).kind == "f"
-                or part.dtype == np.float32):
-            return True
-        if isinstance(part, tuple):
-            stack += part
-        elif hasattr(type(part), "__slots__") and not isinstance(part, (str, np.dtype)):
-            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
-    return False

@@ -33,6 +33,7 @@ from jitla.loopjit.builder import (
     negated,
     times,
 )
+from jitla.loopjit.flags import may_raise_flags
 from jitla.loopjit.values import (
     Abstract,
     Arr,
@@ -137,7 +138,8 @@ def _quantified(b: ProgramBuilder, name: str, value: Elementwise) -> Num:
         def test(at: tuple[ir.Value, ...]) -> None:
             before = len(b.statements)
             element = value.element(at)
-            leaves = any(isinstance(statement, ir.Check) for statement in b.statements[before:])
+            leaves = any(isinstance(statement, ir.Check) for statement in b.statements[before:]) \
+                or may_raise_flags(element)
             holds = element if value.dtype.kind == "b" else compare(
                 "not_equal", element, cast(ZERO, value.dtype))
             found = holds if name == "any" else negated(holds)

@@ -252,7 +252,7 @@ def _ravel(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Ab
     if array.ndim == 1:
         vector = array_of(lowering.b, array)
         require_contiguous(lowering.b, vector)
-        return vector
+        return bind(lowering.b, vector, (), identity_axes(vector), None)
     return reshaped(lowering.b, array, [number(-1)])
 
 

@@ -43,6 +43,7 @@ from jitla.loopjit.values import (
     Ranged,
     StaticValue,
     Tup,
+    Union,
     kind_range,
     number,
 )
@@ -175,7 +176,33 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
                     writer(state, value[k])
 
             return write_items
+        case Union(options, ir.Read(name)):
+            offset = 8 * places[name]
+            branches = [(k, option, _writer(option, places)) for k, option in enumerate(options)]
+
+            def write_option(state: bytearray, value: Any) -> None:
+                number, writer = next((k, writer) for k, option, writer in branches if is_of(option, value))
+                state[offset] = number
+                writer(state, value)
+
+            return write_option
     return lambda state, value: None
+
+
+def is_of(option: Abstract, value: Any) -> bool:
+    """Return whether a Python value can be held in the variables of an abstract value."""
+    match option:
+        case Num(kinds):
+            return value is None and NONE in kinds or value is Unassigned and UNBOUND in kinds \
+                or KIND_OF_TYPE.get(type(value)) in kinds
+        case Arr():
+            return type(value) is np.ndarray and (value.dtype, value.ndim, value.flags.writeable) == (
+                option.dtype, option.ndim, option.writeable)
+        case Tup(items):
+            return type(value) is tuple and len(value) == len(items)
+        case StaticValue(thing):
+            return value is thing
+    return False
 
 
 def _number_writer(dtype: np.dtype, offset: int, tag: Any, places: Mapping[str, int],
@@ -260,6 +287,8 @@ def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: 
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
         case StaticValue(thing):
             return thing
+        case Union(options, ir.Read(name)):
+            return _read(options[state[8 * places[name]]], state, places, memory)
     raise AssertionError(value)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.loopir import program as ir
+from jitla.loopjit.rewriting import Unassigned
 
 #: The type of each kind. Python's scalars are weak operands in NumPy's promotion.
 KIND_TYPES: dict[str, type] = {
@@ -27,15 +28,16 @@ KIND_OF_TYPE = {kind_type: kind for kind, kind_type in KIND_TYPES.items()}
 PYTHON_KINDS = frozenset({"int", "float", "bool", "complex"})
 #: The kind of a variable that has no value on some path.
 UNBOUND = "unbound"
-#: Tags of kinds at run time; 0 is an unbound variable.
 #: The kind of a variable that is None at times, and a number at others.
 NONE = "none"
+#: Tags of kinds at run time; 0 is an unbound variable.
 TAGS = {UNBOUND: 0, NONE: 100} | {kind: code for code, kind in enumerate(KIND_TYPES, 1)}
 TAG_DTYPE = np.dtype(np.int8)
 #: The dtype of the variable that holds a number of each kind.
 STORAGE = {kind: np.dtype({"int": "i8", "float": "f8", "bool": "b1", "complex": "c16"}.get(kind, kind))
            for kind in KIND_TYPES}
 INT64_LOW, INT64_HIGH = -(1 << 63), (1 << 63) - 1
+MAX_OPTIONS = 4  # types of a variable
 MAX_EXTENT = 1 << 47  # elements along an axis: addresses have 48 bits
 EXACT_FLOAT64 = 1 << 53  # integers up to this magnitude are exact as float64
 
@@ -237,8 +239,26 @@ class Conflict:
     reason: str
 
 
-Abstract = Num | Arr | Elementwise | Tup | StaticValue | Sliced | Ranged | Iterated | Conflict
+@dataclass(frozen=True, slots=True)
+class Union:
+    """The value of a variable that is of one of several types: `number` is that of the option it is of.
+
+    The options are numbers, arrays of several dtypes and numbers of axes, tuples, constants as None, and
+    `UNASSIGNED`. Each has its own variables, of which those of one option have values.
+    """
+
+    options: tuple[Abstract, ...]
+    number: ir.Value
+
+    def is_option(self, index: int) -> ir.Value:
+        """Return whether the value is that of an option."""
+        return ir.Apply("equal", (self.number, ir.constant(index, TAG_DTYPE)), ir.BOOL)
+
+
+Abstract = Num | Arr | Elementwise | Tup | StaticValue | Sliced | Ranged | Iterated | Conflict | Union
 Arrayish = (Arr, Elementwise)
+#: The option of a variable that has no value on some path.
+UNASSIGNED = StaticValue(Unassigned)
 
 
 def number(value: Any) -> Num:
@@ -293,40 +313,100 @@ def storage_of(kinds: frozenset[str]) -> np.dtype:
 def join(values: Sequence[Abstract | None]) -> Abstract:
     """Return the value of a variable where paths meet; None stands for an unbound variable.
 
-    The result's variables (`value`, `tag`, `view`) are those of the first value; the builder renames them.
+    The result's variables (`value`, `tag`, `view`, `number`) are dummies; `flow.representation` names them.
     """
-    bound = [value for value in values if value is not None]
-    unbound = len(bound) < len(values)
-    conflict = next((value for value in bound if isinstance(value, Conflict)), None)
+    options: list[Abstract] = []
+    for value in values:
+        if value is not None:
+            options += value.options if isinstance(value, Union) else (value,)
+    unbound = len([value for value in values if value is not None]) < len(values) or any(
+        is_constant(option, Unassigned) for option in options)
+    options = [option for option in options if not is_constant(option, Unassigned)]
+    conflict = next((option for option in options if isinstance(option, Conflict)), None)
+    if conflict is not None or not options:
+        return conflict or UNASSIGNED
+    if any(isinstance(option, Num) for option in options):
+        joined = [_join_numbers([option for option in options if isinstance(option, Num)], False,
+                                any(map(is_none, options)))]
+        options = [option for option in options if not isinstance(option, Num) and not is_none(option)]
+    else:
+        joined = []
+    classes: dict[Any, list[Abstract]] = {}
+    for option in options:
+        classes.setdefault(_class_of(option), []).append(option)
+    joined += [_join_alike(alike) for _, alike in sorted(classes.items(), key=lambda item: repr(item[0]))]
+    conflict = next((option for option in joined if isinstance(option, Conflict)), None)
     if conflict is not None:
         return conflict
-    first = bound[0]
-    numbers = [value for value in bound if isinstance(value, Num)]
-    if numbers and all(isinstance(value, Num) or is_none(value) for value in bound):
-        return _join_numbers(numbers, unbound, len(numbers) < len(bound))
-    if isinstance(first, Arr):
-        arrays = [value for value in bound if isinstance(value, Arr)]
-        if len(arrays) == len(bound) and len({(a.dtype, a.ndim, a.writeable) for a in arrays}) == 1:
+    if len(joined) == 1:
+        return _or_unbound(joined[0]) if unbound else joined[0]
+    if len(joined) > MAX_OPTIONS or any(
+            isinstance(x, (Sliced, Ranged, Iterated, Elementwise)) for x in joined):
+        return Conflict(f"a variable is {' or '.join(sorted({describe(x) for x in joined}))}")
+    return Union((*joined, *((UNASSIGNED,) if unbound else ())), ir.constant(0, TAG_DTYPE))
+
+
+def _class_of(value: Abstract) -> Any:
+    """Return what values have in common that can be held in the same variables."""
+    match value:
+        case Arr(dtype=dtype, ndim=ndim, writeable=writeable):
+            return "array", dtype.str, ndim, writeable
+        case Tup(items, is_list):
+            return "tuple", len(items), is_list
+        case StaticValue(thing):
+            return "constant", describe(value), id(thing)
+        case _:
+            return "other", type(value).__name__
+
+
+def _join_alike(values: list[Abstract]) -> Abstract:
+    """Return the value of a variable whose values on several paths are of one class, and no numbers."""
+    first = values[0]
+    match first:
+        case Arr():
+            arrays = [value for value in values if isinstance(value, Arr)]
             origins = frozenset[str]().union(*(a.origins for a in arrays))
-            tagged = unbound or any(a.tag is not None for a in arrays) or origins >= {IS_OBJECT, IS_VIEW}
-            return Arr(first.view, first.dtype, first.ndim, origins, all(a.writeable for a in arrays), None,
+            tagged = any(a.tag is not None for a in arrays) or origins >= {IS_OBJECT, IS_VIEW}
+            return Arr(first.view, first.dtype, first.ndim, origins, first.writeable, None,
                        ir.constant(0, TAG_DTYPE) if tagged else None)
-    if unbound:
-        return Conflict("a variable has no value on some path")
-    if isinstance(first, Tup):
-        tuples = [value for value in bound if isinstance(value, Tup)]
-        if len(tuples) == len(bound) and len({(len(t.items), t.is_list) for t in tuples}) == 1:
+        case Tup():
+            tuples = [value for value in values if isinstance(value, Tup)]
             return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)),
                        first.is_list)
-    if isinstance(first, StaticValue) and all(isinstance(v, StaticValue) and v.value is first.value
-                                              for v in bound):
-        return first
-    return Conflict(f"a variable is {' or '.join(sorted({describe(v) for v in bound}))}")
+        case StaticValue():
+            return first
+    return first if len(values) == 1 else Conflict(f"a variable is {describe(first)} on several paths")
+
+
+def _or_unbound(value: Abstract) -> Abstract:
+    """Return the value of a variable that has this value, or none."""
+    if isinstance(value, Num):
+        return _join_numbers([value], True, False)
+    if isinstance(value, Arr):
+        return Arr(value.view, value.dtype, value.ndim, value.origins, value.writeable, None,
+                   ir.constant(0, TAG_DTYPE))
+    return Conflict("a variable has no value on some path")
 
 
 def is_none(value: Abstract | None) -> bool:
     """Return whether a value is None for sure."""
-    return isinstance(value, StaticValue) and value.value is None
+    return is_constant(value, None)
+
+
+def is_constant(value: Abstract | None, thing: Any) -> bool:
+    """Return whether a value is an object that is known."""
+    return isinstance(value, StaticValue) and value.value is thing
+
+
+def option_of(union: Union, value: Abstract | None) -> int:
+    """Return the number of the option that holds a value."""
+    if value is None:
+        value = UNASSIGNED
+    if isinstance(value, Num) or is_none(value) and isinstance(union.options[0], Num):
+        return 0
+    wanted = _class_of(value)
+    return next(k for k, option in enumerate(union.options)
+                if not isinstance(option, Num) and _class_of(option) == wanted)
 
 
 def _join_numbers(values: list[Num], unbound: bool, none: bool) -> Abstract:
@@ -359,6 +439,8 @@ def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
         return len(a.items) == len(b.items) and all(map(same_representation, a.items, b.items))
     if isinstance(a, StaticValue) and isinstance(b, StaticValue):
         return a.value is b.value
+    if isinstance(a, Union) and isinstance(b, Union):
+        return len(a.options) == len(b.options) and all(map(same_representation, a.options, b.options))
     return type(a) is type(b)
 
 
@@ -373,5 +455,7 @@ def describe(value: Abstract) -> str:
             return f"a {'list' if value.is_list else 'tuple'} of {len(items)}"
         case StaticValue(thing):
             return f"{getattr(thing, '__name__', thing)!s:.40}"
+        case Union(options):
+            return " or ".join(map(describe, options))
         case _:
             return f"a {type(value).__name__.lower()}"

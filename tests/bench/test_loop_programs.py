@@ -131,13 +131,14 @@ def test_calls_are_written_as_text() -> None:
 
 def test_programs_are_chosen_by_name_field_and_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in SOURCES:
+        assert not variable.startswith("JITLA_"), "processes would warn of an unknown option"
         monkeypatch.delenv(variable, raising=False)
     assert len(chosen(parsed([]))) == len(OWN)
     assert [p.name for p in chosen(parsed(["ising"]))] == ["ising"]
     assert {p.field for p in chosen(parsed(["games"]))} == {"games"}
     assert [suite for suite in SUITES if suite != "own" and SUITES[suite]()] == []
-    monkeypatch.setenv("JITLA_NPBENCH", "/nowhere")
-    with pytest.raises(NotADirectoryError, match="JITLA_NPBENCH"):
+    monkeypatch.setenv("BENCH_NPBENCH", "/nowhere")
+    with pytest.raises(NotADirectoryError, match="BENCH_NPBENCH"):
         chosen(parsed(["--suite", "npbench"]))
 
 

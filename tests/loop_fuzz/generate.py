@@ -49,6 +49,7 @@ NUMPY_KINDS = (
     "complex64",
 )
 SCALARS, INTS, FLAGS, VECTORS = ("s0", "s1", "s2"), ("i0", "i1"), ("f0",), ("v0", "v1")
+OPTIONS = ("o0", "o1")
 #: Functions of one number in other programs, and in those with few exceptions.
 MATH = (
     ("sqrt", "exp", "sin", "log", "floor", "ceil", "fabs", "tanh"),
@@ -95,6 +96,16 @@ def change(r, o, g):
     r[o] = g
 
 
+def bump(r, o, g):
+    r[o] += g
+    return r[o]
+
+
+def scaled(r, g):
+    r *= g
+    return r
+
+
 def pair(u, v):
     return v, u + 1
 
@@ -133,6 +144,8 @@ class Generator:
         self.calm = self.chance(0.55)  # few exceptions
         self.budget = self.random.randint(3, 12)
         self.whiles = 0
+        self.loops = 0  # around the statement
+        self.mixed = self.chance(0.25)  # variables of several types
 
     # -- choices ------------------------------------------------------------------------------
 
@@ -300,6 +313,10 @@ class Generator:
             (0.3, lambda: f"pick({one})"),
             (0.3, lambda: f"many({one}, v={two})"),
             (0.3, lambda: f"element({self.pick('a', 'c', 'm[0]')}, {self.index()})"),
+            (
+                0.3,
+                lambda: f"bump({self.pick('a', 'c', 'm[0]')}, {self.index()}, {self.constant()})",
+            ),
             (0.3, lambda: f"({one} and {two})"),
             (0.3, lambda: f"({one} or {two})"),
             (1 if not self.plain else 0, lambda: self.reduction()),
@@ -442,9 +459,14 @@ class Generator:
                 0.4,
                 lambda: f"({one}).astype(np.{self.pick('float64', 'float32', 'int64', 'int32')})",
             ),
-            (0.3, lambda: f"{self.pick(one, one)}.copy()"),
+            (0.3, lambda: f"({one}).copy()"),
             (0.3, lambda: f"({one} {self.pick('<', '>=', '==')} {two})"),
             (0.2, lambda: "halves(a)"),
+            (0.2 if whole else 0, lambda: f"scaled({self.pick('a', 'b', 'v0')}, {self.constant()})"),
+            (
+                0.2 if whole else 0,
+                lambda: f"np.{self.pick('add', 'multiply')}({one}, {two}, out={self.pick('a', 'b')})",
+            ),
         )
 
     def arranged(self) -> str:
@@ -501,6 +523,9 @@ class Generator:
             "np.tril(np.outer(a, b))[0]",
             "np.swapaxes(m, 0, 1)[0]",
             "np.copy(a)",
+            "np.ravel(a)",
+            "a.ravel()",
+            "np.asarray(a)",
             "a[e[::-1]]",
         )
 
@@ -682,11 +707,55 @@ class Generator:
             (0.15, lambda: self.emit(f"s2 = {self.pick('None', '(1, 2)', '1j')}")),
             (0 if self.calm else 0.2, lambda: self.emit(f"assert {self.test()}")),
             (0.2 * inside, self.rare),
+            (2 if self.mixed else 0, self.optional),
             (3 * deep, self.branch),
             (1.6 * deep, self.loop),
             (0.4 * deep, self.while_loop),
             (0.9 * inside, self.leave),
         )
+
+    def typed(self) -> str:
+        """Return a value of one of several types: None, a number, a vector, or a tuple."""
+        return self.weighted(
+            (2, lambda: "None"),
+            (2, self.number),
+            (2, self.vector),
+            (1, lambda: f"m[{self.index()}]"),
+            (0.7, lambda: "m[:2]"),
+            (0.7, lambda: self.pick("a", "b", "v0", "a[1:]")),
+            (1, lambda: f"({self.number(1)}, {self.pick(*self.counters, 'n')})"),
+            (0.7, lambda: f"({self.vector()}, {self.number(1)})"),
+            (0.7, lambda: self.pick(*OPTIONS)),
+            (0.4, lambda: f"({self.number(1)} if {self.test(1)} else {self.pick('None', *OPTIONS)})"),
+        )
+
+    def optional(self) -> None:
+        """Write a statement about a variable that is of several types."""
+        name = self.pick(*OPTIONS)
+        index, number = self.index(), self.number(1)
+        lines = self.weighted(
+            (4, lambda: [f"{name} = {self.typed()}"]),
+            (2, lambda: [f"if {name} is None:", f"    {name} = {self.typed()}"]),
+            (
+                2,
+                lambda: [
+                    f"if {name} is None or {self.test()}:",
+                    f"    {name} = {self.typed()}",
+                    "else:",
+                    f"    s0 = {number}",
+                ],
+            ),
+            (1, lambda: [f"if {name} is not None:", f"    s1 = {name}[0]"]),
+            (1, lambda: [f"if {name} is not None:", f"    {name} = {name} + {self.pick('a', number)}"]),
+            (0.7, lambda: [f"{name} = {name} + {self.pick('a', 'm[' + index + ']', number)}"]),
+            (0.7, lambda: [f"{name} {self.pick('+', '*')}= {self.pick('a', number)}"]),
+            (0.5, lambda: [f"s2 = {name}"]),
+            (0.5, lambda: [f"while {name} is None:", f"    {name} = {self.typed()}", "    break"]),
+            (0.3, lambda: [f"if {name} is None: {self.pick('continue', 'break') if self.loops else 'pass'}"]),
+            (0.3, lambda: [f"for s1 in {self.pick(name, 'a')}:", "    s0 = s1", "    break"]),
+        )
+        for line in lines:
+            self.emit(line)
 
     def rare(self) -> None:
         """Write a conditional statement that loop programs do not have."""
@@ -787,6 +856,7 @@ class Generator:
                 ),
                 (1, lambda: f"m[{self.part()}, {self.part()}] = {self.number(1)}"),
                 (1, lambda: "m[1:] = m[:-1]"),
+                (0.5, lambda: self.pick("m = m * 2", "m, p = p.T, m.T", "m = m[::-1]", "p = m.T")),
                 (1, lambda: "m[1:, 1:] += m[:-1, :-1]"),
                 (0.5, lambda: f"p[...] = {self.pick('p[::-1]', 'm.T', '0', 'p * 2')}"),
                 (0.5, lambda: "m[:, :] = m[:, 0:1]"),
@@ -917,9 +987,35 @@ class Generator:
             items.append(other)
         elif kind < 0.91:
             head, counters = (
-                f"{item} in {self.pick('t', '(1, 2.5, s0)', '(0, 1)', '(a[0], 3)', '(-1, 0, 1)')}",
+                f"{item} in "
+                + self.pick(
+                    "t",
+                    "(1, 2.5, s0)",
+                    "(0, 1)",
+                    "(a[0], 3)",
+                    "(-1, 0, 1)",
+                    "(s1, s0, s1)",
+                    "(i0, i1, k)",
+                    "(a[0], s0 + 1, a[-1])",
+                ),
                 [],
             )
+        elif kind < 0.92:
+            head, counters = (
+                f"{item}, {other} in "
+                + self.pick(
+                    "zip((s0, s1), (i0, i1))", "enumerate((s0, s1, x))", "zip((a[0], 1), (i1, s2))"
+                ),
+                [],
+            )
+            items.append(other)
+        elif kind < 0.93:
+            head, counters, items = f"{self.pick(*VECTORS)} in {self.pick('(a, b)', '(v0, v1, a)')}", [], []
+        elif kind < 0.935:
+            self.emit(f"r0 = {self.ranged()}")
+            if self.chance(0.7):
+                self.statement()
+            head, items = f"{counter} in {self.pick('r0', 'r0', 'reversed(r0)')}", []
         elif kind < 0.94:
             head, items = f"{counter} in reversed({self.ranged()})", []
         elif kind < 0.97:
@@ -930,7 +1026,9 @@ class Generator:
         self.counters += counters
         self.items += items
         before = len(self.lines)
+        self.loops += 1
         self.block(self.random.randint(1, 3 if level else 5))
+        self.loops -= 1
         assert len(self.lines) > before
         for name in counters:
             self.counters.remove(name)
@@ -970,6 +1068,8 @@ class Generator:
                 )
         self.emit(f"i0, i1 = {self.pick('0, 1', '1, 2', 'k, 0', 'n, 3', 'k, -1')}")
         self.emit("f0 = False")
+        if self.mixed:
+            self.emit(f"o0, o1 = {self.pick('None, None', 'None, 0', '0, 0.0', 'None, a', 'a, None')}")
         if not self.plain:
             self.emit(
                 f"v0 = {self.pick('a', 'b', 'np.zeros(n)', 'a.copy()', 'a[::-1]', 'm[:, 0]')}"
@@ -980,11 +1080,14 @@ class Generator:
         for _ in range(self.pick(1, 1, 1, 2)):
             self.budget = self.random.randint(3, 12)
             self.weighted((6, self.loop), (1, self.while_loop))
-        names = [name for name in (*SCALARS, *INTS, *FLAGS, *VECTORS) if self.chance(0.85)] or [
+        options = OPTIONS if self.mixed else ()
+        names = [name for name in (*SCALARS, *INTS, *FLAGS, *VECTORS, *options) if self.chance(0.85)] or [
             "s0"
         ]
         if self.chance(0.15):
             names.append(self.pick("j0", "u0", "w0"))
+        if self.chance(0.2):
+            names.append(self.pick("v0 is a", "v1 is b", "v0 is v1", "m.base is m", "a is b"))
         self.emit(f"return {', '.join(names)},")
         body = "\n".join(self.lines)
         head = f"import math\nimport numpy as np\n\nlog = []\n{_HELPERS}\n"

@@ -6,12 +6,12 @@ import os
 from pathlib import Path
 
 SOURCES = {
-    "JITLA_NPBENCH": "github.com/spcl/npbench",
-    "JITLA_POLYBENCH": "github.com/UDC-GAC/polybench-python",
-    "JITLA_NUMBA_BENCHMARK": "github.com/numba/numba-benchmark",
-    "JITLA_NUMBA_EXAMPLES": "github.com/numba/numba-examples",
-    "JITLA_PYTHRAN": "github.com/serge-sans-paille/pythran",
-    "JITLA_NUMPY_BENCHMARKS": "github.com/serge-sans-paille/numpy-benchmarks",
+    "BENCH_NPBENCH": "github.com/spcl/npbench",
+    "BENCH_POLYBENCH": "github.com/UDC-GAC/polybench-python",
+    "BENCH_NUMBA_BENCHMARK": "github.com/numba/numba-benchmark",
+    "BENCH_NUMBA_EXAMPLES": "github.com/numba/numba-examples",
+    "BENCH_PYTHRAN": "github.com/serge-sans-paille/pythran",
+    "BENCH_NUMPY_BENCHMARKS": "github.com/serge-sans-paille/numpy-benchmarks",
 }
 
 

@@ -1,4 +1,4 @@
-"""NPBench (github.com/spcl/npbench): its NumPy versions, unchanged; JITLA_NPBENCH names a checkout.
+"""NPBench (github.com/spcl/npbench): its NumPy versions, unchanged; BENCH_NPBENCH names a checkout.
 
 Ziogas et al., NPBench: A Benchmarking Suite for High-Performance NumPy, ICS 2021. The preset is S, the
 smallest. All functions of a module are decorated.
@@ -39,7 +39,7 @@ def _load(root: Path, info: dict[str, Any], mode: Mode) -> Call:
 
 def programs() -> list[Program]:
     """Return the programs of the checkout; none without one."""
-    root = folder_of("JITLA_NPBENCH")
+    root = folder_of("BENCH_NPBENCH")
     if root is None:
         return []
     infos = [json.loads(path.read_text(encoding="utf-8"))["benchmark"]

@@ -1,6 +1,6 @@
 """Numba's benchmarks and examples, functions unchanged; their decorators are replaced by the mode's.
 
-JITLA_NUMBA_BENCHMARK and JITLA_NUMBA_EXAMPLES name checkouts of github.com/numba/numba-benchmark and
+BENCH_NUMBA_BENCHMARK and BENCH_NUMBA_EXAMPLES name checkouts of github.com/numba/numba-benchmark and
 github.com/numba/numba-examples. While a module is loaded, `numba` is a stand-in whose decorators return the
 function. Of examples, which are scripts, imports, constants and functions are executed only.
 """
@@ -173,8 +173,8 @@ def programs() -> list[Program]:
     """Return the programs of the checkouts; none without them."""
     found = []
     for variable, folder, entries, whole in (
-            ("JITLA_NUMBA_BENCHMARK", "benchmarks", BENCHMARKS, True),
-            ("JITLA_NUMBA_EXAMPLES", ".", EXAMPLES, False)):
+            ("BENCH_NUMBA_BENCHMARK", "benchmarks", BENCHMARKS, True),
+            ("BENCH_NUMBA_EXAMPLES", ".", EXAMPLES, False)):
         root = folder_of(variable)
         if root is not None:
             found += [Program("numba", variable[6:].lower(), entry.name,

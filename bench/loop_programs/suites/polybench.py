@@ -1,4 +1,4 @@
-"""PolyBench/Python (github.com/UDC-GAC/polybench-python): JITLA_POLYBENCH names a checkout.
+"""PolyBench/Python (github.com/UDC-GAC/polybench-python): BENCH_POLYBENCH names a checkout.
 
 Abella-González et al., PolyBench/Python: Benchmarking Python Environments with Polyhedral Optimizations,
 CC 2021.
@@ -67,7 +67,7 @@ def _load(root: Path, spec_name: str, category: str, version: str, mode: Mode) -
 
 def programs() -> list[Program]:
     """Return the programs of the checkout; none without one."""
-    root = folder_of("JITLA_POLYBENCH")
+    root = folder_of("BENCH_POLYBENCH")
     if root is None:
         return []
     lines = (root / "polybench.spec").read_text(encoding="utf-8").splitlines()[1:]

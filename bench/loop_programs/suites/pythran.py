@@ -1,6 +1,6 @@
 """Test cases of Pythran and its author's NumPy benchmarks, functions unchanged.
 
-JITLA_PYTHRAN and JITLA_NUMPY_BENCHMARKS name checkouts of github.com/serge-sans-paille/pythran and
+BENCH_PYTHRAN and BENCH_NUMPY_BENCHMARKS name checkouts of github.com/serge-sans-paille/pythran and
 .../numpy-benchmarks. Calls are those of the comments `#bench`, `#runas` and `#run`; where these are of a size
 for compiled code, or are missing, calls are written here. Of the benchmarks, those with loops are taken. All
 functions of a module are decorated.
@@ -100,5 +100,5 @@ def _benchmarks(root: Path) -> list[Program]:
 
 def programs() -> list[Program]:
     """Return the programs of the checkouts; none without them."""
-    cases, benchmarks = folder_of("JITLA_PYTHRAN"), folder_of("JITLA_NUMPY_BENCHMARKS")
+    cases, benchmarks = folder_of("BENCH_PYTHRAN"), folder_of("BENCH_NUMPY_BENCHMARKS")
     return [*(_cases(cases) if cases else ()), *(_benchmarks(benchmarks) if benchmarks else ())]
