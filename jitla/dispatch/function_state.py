@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 MAX_FAILURES = 100  # that are kept
 MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
 SHORT_CALL_SECONDS = 0.3  # estimated, above which loops are looked for before the call
+MAX_WAIT_SECONDS = 5.0  # of a call for the compiler
 LARGE_BITS = 18  # bits of the number of elements, from which whole-array statements in loops are traced
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("dispatch/function_state.py")]
@@ -503,6 +504,10 @@ class FunctionTracer:
                 state.first_site()
 
         ENGINE.background.submit(lambda: options.run(job))
+
+    def wait(self) -> None:
+        """Wait until the compile queue is empty."""
+        ENGINE.background.wait(MAX_WAIT_SECONDS)
 
     def run_traced(
         self, site: Any, instrumented: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Any,

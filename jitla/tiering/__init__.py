@@ -1,9 +1,14 @@
-"""Profiles of plain calls: decides which calls are worth tracing before any heavy module is imported.
+"""Tiering: which calls run plain or traced, and when what is compiled.
 
-- `call_classes`: classes of calls by their arguments, with time spent, and estimates of short calls.
-- `loop_detector`: detection of loops over elements in byte code.
-- `step_times`: the choice between traced and plain generators.
+- `policy`: the states, their transitions, and all constants.
+- `engine`: the state of a call class. `ledger` bounds the seconds that trials lose; it is apart because each
+  process has one, too.
+- `call_classes`: classes of calls by their arguments.
+- `queue`: the background thread that compiles; apart from the engine of the process for its size.
+- `generators`: the choice between traced and plain generators.
+- `loop_detector`, `loop_estimates`: loops in byte code; apart because one asks for loops, the other for the
+  seconds that they may take.
 
-Tracing uses the same call classes, so this package is below it; `jitla.tracing.profile` decides from
-profiles of traced calls.
+Nothing heavy is imported: the first calls of a process need this package. What it needs of the tracer and of
+the compiler is supplied by `jitla.dispatch.function_state`.
 """

@@ -15,7 +15,7 @@ from jitla.introspection import hide_module
 from jitla.tiering import policy
 from jitla.tiering.ledger import Ledger
 
-__all__ = ["CallClass", "FunctionProfile", "State", "Tracer", "WaitingBlock"]
+__all__ = ["CallClass", "FunctionProfile", "CallState", "Tracer", "WaitingBlock"]
 
 MEASURED_SECONDS = 1e-3  # of a plain call, from which the processors that it keeps busy are measured
 SMOOTHING = 1 / 16  # weight of a call that takes longer than the estimate of plain or traced seconds
@@ -23,7 +23,7 @@ SMOOTHING = 1 / 16  # weight of a call that takes longer than the estimate of pl
 SLOWDOWN_RATIO, SLOWDOWN_SECONDS, MAX_RESETS = 4.0, 5e-5, 2
 
 
-class State(Enum):
+class CallState(Enum):
     """What the calls of a class run, and what they wait for."""
 
     PLAIN = "plain"
@@ -90,6 +90,9 @@ class Tracer(Protocol):
     def load(self) -> None:
         """Load the tracer and instrument the function in the background, unless that was begun."""
 
+    def wait(self) -> None:
+        """Wait until the compile queue is empty."""
+
     def find_loops(self) -> None:
         """Look for loops of the function in the background."""
 
@@ -124,11 +127,11 @@ class FunctionProfile:
             self._has_loops = False
             self.tracer.find_loops()
 
-    def load(self, plain: float) -> bool:
+    def load(self, plain: float, crowding: float) -> bool:
         """Return whether the tracer is loaded; begin to load it if that is worth it."""
         if self.tracer.is_loaded:
             return True
-        if not self._is_loading and policy.is_worth_loading(self.spent, plain, self.tracer.crowding):
+        if not self._is_loading and policy.is_worth_loading(self.spent, plain, crowding):
             self._is_loading = True
             self.tracer.load()
         return False
@@ -162,7 +165,7 @@ class CallClass:
         self.skip = self.granted = 0  # calls that are not timed: left, and granted at the last timed one
         self.short: Any = None  # the shortcut that recognises calls of this class by their arguments alone
         self.best = 0.0, 0.0  # seconds of the last comparison: traced, plain
-        self.state = State.PLAIN
+        self.state = CallState.PLAIN
         self.plain = self.traced = 0.0  # seconds of a call; 0: unknown
         self.ledger = ledger or Ledger()
         self.losses = 0
@@ -182,7 +185,7 @@ class CallClass:
     @property
     def is_cold(self) -> bool:
         """Whether no call was traced so far."""
-        return self.state is State.PLAIN and not self.losses
+        return self.state is CallState.PLAIN and not self.losses
 
     # -- plain calls --------------------------------------------------------------------------
 
@@ -217,7 +220,7 @@ class CallClass:
         self.ledger.spent += count * seconds
         self._profile.add(count * seconds)
         self.plain = _estimate(self.plain, seconds)
-        if self.state is State.WAITING:
+        if self.state is CallState.WAITING:
             self._wait()
         elif self.ledger.spent >= self._next:
             self._advance()
@@ -233,18 +236,31 @@ class CallClass:
         if not (tracer.is_possible and tracer.is_wanted):
             self._next = policy.PENALTY_GROWTH * self.ledger.spent
             return
-        allowance = self.ledger.allowance()
-        if not policy.may_trial(allowance, self.losses) or self._is_crowded(policy.LOADING_SECONDS):
+        if not policy.may_trial(self.ledger.allowance(), self.losses):
             return
-        if self._profile.load(self.plain) and policy.is_worth_recording(self.ledger.spent, self.plain):
+        if not self._profile.load(self.plain, self._crowding):
+            self._let_compile()
+        elif policy.is_worth_recording(self.ledger.spent, self.plain):
             self.bypassed = False
 
-    def _is_crowded(self, price: float) -> bool:
-        """Return whether the compiler would disturb plain calls that keep all processors busy.
+    @property
+    def _is_crowding(self) -> bool:
+        """Whether plain calls keep all processors busy."""
+        return self._processors > policy.CROWDED_PROCESSORS
 
-        Then its `price` is a loss, and has to be allowed.
+    @property
+    def _crowding(self) -> float:
+        """The seconds that a second of processor time takes the compiler."""
+        return max(self._profile.tracer.crowding, inf if self._is_crowding else 1.0)
+
+    def _let_compile(self) -> None:
+        """Wait for the compiler if library threads of the next call would compete with it for processors.
+
+        Such threads wait for each other by spinning: a call may take many times as long.
         """
-        return self._processors > policy.CROWDED_PROCESSORS and self.ledger.allowance() < price
+        tracer = self._profile.tracer
+        if self._is_crowding and tracer.is_compiling:
+            tracer.wait()  # no loss: the price of compiling was weighed against what calls have taken
 
     def _reset_losses(self) -> None:
         """Allow one more trial if plain calls take far longer than they did when trials lost."""
@@ -260,15 +276,15 @@ class CallClass:
             return
         tracer = self._profile.tracer
         price = sum(block.price for block in waiting) + tracer.loading_price
-        if self._requested or self._is_crowded(price) or not policy.is_worth_compiling(
-                self.ledger.spent, self._saved_share, price, tracer.crowding):
-            return
-        self._requested = True
-        for block in waiting:
-            block.ask(self._saved_share / price)
+        if not self._requested and policy.is_worth_compiling(
+                self.ledger.spent, self._saved_share, price, self._crowding):
+            self._requested = True
+            for block in waiting:
+                block.ask(self._saved_share / price)
+            self._let_compile()
 
     def _begin_trial(self) -> None:
-        self.state, self.bypassed = State.TRIAL, False
+        self.state, self.bypassed = CallState.TRIAL, False
         self._blocks, self._trials, self._uncounted = [], [], 0
 
     # -- traced calls -------------------------------------------------------------------------
@@ -279,16 +295,16 @@ class CallClass:
     ) -> Any:
         """Perform a call that is not bypassed: traced, or plain for a check."""
         state = self.state
-        if state is State.TRACED:
+        if state is CallState.TRACED:
             if self._untimed > 0:
                 self._untimed -= 1
                 self._left -= 1
                 return self._profile.tracer.run_traced(site, instrumented, args, kwargs, None)
             return self._run_traced(site, instrumented, args, kwargs)
-        if state is State.CHECKING:
+        if state is CallState.CHECKING:
             return self._check(site, function, args, kwargs)
         if not self._profile.tracer.is_wanted:  # loops were found since
-            self.state, self.bypassed = State.PLAIN, True
+            self.state, self.bypassed = CallState.PLAIN, True
             return self.bypass(site, function, args, kwargs)
         return self._try(site, instrumented, args, kwargs)
 
@@ -331,22 +347,22 @@ class CallClass:
         self._restarts += 1
         self._blocks, self._requested = blocks, False
         self._saved_share = saved / plain
-        self.state, self.bypassed = State.WAITING, True
+        self.state, self.bypassed = CallState.WAITING, True
         self._wait()
 
     def _count_planning(self, taken: float) -> None:
         """Let the next call decide: this one has made new plans."""
-        self.state = State.TRIAL
+        self.state = CallState.TRIAL
         self._uncounted += 1
         if self._uncounted > policy.MAX_UNCOUNTED_CALLS:
             self._trials.append(taken)
 
     def _judge(self, taken: float, predicted: float) -> None:
         """Adopt traced calls, or go back to plain ones, once trials are clear."""
-        self.state = State.TRIAL
+        self.state = CallState.TRIAL
         if not self.plain:  # the first call was long, and is compared with what NumPy is predicted to take
             if not policy.is_gain(taken, predicted):
-                self.state, self.bypassed = State.PLAIN, True
+                self.state, self.bypassed = CallState.PLAIN, True
                 return
             self.plain = predicted
         self._trials.append(taken)
@@ -356,7 +372,7 @@ class CallClass:
             return
         if policy.is_gain(best, self.plain):
             self.best = best, self.plain
-            self.state, self.traced, self._charged = State.TRACED, best, 0.0
+            self.state, self.traced, self._charged = CallState.TRACED, best, 0.0
             self._left = self._interval = policy.FIRST_CHECK_CALLS
         else:
             self._lose([], best)
@@ -367,7 +383,7 @@ class CallClass:
             block.is_dropped = True
         self.best = traced, self.plain or inf
         self.losses += 1
-        self.state, self.bypassed = State.PLAIN, True
+        self.state, self.bypassed = CallState.PLAIN, True
         self._floor = self.plain or inf
         self._next = policy.PENALTY_GROWTH * self.ledger.spent
         self._blocks, self._trials, self._uncounted = [], [], 0
@@ -401,12 +417,12 @@ class CallClass:
             self._restarts += 1
             self._blocks, self._requested = blocks, True
             self._saved_share = 1.0
-            self.state, self.bypassed = State.WAITING, True
+            self.state, self.bypassed = CallState.WAITING, True
             price = sum(block.price for block in blocks)
             for block in blocks:
                 block.ask(1.0 / max(price, 1e-6))
         elif is_slow or policy.CHECK_CALLS * (self.plain - self.traced) <= self.ledger.allowance():
-            self.state, self._trials = State.CHECKING, []
+            self.state, self._trials = CallState.CHECKING, []
         else:
             self._left = self._interval
 
@@ -436,7 +452,7 @@ class CallClass:
         self.ledger.forgive(self._charged)  # plain calls would have taken as long
         self._charged = 0.0
         self._interval *= 4
-        self.state, self._left, self._trials = State.TRACED, self._interval, []
+        self.state, self._left, self._trials = CallState.TRACED, self._interval, []
 
 
 def _estimate(estimate: float, seconds: float) -> float:

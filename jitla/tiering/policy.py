@@ -62,7 +62,8 @@ COMPILE_SHARE, COMPILE_FIXED_SECONDS = 0.2, 0.5
 URGENT_PRIORITY = 10.0
 #: Seconds after which a waiting job is next, whatever its priority.
 MAX_WAITING_SECONDS = 1.0
-#: Processors that plain calls keep busy on average, above which library threads would wait for the compiler.
+#: Processors that plain calls keep busy, above which calls wait for the compiler, with weight 1: threads of
+#: BLAS wait for each other by spinning, and take up to 27 times as long beside a thread that compiles.
 CROWDED_PROCESSORS = 1.4
 #: Multiple of the compile time that NumPy must be predicted to take for a block, for a call to wait for it.
 WAIT_RATIO = 2.0

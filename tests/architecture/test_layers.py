@@ -17,7 +17,7 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("classes", "errors", "concurrency", "compile_stats"),
     ("process", "introspection"),
     ("config", "events"),
-    ("hops", "instrument", "profiling"),
+    ("hops", "instrument", "tiering"),
     ("tracing", "rewrites", "fusion", "runtime", "loopir"),  # loopir: what several packages above read
     ("codegen", "accel", "recompile", "loopjit"),  # loopjit: nothing in it is traced or planned
     ("explanations", "tuner"),
@@ -37,7 +37,7 @@ FRIENDS = {
 }
 # Packages each of whose files is for the layers above.
 OPEN = {f"jitla.{name}" for name in (
-    "cli", "dispatch", "explanations", "process", "profiling", "runtime", "tuner")}
+    "cli", "dispatch", "explanations", "process", "tiering", "runtime", "tuner")}
 # Modules that are imported whole: their names say what they are only with it, as `ir.If` and `ir.Value`.
 NAMESPACES = {"jitla.loopir.program"}
 LOADING = "jitla.process.loading"

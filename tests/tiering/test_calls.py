@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 import jitla
 from jitla.dispatch.function_state import FunctionTracer
 from jitla.tiering import policy
-from jitla.tiering.engine import State
+from jitla.tiering.engine import CallState
 from jitla.tiering.loop_detector import is_loop_free
 from jitla.tracing import fallback
 from jitla.tracing.fallback import (
@@ -45,7 +45,7 @@ def traced_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "is_gain", lambda seconds, plain: True)
 
 
-def state_of(function: Any) -> list[State]:
+def state_of(function: Any) -> list[CallState]:
     """Return the states of the call classes of a function."""
     return [kind.state for _, classes in function.__jitla_state__.classes_by_epoch.values()
             for kind in classes.kinds.values()]
@@ -63,9 +63,9 @@ def test_calls_of_another_class_are_judged_for_themselves(traced_soon: None) -> 
     f = jitla.jit(lambda x, y=None: x * 2.0 if y is None else x * y, compile="auto")
     for _ in range(10):
         f(X)
-    assert state_of(f) == [State.TRACED]
+    assert state_of(f) == [CallState.TRACED]
     f(X, 3.0)
-    assert state_of(f) == [State.TRACED, State.PLAIN]
+    assert state_of(f) == [CallState.TRACED, CallState.PLAIN]
 
 
 def test_errors_come_through_and_leave_nothing_behind(traced_soon: None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jitla.tiering import engine, policy
-from jitla.tiering.engine import CallClass, FunctionProfile, State
+from jitla.tiering.engine import CallClass, FunctionProfile, CallState
 from jitla.tiering.ledger import Ledger, ProcessLedger
 
 
@@ -35,7 +35,7 @@ class World:
         self.ready_at: float | None = None  # when the program is available
         self.loaded_at: float | None = None if loading else 0.0
         self.is_possible = self.is_wanted = True
-        self.crowding, self.is_compiling, self.loading_price, self.waited = 1.0, False, 0.0, 0.0
+        self.crowding, self.loading_price, self.waited, self.waits = 1.0, 0.0, 0.0, 0
         self.searches = 0  # for loops
         self.log: list[str] = []
         self.seconds: list[float] = []
@@ -61,6 +61,15 @@ class World:
 
     def find_loops(self) -> None:
         self.searches += 1
+
+    @property
+    def is_compiling(self) -> bool:
+        return not self.is_loaded and self.loaded_at is not None or (
+            self.ready_at is not None and self.now < self.ready_at)
+
+    def wait(self) -> None:
+        self.waits += 1
+        self.now = max(self.loaded_at or 0.0, self.ready_at or 0.0)
 
     def budget(self, plain: float, allowance: float) -> Any:
         return SimpleNamespace(plain=plain, allowance=allowance, traced_seconds=0.0)
@@ -154,7 +163,7 @@ def test_the_first_calls_are_plain_and_the_faster_traced_ones_take_over() -> Non
     world = World(5e-3, 1e-3).call_for(1.0)
     text = "".join(world.log)
     assert text.startswith("pp") and text.index("r") < text.index("c") < text.index("t")
-    assert world.kind.state is State.TRACED and text.endswith("t" * 50)
+    assert world.kind.state is CallState.TRACED and text.endswith("t" * 50)
     assert world.now - 1.0 < 0.01 and len(text) > 500  # of 200 plain calls
 
 
@@ -166,7 +175,7 @@ def test_the_tracer_is_loaded_in_the_background_once_plain_calls_have_taken_long
     world.call_for(0.2 * threshold)
     assert world.loaded_at is not None and set(world.log) == {"p"}
     world.call_for(0.5)
-    assert world.kind.state is State.TRACED
+    assert world.kind.state is CallState.TRACED
 
 
 def test_loops_are_looked_for_once() -> None:
@@ -182,7 +191,7 @@ def test_calls_of_functions_that_live_by_their_loops_stay_plain() -> None:
     assert set(world.call_for(1.0).log) == {"p"}
     world.is_wanted = True
     world.call_for(10.0)
-    assert world.kind.state is State.TRACED
+    assert world.kind.state is CallState.TRACED
 
 
 def test_functions_that_cannot_be_traced_stay_plain() -> None:
@@ -226,10 +235,10 @@ def test_a_recorded_call_ends_at_its_deadline() -> None:
 
 
 def test_plain_calls_that_keep_all_processors_busy_are_not_disturbed() -> None:
-    world = World(0.02, 5e-3, processors=2.0, loading=0.1).call_for(3.0)
-    assert set(world.log) == {"p"}
-    world.call_for(30.0)
-    assert world.kind.state is State.TRACED
+    world = World(0.02, 5e-3, processors=2.0, loading=0.1).call_for(0.7 * policy.LOADING_SECONDS)
+    assert world.loaded_at is None and not world.waits
+    world.call_for(2.0)
+    assert world.kind.state is CallState.TRACED and world.waits == 2  # for the tracer, and for the program
 
 
 def test_traced_calls_that_become_slower_than_plain_ones_are_given_up() -> None:
@@ -243,7 +252,7 @@ def test_traced_calls_stay_if_plain_ones_became_slower_too() -> None:
     world = World(5e-3, 1e-3).call_for(1.0)
     world.plain, world.traced = 0.05, 0.01
     world.call_for(5.0)
-    assert world.kind.state is State.TRACED and not world.kind.losses
+    assert world.kind.state is CallState.TRACED and not world.kind.losses
 
 
 def test_both_are_compared_again_after_more_and_more_calls() -> None:
@@ -258,7 +267,7 @@ def test_plain_calls_that_take_far_longer_all_at_once_get_another_trial() -> Non
     assert world.kind.losses == policy.MAX_LOSSES
     world.plain = 0.1
     world.call_for(2000.0)
-    assert world.kind.state is State.TRACED
+    assert world.kind.state is CallState.TRACED
 
 
 def test_a_first_call_that_is_predicted_to_be_long_is_traced_at_once() -> None:
@@ -268,7 +277,7 @@ def test_a_first_call_that_is_predicted_to_be_long_is_traced_at_once() -> None:
     world.ready_at = 0.0  # its blocks waited for their programs
     world.site.numpy_seconds = lambda: 5.0 * len(world.log)
     world.call(5)
-    assert world.log == ["t"] * 5 and world.kind.state is State.TRACED
+    assert world.log == ["t"] * 5 and world.kind.state is CallState.TRACED
 
 
 def test_errors_of_calls_leave_the_state_right() -> None:
