@@ -647,7 +647,7 @@ class _Writer:
             case Checked():
                 return self._checked(value)
             case Foreign(function, args):
-                return self._foreign(function, [self._value(a) for a in args])
+                return self._foreign(function, [self._value(a) for a in args], value.dtype)
             case Apply():
                 return self._apply(value)
 
@@ -735,14 +735,15 @@ class _Writer:
         else:
             self.lines.append(call)
 
-    def _foreign(self, function: str, args: list[Value]) -> Value:
+    def _foreign(self, function: str, args: list[Value], dtype: np.dtype) -> Value:
+        kind = element_type(dtype)
         symbol = f'@"{c_symbol(function)}"'
         # what is called raises flags, which are no memory that a program sees
         effect = "inaccessiblemem: readwrite" if self.program.raises else "none"
-        self.declared[symbol] = (f"declare double {symbol}({', '.join('double' for _ in args)}) "
+        self.declared[symbol] = (f"declare {kind} {symbol}({', '.join(kind for _ in args)}) "
                                  f"nounwind willreturn memory({effect})\n")
-        given = ", ".join(f"double {a.text}" for a in args)
-        return Value(np.dtype(np.float64), self.b.line(f"call double {symbol}({given})"))
+        given = ", ".join(f"{kind} {a.text}" for a in args)
+        return Value(dtype, self.b.line(f"call {kind} {symbol}({given})"))
 
     # -- checked arithmetic ---------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from jitla.loopir.nodes import Apply as Apply
 from jitla.loopir.nodes import Number as Number
 
 INT64 = np.dtype(np.int64)
+FLOAT32_FUNCTIONS = frozenset({"powf"})  # of the C library
 BOOL = np.dtype(bool)
 
 
@@ -119,15 +120,18 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """A call of a function of the C library, such as ``exp``; operands and result are float64."""
+    """A call of a function of the C library, such as ``exp``; operands and result are float64.
+
+    Those of `FLOAT32_FUNCTIONS` are float32.
+    """
 
     function: str
     args: tuple[Value, ...]
 
     @property
     def dtype(self) -> np.dtype:
-        """float64."""
-        return np.dtype(np.float64)
+        """The dtype of operands and result."""
+        return np.dtype(np.float32 if self.function in FLOAT32_FUNCTIONS else np.float64)
 
 
 Value = Number | Apply | Read | Element | Extent | Stride | Pointer | Expires | Checked | Foreign

@@ -18,6 +18,7 @@ import numpy as np
 from jitla.hops import lookup
 from jitla.loopir.nodes import Apply, Number
 from jitla.loopir.program import (
+    FLOAT32_FUNCTIONS,
     Address,
     Allocate,
     Assign,
@@ -338,7 +339,7 @@ class _Interpreter:
                     raise _Exit(number)
                 return result
             case Foreign(function, args):
-                return np.float64(self.call_c(function, [float(self.value(a)) for a in args]))
+                return value.dtype.type(self.call_c(function, [float(self.value(a)) for a in args]))
             case Apply(op, args, dtype, attrs):
                 operands = [self.value(a) for a in cast(tuple[Value, ...], args)]
                 spec, keywords = lookup(op), dict(attrs)
@@ -417,6 +418,7 @@ def _c_function(name: str, operands: int) -> Callable[..., float]:
             function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
         _c_functions[name] = function
     function = _c_functions[name]
-    function.restype, function.argtypes = ctypes.c_double, [ctypes.c_double] * operands
+    kind = ctypes.c_float if name in FLOAT32_FUNCTIONS else ctypes.c_double
+    function.restype, function.argtypes = kind, [kind] * operands
     found: Callable[..., float] = function
     return found

@@ -7,12 +7,14 @@ nest over the elements of its target. Views are view variables, made where the u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache, reduce
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from jitla.hops import lookup
+from jitla.hops import OpSpec, lookup
+from jitla.loopir import find_ufunc
 from jitla.loopir import program as ir
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -27,6 +29,7 @@ from jitla.loopjit.builder import (
     negated,
     out_of_bounds,
     plus,
+    times,
 )
 from jitla.loopjit.loop_sites import NO_MEMORY
 from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
@@ -237,7 +240,8 @@ def elementwise(b: ProgramBuilder, value: Arr | Elementwise) -> Elementwise:
     if isinstance(value, Elementwise):
         return value
     array = require_bound(b, value)
-    return Elementwise(array.dtype, array.shape, lambda at: ir.Element(array.view, at, array.dtype), (array,))
+    return Elementwise(array.dtype, array.shape, lambda at: ir.Element(array.view, at, array.dtype), (array,),
+                       array=array)
 
 
 def _weak(value: Abstract) -> Any:
@@ -276,6 +280,10 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
     if op == "power" and out.kind in "iu":
         require_natural_power(values[1])
     shape, aligned = broadcast(b, values)
+    routine = inner_loop_of(op, ins, out)
+    if routine is not None and shape:
+        result = by_inner_loop(b, routine, out, shape, list(zip(aligned, ins, strict=True)))
+        return result if dtype is None or dtype == out else as_dtype(result, dtype)
     functions: list[Callable[[tuple[ir.Value, ...]], ir.Value]] = []
     arrays: list[Arr] = []
     ordered = all(value.is_ordered for value in aligned if isinstance(value, Elementwise))
@@ -291,6 +299,119 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
 
     result = Elementwise(out, shape, element, tuple(arrays), ordered)
     return result if dtype is None or dtype == out else as_dtype(result, dtype)
+
+
+class _VerbUsed(Exception):
+    """A recipe uses a verb of its builder."""
+
+
+class _NoBuilder:
+    """Stands for the builder of a recipe whose first verb is of interest."""
+
+    def __getattr__(self, verb: str) -> Any:
+        raise _VerbUsed(verb)
+
+
+def _has_recipe(spec: OpSpec, dtypes: Sequence[np.dtype]) -> bool:
+    """Return whether an operator is written as instructions for operands of these dtypes."""
+    if spec.emit is None:
+        return False
+    operands = [of_kind("int", ir.Number(dtype, b"")) for dtype in dtypes]
+    try:
+        return spec.emit(_NoBuilder(), *operands, {}) is not None
+    except _VerbUsed as used:
+        return used.args != ("math",)
+
+
+@cache
+def inner_loop_of(op: str, ins: tuple[np.dtype, ...], out: np.dtype) -> str | None:
+    """Return the inner loop of the ufunc that an operator without an own recipe stands for, or None."""
+    spec = lookup(op)
+    ufunc = next((f for f in spec.numpy if isinstance(f, np.ufunc)), None)
+    if ufunc is None or find_ufunc(ufunc.__name__) is not ufunc or _has_recipe(spec, ins):
+        return None
+    for types in ufunc.types:
+        if tuple(map(np.dtype, types.replace("->", ""))) == (*ins, out):
+            return f"{ufunc.__name__}.{types}"
+    return None
+
+
+def by_inner_loop(
+    b: ProgramBuilder, routine: str, out: np.dtype, shape: tuple[ir.Value, ...],
+    operands: Sequence[tuple[Num | Elementwise, np.dtype]],
+) -> Elementwise:
+    """Return the result of an inner loop of NumPy, computed now, row by row.
+
+    The steps between elements are those that NumPy has: of scalars 0, of vectors with one element not. (The
+    loop of `power` depends on that of the exponent, so rows have to be those of NumPy.)
+    """
+    size = b.temporary(reduce(times, shape))
+    single = compare("equal", shape[-1], ONE)
+    if routine.startswith("power.") and isinstance(operands[1][0], Elementwise) and len(shape) > 1:
+        b.check(single, "an array of exponents in rows of one element")
+        require_c_order(b, Elementwise(out, shape, _constantly(ZERO), tuple(
+            x for value, _ in operands if isinstance(value, Elementwise) for x in value.operands)))
+    places: list[Callable[[tuple[ir.Value, ...]], ir.Operand]] = []
+    steps: list[ir.Value] = []
+    originals: list[Arr] = []
+    is_ordered = True
+    for value, wanted in operands:
+        if isinstance(value, Num):
+            scalar = b.fresh("x")
+            b.assign(scalar, _scalar_operand(b, value, wanted))
+            places.append(_at_scalar(scalar))
+            steps.append(ZERO)
+            continue
+        originals += value.operands
+        is_ordered = is_ordered and value.is_ordered
+        source = value.array
+        if source is None or source.dtype != wanted:
+            source = materialise(b, value, wanted)
+        places.append(_at_row(source))
+        stride = ir.Stride(source.view, len(shape) - 1)
+        steps.append(b.temporary(choose(single, ir.constant(wanted.itemsize), stride)))
+    made = allocate(b, out, shape)
+    places.append(_at_row(made))
+    steps.append(ir.constant(out.itemsize))
+    with b.into([]) as rows:
+        each_element(b, shape[:-1], lambda at: b.emit(ir.InnerLoop(
+            routine, tuple(place(at) for place in places), (shape[-1],), tuple(steps))))
+    b.emit(ir.If(compare("greater", size, ZERO), rows))  # type: ignore[arg-type]
+    # its operands say in which order NumPy has the axes of the result, and are not read any more
+    seen = tuple(Arr(x.view, x.dtype, x.ndim, frozenset(), fresh=x.fresh) for x in originals)
+    return Elementwise(out, shape, lambda at: ir.Element(made.view, at, out), seen, is_ordered, made)
+
+
+def _at_scalar(name: str) -> Callable[[tuple[ir.Value, ...]], ir.Operand]:
+    return lambda at: ir.Place(name)
+
+
+def _at_row(array: Arr) -> Callable[[tuple[ir.Value, ...]], ir.Operand]:
+    return lambda at: ir.Address(array.view, (*at, ZERO))
+
+
+#: Exponents for which NumPy has another function, by their types.
+_POWERS = {(int, 2): "square", (int, -1): "reciprocal", (float, 0.5): "sqrt"}
+#: The same for arrays of floats, where the inner loop of `power` does so.
+_POWERS_OF_FLOATS = {2: "square", -1: "reciprocal", 0.5: "sqrt", 1: "positive"}
+
+
+def power(b: ProgramBuilder, left: Abstract, right: Abstract) -> Elementwise:
+    """Return ``left ** right`` of arrays, as `array_power` of NumPy computes it."""
+    if isinstance(right, Num) and right.is_python and isinstance(left, (Arr, Elementwise)):
+        exponent = right.known[0] if right.known else None
+        name = None
+        if left.dtype.kind == "c":
+            if exponent is None and right.kinds & {"int", "float"}:
+                raise LoweringRefused("a power of complex numbers by a variable")
+            name = _POWERS.get((type(exponent), exponent))  # type: ignore[arg-type]
+        elif left.dtype.kind == "f" and isinstance(exponent, (int, float)):
+            name = _POWERS_OF_FLOATS.get(exponent)
+        elif left.dtype.kind in "iu" and exponent == 2 and type(exponent) is int:
+            name = "square"
+        if name is not None:
+            return map_elements(b, name, [left])
+    return map_elements(b, "power", [left, right])
 
 
 def require_natural_power(exponent: Abstract) -> None:
@@ -525,6 +646,8 @@ def materialise(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype | N
     """Return an array with the elements of an expression; a copy of an array."""
     value = elementwise(b, value)
     wanted = dtype or value.dtype
+    if value.array is not None and value.array.fresh and value.array.dtype == wanted:
+        return value.array
     made = allocate(b, wanted, value.shape)
     each_element(b, value.shape, lambda at: b.emit(
         ir.StoreElement(made.view, at, cast(value.element(at), wanted))))

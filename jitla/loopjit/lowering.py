@@ -849,26 +849,13 @@ class Lowering:
             return scalars.binary(self.b, op, left, right)
         if isinstance(left, (Arr, Elementwise)) or isinstance(right, (Arr, Elementwise)):
             if op == "Pow":
-                return self.power(left, right)
+                return arrays.power(self.b, left, right)
             return arrays.map_elements(self.b, scalars.UFUNCS[op], [left, right])
         if isinstance(left, Tup) and isinstance(right, Tup) and op == "Add":
             if left.is_list != right.is_list:
                 raise LoweringRefused("a list and a tuple are added")
             return Tup((*left.items, *right.items), left.is_list)
         raise LoweringRefused(f"{op} of {describe(left)} and {describe(right)}")
-
-    def power(self, left: Abstract, right: Abstract) -> Abstract:
-        """Return a power of arrays; ``x ** 2`` is a square, as NumPy computes it."""
-        if isinstance(right, Num) and right.known and isinstance(left, (Arr, Elementwise)) \
-                and left.dtype.kind in "fc":
-            exponent = right.known[0]
-            if exponent == 2:
-                return arrays.map_elements(self.b, "square", [left])
-            if exponent == 1:
-                return arrays.map_elements(self.b, "positive", [left])
-            if exponent == 0.5:
-                return arrays.map_elements(self.b, "sqrt", [left])
-        return arrays.map_elements(self.b, "power", [left, right])
 
     def negative(self, op: str, value: Abstract) -> Abstract:
         """Return the result of a unary operator."""

@@ -527,6 +527,9 @@ def _power(b: ProgramBuilder, x: Num, y: Num, kind: str) -> Num:
         return result
     if storage.kind in "iu" and x.dtype.kind in "biu" and y.dtype.kind in "biu" and storage != np.uint64:
         return _integer_power(b, _operand(b, x, storage), _operand(b, y, storage), y.low >= 0, kind)
+    if storage == np.float32:
+        operands = tuple(b.temporary(_operand(b, operand, storage)) for operand in (x, y))
+        return of_kind(kind, b.temporary(ir.Foreign("powf", operands)))
     if storage != FLOAT64 or x.dtype.kind == "c" or y.dtype.kind == "c":
         raise LoweringRefused(f"a power of {x.kind} and {y.kind}")
     left, right = b.temporary(stored_as(b, x, FLOAT64)), b.temporary(stored_as(b, y, FLOAT64))

@@ -177,7 +177,8 @@ class Arr:
 class Elementwise:
     """An expression over arrays that is not stored: `element(index)` returns the value of one element.
 
-    Without `is_ordered` NumPy's result may have its axes in another order in memory than C's.
+    Without `is_ordered` NumPy's result may have its axes in another order in memory than C's. `array` is the
+    array whose elements these are, if there is one.
     """
 
     dtype: np.dtype
@@ -185,6 +186,7 @@ class Elementwise:
     element: Callable[[tuple[ir.Value, ...]], ir.Value]
     operands: tuple[Arr, ...]
     is_ordered: bool = True
+    array: Arr | None = None
 
     @property
     def ndim(self) -> int:

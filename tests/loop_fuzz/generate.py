@@ -432,7 +432,13 @@ class Generator:
             (1, lambda: f"({one} / {self.divisor(two)})"),
             (0.3, lambda: f"({one} // {self.divisor(two)})"),
             (0.3, lambda: f"({one} % {self.divisor(two)})"),
-            (0.5, lambda: f"{one} ** {self.pick('2', '0.5', '3', '1')}"),
+            (
+                0.7,
+                lambda: (
+                    f"{one} ** "
+                    f"{self.pick('2', '0.5', '3', '1', '-1', '1.5', '2.0', two, f'({self.number(2)})')}"
+                ),
+            ),
             (0.5, lambda: f"-{one}"),
             (
                 1,
@@ -444,7 +450,8 @@ class Generator:
             (
                 1,
                 lambda: (
-                    f"np.{self.pick('maximum', 'minimum', 'add', 'hypot', 'fmin')}({one}, {two})"
+                    f"np.{self.pick('maximum', 'minimum', 'add', 'hypot', 'fmin', 'power', 'arctan2')}"
+                    f"({one}, {two})"
                 ),
             ),
             (
