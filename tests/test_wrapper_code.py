@@ -275,9 +275,7 @@ assert "jitla.tracing" not in sys.modules, "the tracer was loaded"
 assert added(np.ones(9)) == 9.0
 assert "jitla.loopjit.loop_compiler" not in sys.modules, "the compiler of loops was loaded"
 assert "subprocess" not in sys.modules, "a process was started"
-assert f.stats().calls == 500
-assert (f(np.ones(5_000_000)) == 2.0).all() and "jitla.tracing" in sys.modules
-assert f.stats().calls == 501 and f.stats().bypassed == 500
+assert f.stats().calls == f.stats().bypassed == 500
 """
 
 

@@ -333,7 +333,7 @@ class CallClass:
                 self._lose(blocks, taken)
             elif blocks:
                 self._restart(blocks, taken, numpy - programs)
-            elif site.made_plans(notes):
+            elif site.is_planning(notes):
                 self._count_planning(taken)
             else:
                 self._judge(taken, predicted)

@@ -263,8 +263,8 @@ class Site:
             state.replace(before, made)
         self.annotated_calls = max(self.annotated_calls, 1)  # the next call is not comparable to earlier ones
 
-    def made_plans(self, annotated_calls: int) -> bool:
-        """Return whether a call that began with this many calls to annotate has made new plans."""
+    def is_planning(self, annotated_calls: int) -> bool:
+        """Return whether a call that began with this many calls to annotate makes new plans."""
         return self.annotated_calls > annotated_calls or 0 < annotated_calls <= ANNOTATED_CALLS
 
     def is_settled(self, bound: Any) -> bool:

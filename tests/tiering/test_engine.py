@@ -40,7 +40,7 @@ class World:
         self.log: list[str] = []
         self.seconds: list[float] = []
         self.site: Any = SimpleNamespace(
-            interim_replays=set(), annotated_calls=0, calls=0, made_plans=lambda notes: False,
+            interim_replays=set(), annotated_calls=0, calls=0, is_planning=lambda notes: False,
             numpy_seconds=lambda: self.now)
         self.process = ProcessLedger(lambda: self.now)
         self.profile = FunctionProfile(self, 1, True)
