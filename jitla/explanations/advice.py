@@ -111,8 +111,8 @@ def _untraced_advice(record: FunctionRecord) -> str:
     if "compile=" in note:
         return "compile=\"off\" runs plain NumPy: leave it out"
     if cold:
-        return ("calls on few elements, or without loops, are traced once they have taken some time, "
-                "two seconds at most: pass more data at a time; compile=\"sync\" traces every call")
+        return ("calls are traced once they have taken some hundredths of a second in total: "
+                "pass more data at a time, or call it more often; compile=\"sync\" traces every call")
     return "calls are too short to be traced: pass more data at a time, or decorate the caller"
 
 
