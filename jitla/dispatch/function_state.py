@@ -451,6 +451,11 @@ class FunctionTracer:
         return not state.is_tracing_loaded or state.instrumented is not None
 
     @property
+    def has_loops(self) -> bool:
+        """Whether the function, or one that it calls, has loops."""
+        return self._has_loops or self.state._looping not in (_UNKNOWN, None)
+
+    @property
     def is_wanted(self) -> bool:
         """Whether calls may be traced: compiled loops do not take most of their time."""
         loops = self.state._looping

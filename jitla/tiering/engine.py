@@ -27,6 +27,7 @@ class CallState(Enum):
     """What the calls of a class run, and what they wait for."""
 
     PLAIN = "plain"
+    RECORDING = "recording"
     WAITING = "waiting for programs"
     TRIAL = "trial"
     TRACED = "traced"
@@ -67,6 +68,10 @@ class Tracer(Protocol):
     @property
     def is_wanted(self) -> bool:
         """Whether calls may be traced: compiled loops do not take most of their time."""
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether the function, or one that it calls, has loops."""
 
     @property
     def crowding(self) -> float:
@@ -154,8 +159,8 @@ class CallClass:
 
     __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "short", "best", "state",
                  "plain", "traced", "ledger", "losses", "_profile", "_timed", "_next", "_blocks",
-                 "_saved_share", "_requested", "_restarts", "_trials", "_uncounted", "_left", "_interval",
-                 "_charged", "_floor", "_resets", "_processors", "_untimed", "_skipped")
+                 "_saved_share", "_requested", "_restarts", "_recordings", "_trials", "_uncounted", "_left",
+                 "_interval", "_charged", "_floor", "_resets", "_processors", "_untimed", "_skipped")
 
     def __init__(self, elements: int, profile: FunctionProfile, ledger: Ledger | None = None) -> None:
         self.elements = elements  # bits of their number
@@ -174,7 +179,7 @@ class CallClass:
         self._blocks: list[WaitingBlock] = []  # that a recorded call ran by NumPy
         self._saved_share = 0.0  # of the plain seconds, that their programs are predicted to save
         self._requested = False
-        self._restarts = self._uncounted = 0
+        self._restarts = self._recordings = self._uncounted = 0
         self._trials: list[float] = []  # seconds of the calls of a trial, or of plain calls of a check
         self._left, self._interval = policy.FIRST_CHECK_CALLS, policy.FIRST_CHECK_CALLS  # calls until a check
         self._charged = 0.0  # to the ledger since calls are traced
@@ -236,12 +241,14 @@ class CallClass:
         if not (tracer.is_possible and tracer.is_wanted):
             self._next = policy.PENALTY_GROWTH * self.ledger.spent
             return
-        if not policy.may_trial(self.ledger.allowance(), self.losses):
+        risk = policy.LOOP_RISK * self.plain if tracer.has_loops else 0.0
+        if not policy.may_trial(self.ledger.allowance(), self.losses, risk):
             return
         if not self._profile.load(self.plain, self._crowding):
             self._let_compile()
         elif policy.is_worth_recording(self.ledger.spent, self.plain):
-            self.bypassed = False
+            self.state, self.bypassed = CallState.RECORDING, False
+            self._recordings = 0
 
     @property
     def _is_crowding(self) -> bool:
@@ -326,29 +333,41 @@ class CallClass:
                 predicted = site.numpy_seconds() - predicted
             blocks = [block for block in list(site.interim_replays)
                       if block.count > counts.get(id(block), 0)]
-            numpy = sum(block.best_seconds * (block.count - counts.get(id(block), 0)) for block in blocks)
-            programs = sum(
-                block.program_seconds * (block.count - counts.get(id(block), 0)) for block in blocks)
             if budget.traced_seconds:
                 self._lose(blocks, taken)
             elif blocks:
-                self._restart(blocks, taken, numpy - programs)
+                runs = [block.count - counts.get(id(block), 0) for block in blocks]
+                numpy = sum(n * block.best_seconds for n, block in zip(runs, blocks, strict=True))
+                programs = sum(n * block.program_seconds for n, block in zip(runs, blocks, strict=True))
+                self._record(blocks, taken, numpy, programs)
             elif site.is_planning(notes):
                 self._count_planning(taken)
             else:
                 self._judge(taken, predicted)
 
-    def _restart(self, blocks: list[Any], taken: float, saved: float) -> None:
-        """Wait for the programs of new blocks, if these are predicted to save enough."""
-        plain = min(self.plain or taken, taken)
-        if self._restarts > policy.MAX_RESTARTS or not policy.is_gain(plain - saved, plain):
-            self._lose(blocks, taken)
+    def _record(self, blocks: list[Any], taken: float, numpy: float, programs: float) -> None:
+        """Wait for the programs of blocks that take `numpy` now, if these are predicted to save enough.
+
+        A traced call takes `programs` for the blocks then, and as long as now for all else. A first recorded
+        call takes more, for building blocks: of a long call the plain seconds tell how much more.
+        """
+        self._recordings += 1
+        plain = self.plain or taken
+        is_first = self._recordings == 1
+        if is_first and plain < policy.LONG_RECORDING_SECONDS:
+            self.state, self.bypassed = CallState.RECORDING, False
             return
-        self._restarts += 1
-        self._blocks, self._requested = blocks, False
-        self._saved_share = saved / plain
-        self.state, self.bypassed = CallState.WAITING, True
-        self._wait()
+        predicted = max((min(plain, taken) if is_first else taken) - numpy, 0.0) + programs
+        if policy.is_gain(predicted, plain) and self._restarts <= policy.MAX_RESTARTS:
+            self._restarts += 1
+            self._blocks, self._requested = blocks, False
+            self._saved_share = 1.0 - predicted / plain
+            self.state, self.bypassed = CallState.WAITING, True
+            self._wait()
+        elif self._recordings < policy.MAX_RECORDINGS and self._restarts <= policy.MAX_RESTARTS:
+            self.state, self.bypassed = CallState.RECORDING, False
+        else:
+            self._lose(blocks, taken)
 
     def _count_planning(self, taken: float) -> None:
         """Let the next call decide: this one has made new plans."""

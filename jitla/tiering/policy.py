@@ -10,8 +10,8 @@ magnitude, are a *call class*. *Plain* calls run the function as it was written,
 |           |             | RECORDING: `may_trial` and `is_worth_recording`, once the tracer is loaded      |
 |           |             | RECORDING at once: `is_long` holds for the predicted seconds of the first call  |
 | LOADING   | plain       | PLAIN: the background thread has loaded the tracer                              |
-| RECORDING | traced once | WAITING: it has recorded blocks, and `is_gain` holds for the predicted seconds  |
-|           |             | PLAIN: else; this is a loss                                                     |
+| RECORDING | traced      | WAITING: it has recorded blocks, and `is_gain` holds for the predicted seconds  |
+|           |             | PLAIN: after `MAX_RECORDINGS` calls, or behind the deadline; this is a loss     |
 | WAITING   | plain       | compiles once `is_worth_compiling`; TRIAL: all programs are available           |
 | TRIAL     | traced      | TRACED: `is_gain` holds for the seconds of a trial; PLAIN: else; this is a loss |
 |           |             | WAITING: it has recorded new blocks, at most `MAX_RESTARTS` times               |
@@ -42,6 +42,9 @@ LOADING_SECONDS = 0.12
 MIN_TRACED_SECONDS = 1.5e-5
 #: Seconds that a plain class spends before one call is recorded: instrumenting takes 3 to 7 ms.
 RECORDING_SECONDS = 1e-2
+#: Recorded calls in a row until it is decided whether programs pay: the first one builds its blocks, two note
+#: the lines of operations. Plain seconds from which one recorded call decides.
+MAX_RECORDINGS, LONG_RECORDING_SECONDS = 3, 0.05
 #: Predicted seconds of a first call, from which it is traced at once and waits for programs.
 LONG_SECONDS = 1.0
 #: Seconds that NumPy takes for an operation on one element: 8 bytes from memory.
@@ -88,6 +91,9 @@ REGRET_SHARE, REGRET_SECONDS = 0.02, 0.02
 PROCESS_REGRET_SHARE, PROCESS_REGRET_SECONDS = 0.03, 0.1
 #: Least allowance for a trial: any traced call takes a few milliseconds more than plain the first time.
 MIN_ALLOWANCE_SECONDS = 5e-3
+#: Share of the plain seconds that a recorded call of a function with loops may lose beyond its deadline: what
+#: is left of the call runs instrumented code.
+LOOP_RISK = 0.5
 
 
 def weight(crowding: float) -> float:
@@ -110,9 +116,9 @@ def is_long(predicted: float) -> bool:
     return predicted >= LONG_SECONDS
 
 
-def may_trial(allowance: float, losses: int) -> bool:
-    """Return whether a trial may begin after so many losses, with so many seconds to lose."""
-    return losses < MAX_LOSSES and allowance >= MIN_ALLOWANCE_SECONDS
+def may_trial(allowance: float, losses: int, risk: float) -> bool:
+    """Return whether a trial may begin that risks these seconds, with an allowance, after some losses."""
+    return losses < MAX_LOSSES and allowance >= max(MIN_ALLOWANCE_SECONDS, risk)
 
 
 def is_gain(seconds: float, plain: float) -> bool:

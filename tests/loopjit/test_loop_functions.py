@@ -12,20 +12,20 @@ from types import FunctionType
 
 import numpy as np
 import pytest
-from jitla.profiling import call_classes
-from jitla.profiling.call_classes import ShortCalls, _estimable_loops, estimate_call_seconds
-from jitla.profiling.loop_detector import (
-    any_reachable,
-    has_element_loops,
-    has_loops,
-    may_have_element_loops,
-)
 
 import jitla
 from jitla import packages
 from jitla.dispatch import function_state as state
 from jitla.engine import ENGINE
 from jitla.loopjit import loop_functions, loop_sites
+from jitla.tiering import policy
+from jitla.tiering.loop_detector import (
+    any_reachable,
+    has_element_loops,
+    has_loops,
+    may_have_element_loops,
+)
+from jitla.tiering.loop_estimates import estimable_loops, estimate_call_seconds
 from tests.loopjit import programs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def hot(monkeypatch):
     """Have loops compiled as soon as they run, in the background."""
     monkeypatch.setattr(loop_sites, "HOT_SECONDS", 0.0)
     monkeypatch.setattr(loop_functions, "JUDGED_SECONDS", inf)
-    monkeypatch.setattr(call_classes, "SHORT_CALL_SECONDS", -1.0)
+    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", -1.0)
 
 
 def called(function, *args, times=6, **options):
@@ -257,10 +257,12 @@ def relaxed_rows(x):
 
 @pytest.mark.parametrize(("function", "size", "is_traced"), [
     (relaxed, 300_000, True), (relaxed, 300, False), (relaxed_rows, 300, False)])
-def test_statements_over_large_arrays_are_traced_from_the_first_call_on(function, size, is_traced):
+def test_loops_of_statements_over_large_arrays_are_left_to_the_tracer(monkeypatch, function, size, is_traced):
+    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", -1.0)
+    monkeypatch.setattr(loop_functions, "JUDGED_SECONDS", inf)
     fast = jitla.jit(function, compile="auto")
     fast(np.ones(size))
-    assert (fast.stats().forces > 0) is is_traced
+    assert fast.__jitla_state__.loop_function.traced is is_traced
 
 
 def test_cleared_functions_begin_anew(hot):
@@ -282,8 +284,9 @@ def test_short_loops_beside_much_work_on_arrays_do_not_keep_it_from_being_traced
             s += x[i]
         return (x * 2.0 + s).sum() + np.exp(x).sum()
 
+    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", -1.0)
     x = np.arange(300_000) * 1e-6
-    assert called(much, x).stats().forces > 0
+    assert called(much, x).__jitla_state__.loop_function.traced
 
 
 def test_decorated_functions_call_decorated_ones_with_loops(hot):
@@ -608,7 +611,7 @@ def nested(x):
 
 
 def estimated(function, *args):
-    return estimate_call_seconds(_estimable_loops(function), function, args, {})
+    return estimate_call_seconds(estimable_loops(function), function, args, {})
 
 
 def test_loops_are_estimated_by_the_elements():
@@ -639,27 +642,25 @@ def test_loops_of_short_calls_are_looked_for_in_the_background(monkeypatch):
     monkeypatch.delitem(vars(packages), "tracing", raising=False)
     asked = []
     monkeypatch.setattr(ENGINE.background, "submit", lambda job, **how: asked.append(job))
-    monkeypatch.setattr(state, "ShortCalls", lambda *given: short.append(ShortCalls(*given)) or short[-1])
-    short = []
     fast = jitla.jit(added, compile="auto")
-    assert fast(np.ones(10)) == 10.0 and not asked and len(short) == 1
-    short[0]._spent = 1.0
+    assert fast(np.ones(10)) == 10.0 and not asked
+    monkeypatch.setattr(policy, "PREPARE_SECONDS", 0.0)
     assert fast(np.ones(10)) == fast(np.ones(10)) == 10.0
-    assert len(asked) == 1 and short[0].calls == 3
+    assert len(asked) == 1 and fast.stats().bypassed == 3
     asked[0]()
-    assert fast(np.ones(10)) == 10.0 and short[0].calls == 3
+    assert fast(np.ones(10)) == 10.0
     monkeypatch.undo()
-    assert fast.stats().calls == 4 and fast.stats().loops_cold == 2  # of int and float64
+    stats = fast.stats()
+    assert (stats.calls, stats.bypassed, stats.loops_cold) == (4, 3, 2)  # loops of int and float64
 
 
 def test_a_call_that_may_take_long_is_looked_at_before(monkeypatch):
-    monkeypatch.setattr(call_classes, "SHORT_CALL_SECONDS", estimated(added, np.ones(99)))
+    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", estimated(added, np.ones(99)))
     fast = jitla.jit(added, compile="auto")
+    assert fast(np.ones(99)) == 99.0 and fast.stats().bypassed == 1
+    assert fast(np.ones(200)) == 200.0  # its loops are known now
     assert fast(np.ones(99)) == 99.0
-    short_calls = [short for _, short in fast.__jitla_state__.short_calls.values()]
-    assert fast(np.ones(100)) == 100.0  # its loops are known now
-    assert fast(np.ones(99)) == 99.0
-    assert [short.calls for short in short_calls] == [1] and fast.stats().calls == 3
+    assert fast.stats().bypassed == 1 and fast.stats().calls == 3
 
 
 def test_errors_of_short_calls_are_raised():
@@ -672,7 +673,7 @@ def test_errors_of_short_calls_are_raised():
 def test_calls_before_the_tracer_is_loaded_do_not_look_for_loops_again(monkeypatch):
     monkeypatch.delitem(vars(packages), "tracing", raising=False)
     looked = []
-    monkeypatch.setattr(call_classes, "SHORT_CALL_SECONDS", -1.0)
+    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", -1.0)
     monkeypatch.setattr(state, "any_reachable", lambda *args: looked.append(args) or any_reachable(*args))
     fast = jitla.jit(swept, compile="auto")
     assert fast(np.arange(3.0), 0.5).tolist() == swept(np.arange(3.0), 0.5).tolist()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jitla.tiering import engine, policy
-from jitla.tiering.engine import CallClass, FunctionProfile, CallState
+from jitla.tiering.engine import CallClass, CallState, FunctionProfile
 from jitla.tiering.ledger import Ledger, ProcessLedger
 
 
@@ -28,13 +28,16 @@ class World:
         self.now = 0.0
         self.plain, self.traced = plain, traced
         self.recorded = 1.2 * plain + 2e-3 if recorded is None else recorded
+        self.replayed = 1.02 * plain + 1e-5  # of a recorded call whose blocks are known
         self.compiling, self.loading = compiling, loading
         self.predicted = traced if predicted is None else predicted  # seconds of a call with programs
         self.processors = processors
+        self.numpy_share = 0.9  # of the plain seconds, that NumPy takes for the block
         self.block: Any = None
         self.ready_at: float | None = None  # when the program is available
         self.loaded_at: float | None = None if loading else 0.0
         self.is_possible = self.is_wanted = True
+        self.has_loops = False
         self.crowding, self.loading_price, self.waited, self.waits = 1.0, 0.0, 0.0, 0
         self.searches = 0  # for loops
         self.log: list[str] = []
@@ -83,7 +86,7 @@ class World:
                 self.block = self._new_block()
                 site.interim_replays.add(self.block)
             self.block.count += 1
-            taken, name = self.recorded, "r"
+            taken, name = self.recorded if self.block.count == 1 else self.replayed, "r"
         if budget is not None and budget.plain and taken > budget.plain + budget.allowance:
             budget.traced_seconds = taken  # it goes on plain at the deadline, and takes not much longer
             taken = budget.plain + budget.allowance + 0.1 * budget.plain
@@ -93,8 +96,9 @@ class World:
         world = self
 
         class Block:
-            count, best_seconds, price, is_dropped = 0, 0.9 * world.plain, world.compiling, False
-            program_seconds = max(world.predicted - 0.1 * world.plain, 0.0)
+            count, is_dropped = 0, False
+            best_seconds, price = world.numpy_share * world.plain, world.compiling
+            program_seconds = max(world.predicted - (1 - world.numpy_share) * world.plain, 0.0)
 
             @property
             def is_waiting(self) -> bool:
@@ -194,6 +198,23 @@ def test_calls_of_functions_that_live_by_their_loops_stay_plain() -> None:
     assert world.kind.state is CallState.TRACED
 
 
+def test_recorded_calls_of_functions_with_loops_have_to_be_allowed() -> None:
+    world = World(0.2, 0.02)
+    world.has_loops = True
+    needed = (policy.LOOP_RISK * world.plain - policy.REGRET_SECONDS) / policy.REGRET_SHARE
+    assert set(world.call_for(0.9 * needed).log) == {"p"}
+    world.call_for(0.5 * needed)
+    assert world.kind.state is CallState.TRACED
+
+
+def test_time_that_no_program_saves_is_no_gain() -> None:
+    world = World(1e-3, 9.9e-4, predicted=1e-4)
+    world.replayed = 1.5e-3
+    world.numpy_share = 0.3  # of the plain seconds: the rest of a call is not traced
+    world.call_for(20.0)
+    assert "c" not in world.log and world.kind.losses == policy.MAX_LOSSES
+
+
 def test_functions_that_cannot_be_traced_stay_plain() -> None:
     world = World(5e-3, 1e-3)
     world.is_possible = False
@@ -208,7 +229,7 @@ def test_brief_calls_are_never_traced_and_hardly_timed() -> None:
 def test_programs_that_would_save_too_little_are_not_compiled() -> None:
     world = World(5e-3, 1e-3, predicted=4.9e-3).call_for(20.0)
     assert "c" not in world.log and world.kind.losses >= 2
-    assert world.log.count("r") == world.kind.losses
+    assert world.log.count("r") == policy.MAX_RECORDINGS * world.kind.losses
 
 
 def test_programs_are_compiled_once_plain_calls_have_taken_long_enough() -> None:
@@ -229,7 +250,9 @@ def test_a_trial_that_loses_is_repeated_after_four_times_as_long_and_three_times
 
 
 def test_a_recorded_call_ends_at_its_deadline() -> None:
-    world = World(5e-3, 1e-3, recorded=10.0).call_for(50.0)
+    world = World(5e-3, 1e-3, recorded=10.0)
+    world.replayed = 10.0
+    world.call_for(50.0)
     assert max(world.seconds) < 0.1 and world.kind.losses == policy.MAX_LOSSES
     assert world.excess <= policy.REGRET_SHARE * world.now + policy.REGRET_SECONDS + 3 * 0.1 * world.plain
 
