@@ -63,6 +63,8 @@ def called(link: Link, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             deep = state.wrapper()
             deep.__code__ = body
         session = packages.tracing.LOCAL.session if RUNNING_SESSIONS else None
+        if session is not None and session.ended:  # its call goes on untraced
+            session = None
         site = kind = None
         if session is None:
             classes = state.classes()

@@ -315,6 +315,9 @@ class InstrumentedTable:
         state = entry.state and entry.state()
         if state is not None:
             return self._decorated_callee(function, state)
+        session = LOCAL.session
+        if session is not None and session.ended:  # the call goes on untraced
+            return None
         if not entry.is_traceable:
             return None
         if entry.code is None:
@@ -361,13 +364,13 @@ class InstrumentedTable:
 
         It is the instrumented function itself, so that a recursion has one frame per level, as in plain code.
         The entry point that users call is needed before the first call, for loops over elements, where each
-        call has a separate session, and where users have set other defaults.
+        call has a separate session, in calls that go on untraced, and where users have set other defaults.
         """
         plain = state.function
         if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
         loop_state, session = state.loop_function, LOCAL.session
-        if not state.is_tracing_loaded or wrapper.__defaults__ is not plain.__defaults__ \
+        if not state.is_tracing_loaded or session is not None and session.ended or wrapper.__defaults__ is not plain.__defaults__ \
                 or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or loop_state is not None \
                 and not loop_state.traced and (session is None or session.site.call_classes is not None):
             entry_point: Callable[..., Any] = state.dispatching_copy(wrapper)
