@@ -25,10 +25,10 @@ from jitla.classes import dataclass
 from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
 from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, Library, host_target
-from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
 from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
+from jitla.codegen.target import PART, Target
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
 from jitla.loopir import (

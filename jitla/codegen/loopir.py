@@ -15,9 +15,10 @@ from jitla.codegen.indexing.gather import ENTRY, block_head, pack_indexed
 from jitla.codegen.ir import Value, refuse
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall, quiet
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.kernel_abi import Target, hints
+from jitla.codegen.kernel_abi import hints
 from jitla.codegen.kernels.body import emit_cell
 from jitla.codegen.module import MathFunctions
+from jitla.codegen.target import Target
 from jitla.errors import BackendError, NestError
 from jitla.hops import lookup
 from jitla.loopir import (

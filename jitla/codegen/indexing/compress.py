@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitla.codegen.indexing.gather import ENTRY, Carried, block_head, counted_loop_ir, over_units
-from jitla.codegen.kernel_abi import Target
+from jitla.codegen.target import Target
 
 __all__ = [
     "BOUNDS", "LONG", "MASK_UNIT", "SPARSE", "bit_by_bit", "compress_rows_text", "compress_text",

@@ -12,9 +12,10 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.codegen.ir import Lanes, element_type, part_of
 from jitla.codegen.ir_elementwise import quiet
-from jitla.codegen.kernel_abi import HEADER, Target
+from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.matmul.argmin import Order
 from jitla.codegen.matmul.packing import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead, head
+from jitla.codegen.target import Target
 from jitla.fusion import Pairs
 
 __all__ = [
