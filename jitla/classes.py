@@ -29,7 +29,8 @@ class _Member:
     __slots__ = ("name", "default", "factory", "init", "compare", "repr", "kw_only")
 
     def __init__(self, name: str, value: Any, kw_only: bool) -> None:
-        self.name, self.default, self.factory = name, value, _MISSING
+        self.name, self.default = name, value
+        self.factory: Any = _MISSING
         self.init = self.compare = self.repr = True
         self.kw_only = kw_only
         if isinstance(value, dataclasses.Field):
@@ -275,7 +276,8 @@ def _process_class(original: type, frozen: bool, slots: bool, eq: bool, kw_only:
         setattr(cls, name, _LazyClassAttribute(name, info))
     setattr(cls, _MEMBERS, [_Member(name, namespace.get(name, _MISSING), kw_only) for name in names])
     if "__match_args__" not in namespace:
-        cls.__match_args__ = tuple([m.name for m in _members(cls) if m.init and not m.kw_only])
+        names_by_position = tuple([m.name for m in _members(cls) if m.init and not m.kw_only])
+        setattr(cls, "__match_args__", names_by_position)  # noqa: B010  (mypy knows of none)
     for name in () if slots else names:
         value = namespace.get(name)
         if isinstance(value, dataclasses.Field):
