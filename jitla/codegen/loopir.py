@@ -113,7 +113,7 @@ class NestWriter:
     # ------------------------------------------------------------------ statements
 
     def body(self, body: Body, width: int = 1, lane: str = "") -> None:
-        """Write statements, for so many turns of the loop `lane` at a time."""
+        """Write statements for `width` iterations of the loop `lane` at a time."""
         registers = _registers(body)
         for statement in body:
             match statement:

@@ -89,14 +89,15 @@ def loading(found: bool = False) -> float:
     return 0.0 if ENGINE.has_compiler else LOADING_FOUND if found else LOADING
 
 
-# NumPy may take so many times as long as compiling does, and so many bytes or part of the free memory more.
+# Limits of running a block by NumPy instead of compiling it: `TIMES` the compile time, `MANY` bytes of
+# temporary arrays, `PART` of the free memory.
 TIMES = 2.0
 # Seconds of NumPy from which a block that an earlier process has compiled is worth loading the compiler,
 # and, when that is there, waiting for.
 HEAVY, LIGHT = 1.5e-2, 5e-4
 MANY, PART, FEW = 256 << 20, 0.25, 1 << 20  # few bytes: nothing is looked up
-# Part of its time in which a thread behind the program works, at least and at most: this from so many seconds
-# on that NumPy takes for an operation. Between two of them the program waits until that thread gives way.
+# Least and largest part of its time in which the background thread works; the largest where an operation of
+# NumPy takes `LONG` seconds and more. Between two operations the program waits until that thread yields.
 LEAST, MOST, LONG = 0.06, 0.8, 4e-4
 RENEWS = 0.4  # the same where a program for another magnitude runs
 # Part of the processors that NumPy keeps busy where nothing is compiled behind it, and how many times longer
@@ -105,7 +106,7 @@ CROWDED, SURE = 0.7, 2.0
 LATELY = 1.0  # seconds of NumPy for which it is seen how many processors it keeps busy
 # Seconds after which whoever waits is told what for.
 TELL = 1.0
-# Programs that blocks wait for: what they took is remembered for so many.
+# Programs that blocks wait for whose compile times are remembered.
 CLASSES = 1024
 # Weight of what was seen last in the ratio of what compiling took to what it was thought to.
 NEWEST = 0.2
@@ -255,7 +256,7 @@ class Tiers:
         return taken > FEW and taken > min(MANY, PART * packages.runtime.free_memory())
 
     def is_time(self, times: float = 1.0, kept: bool = False) -> bool:
-        """Say whether so many times the time was spent without the compiler that loading it takes."""
+        """Return whether `times` the load time of the compiler was spent without it."""
         seconds = packages.tracing.InterimSeconds.replaying
         return LOCAL.hurries or self._config.compile == "background" or seconds >= times * loading(kept)
 
