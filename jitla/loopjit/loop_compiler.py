@@ -154,6 +154,8 @@ def compile_specialisation(
     groups: tuple[int, ...], compile_program: CompileProgram,
 ) -> None:
     """Compile a loop for operands like `values`, or refuse it."""
+    if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
+        return
     try:
         lowered, resolver = lower_specialisation(site, values, source, groups)
         compiled = compile_program(lowered.program)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from os import getpid
 from time import perf_counter
 from types import FunctionType
 from typing import Any
@@ -130,6 +131,7 @@ class Specialisation:
     arenas: list[np.ndarray] = field(default_factory=list)  # that are not in use
     states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
     is_current: Callable[[], bool] = lambda: True
+    process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
 
     def refuse(self, reason: str, line: int = 0) -> None:
         """Leave the loop to Python for these kinds."""
@@ -409,8 +411,10 @@ class LoopRun:
             if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
                 specialisation.refuse(LARGE_ARRAYS)
             else:
-                specialisation.state = State.QUEUED
-                site.request(site, specialisation, values, source, groups)
+                specialisation.state = state = State.QUEUED
+        if state is State.QUEUED and specialisation.process != getpid():
+            specialisation.process = getpid()
+            site.request(site, specialisation, values, source, groups)
             state = specialisation.state
         try:
             if state is State.COMPILED:
