@@ -1,7 +1,8 @@
-"""Dataclasses whose methods are generated on first call, and cached properties without a lock.
+"""Dataclasses whose methods are generated when they are called often, and cached properties without a lock.
 
-The standard library generates and compiles five methods for each dataclass: a sixth of the time of importing
-the classes for a first call. Most of these methods are never called.
+The standard library generates and compiles five methods for each dataclass, which is a sixth of the time of
+importing the classes for a first call. Most of these methods are never called, others a few times: the first
+`INTERPRETED_CALLS` of each go through the fields in a loop.
 
 Before Python 3.12 `functools.cached_property` has a lock, which stays locked forever in a process forked
 while another thread computes. Here two threads may compute a value twice: the results are equal.
@@ -11,12 +12,44 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 __all__ = ["cached_property", "dataclass"]
 
+INTERPRETED_CALLS = 256  # of a method, which take as long as compiling it
 _MISSING = dataclasses.MISSING
-_FIELD_ATTRIBUTES = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+_FIELD_ATTRIBUTES = ("__dataclass_fields__", "__dataclass_params__")
+_MEMBERS = "__jitla_members__"  # attribute of a class: its own fields
+
+
+class _Member:
+    """One field of a class."""
+
+    __slots__ = ("name", "default", "factory", "init", "compare", "repr", "kw_only")
+
+    def __init__(self, name: str, value: Any, kw_only: bool) -> None:
+        self.name, self.default = name, value
+        self.factory: Any = _MISSING
+        self.init = self.compare = self.repr = True
+        self.kw_only = kw_only
+        if isinstance(value, dataclasses.Field):
+            self.default, self.factory = value.default, value.default_factory
+            self.init, self.repr = value.init, value.repr
+            self.compare = value.compare
+            if value.kw_only is not _MISSING:
+                self.kw_only = bool(value.kw_only)
+
+
+def _members(cls: type) -> list[_Member]:
+    """Return the fields of a class, those of its bases first."""
+    found: dict[str, _Member] = {}
+    for base in reversed(cls.__mro__):
+        own = base.__dict__.get(_MEMBERS)
+        if own is None and "__dataclass_fields__" in base.__dict__:  # of the standard library
+            own = [_Member(f.name, f, False) for f in dataclasses.fields(base)]
+        found.update((member.name, member) for member in own or ())
+    return list(found.values())
 
 
 def _compile_method(cls: type, name: str, parameters: str, lines: list[str], globals_: dict[str, Any]) -> Any:
@@ -32,8 +65,15 @@ def _compile_method(cls: type, name: str, parameters: str, lines: list[str], glo
 
 def _field_tuple(cls: type, of: str) -> str:
     """Return the source of a tuple of the compared fields of the variable `of`."""
-    names = [f"{of}.{f.name}" for f in dataclasses.fields(cls) if f.compare]
+    names = [f"{of}.{f.name}" for f in _members(cls) if f.compare]
     return f"({', '.join(names)},)" if names else "()"
+
+
+def _compared(cls: type) -> Callable[[Any], Any]:
+    """Return the function from an object to its compared fields."""
+    names = [f.name for f in _members(cls) if f.compare]
+    return attrgetter(*names) if len(names) > 1 else lambda instance: tuple(
+        [getattr(instance, name) for name in names])
 
 
 def _write_init(cls: type, frozen: bool) -> Any:
@@ -41,10 +81,10 @@ def _write_init(cls: type, frozen: bool) -> Any:
     globals_: dict[str, Any] = {"_set": object.__setattr__, "_MISSING": _MISSING}
     parameters: dict[bool, list[str]] = {False: [], True: []}
     lines = []
-    for i, f in enumerate(dataclasses.fields(cls)):
+    for i, f in enumerate(_members(cls)):
         value = f.name
-        if f.default_factory is not _MISSING:
-            globals_[f"_f{i}"] = f.default_factory
+        if f.factory is not _MISSING:
+            globals_[f"_f{i}"] = f.factory
             value = f"_f{i}() if {f.name} is _MISSING else {f.name}" if f.init else f"_f{i}()"
             parameter = f"{f.name}=_MISSING"
         elif f.default is not _MISSING:
@@ -53,10 +93,10 @@ def _write_init(cls: type, frozen: bool) -> Any:
         else:
             parameter = f.name
         if f.init:
-            parameters[bool(f.kw_only)].append(parameter)
+            parameters[f.kw_only].append(parameter)
         elif f.default is not _MISSING:
             value = f"_d{i}"
-        elif f.default_factory is _MISSING:
+        elif f.factory is _MISSING:
             continue  # `__post_init__` sets it
         lines.append(f"_set(self, {f.name!r}, {value})" if frozen else f"self.{f.name} = {value}")
     if hasattr(cls, "__post_init__"):
@@ -78,17 +118,91 @@ def _write_hash(cls: type) -> Any:
     return _compile_method(cls, "__hash__", "", [f"return hash({_field_tuple(cls, 'self')})"], {})
 
 
+def _arguments(members: list[_Member], args: tuple[Any, ...], named: dict[str, Any]) -> list[Any] | None:
+    """Return the values of all fields in a call of `__init__`; None if the arguments are wrong."""
+    values = list(args)
+    matched = 0
+    for member in members[len(args):]:
+        if member.name in named:
+            values.append(named[member.name])
+            matched += 1
+        elif member.default is not _MISSING:
+            values.append(member.default)
+        elif member.factory is not _MISSING:
+            values.append(member.factory())
+        else:
+            return None
+    return values if len(values) == len(members) and matched == len(named) else None
+
+
+def _interpreted_init(cls: type, frozen: bool) -> Any:
+    """Return an `__init__` that goes through the fields, until it has been called often."""
+    calls = 0
+    members: list[_Member] = []
+    is_plain = False
+    assign: Callable[[Any, str, Any], None] = object.__setattr__ if frozen else setattr
+
+    def __init__(self: Any, *args: Any, **named: Any) -> None:
+        nonlocal calls, members, is_plain
+        if not calls:
+            members = _members(cls)
+            is_plain = all(member.init and not member.kw_only for member in members)
+        calls += 1
+        values = _arguments(members, args, named) if is_plain and calls <= INTERPRETED_CALLS else None
+        if values is None:
+            _write_init(cls, frozen)(self, *args, **named)
+            return
+        for member, value in zip(members, values, strict=True):
+            assign(self, member.name, value)
+        if hasattr(cls, "__post_init__"):
+            self.__post_init__()
+
+    return __init__
+
+
+def _interpreted_eq(cls: type) -> Any:
+    """Return an `__eq__` that reads the fields by name, until it has been called often."""
+    calls = 0
+    read: Callable[[Any], Any] = _compared
+
+    def __eq__(self: Any, other: Any) -> Any:
+        nonlocal calls, read
+        if not calls:
+            read = _compared(cls)
+        calls += 1
+        if calls > INTERPRETED_CALLS:
+            return _write_eq(cls)(self, other)
+        return read(self) == read(other) if other.__class__ is self.__class__ else NotImplemented
+
+    return __eq__
+
+
+def _interpreted_hash(cls: type) -> Any:
+    """Return a `__hash__` that reads the fields by name, until it has been called often."""
+    calls = 0
+    read: Callable[[Any], Any] = _compared
+
+    def __hash__(self: Any) -> int:
+        nonlocal calls, read
+        if not calls:
+            read = _compared(cls)
+        calls += 1
+        return hash(read(self)) if calls <= INTERPRETED_CALLS else int(_write_hash(cls)(self))
+
+    return __hash__
+
+
 def _repr(self: Any) -> str:
-    words = [f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr]
+    words = [f"{f.name}={getattr(self, f.name)!r}" for f in _members(type(self)) if f.repr]
     return f"{self.__class__.__qualname__}({', '.join(words)})"
 
 
 def _get_state(self: Any) -> list[Any]:
-    return [getattr(self, f.name) for f in dataclasses.fields(self)]
+    return [getattr(self, f.name) for f in _members(type(self))]
 
 
 def _set_state(self: Any, state: list[Any]) -> None:
-    for f, value in zip(dataclasses.fields(self), state, strict=True):
+    for f, value in zip(_members(type(self)), state, strict=True):
         object.__setattr__(self, f.name, value)
 
 
@@ -160,6 +274,10 @@ def _process_class(original: type, frozen: bool, slots: bool, eq: bool, kw_only:
     info.holder = cls
     for name in _FIELD_ATTRIBUTES:
         setattr(cls, name, _LazyClassAttribute(name, info))
+    setattr(cls, _MEMBERS, [_Member(name, namespace.get(name, _MISSING), kw_only) for name in names])
+    if "__match_args__" not in namespace:
+        names_by_position = tuple([m.name for m in _members(cls) if m.init and not m.kw_only])
+        setattr(cls, "__match_args__", names_by_position)  # noqa: B010  (mypy knows of none)
     for name in () if slots else names:
         value = namespace.get(name)
         if isinstance(value, dataclasses.Field):
@@ -168,17 +286,14 @@ def _process_class(original: type, frozen: bool, slots: bool, eq: bool, kw_only:
             else:
                 setattr(cls, name, value.default)
 
-    def __init__(self: Any, *args: Any, **named: Any) -> None:
-        _write_init(cls, frozen)(self, *args, **named)
-
     if "__init__" not in namespace:
-        cls.__init__ = __init__
+        cls.__init__ = _interpreted_init(cls, frozen)
     if "__repr__" not in namespace:
         cls.__repr__ = _repr
     if eq and "__eq__" not in namespace:
-        cls.__eq__ = lambda self, other: _write_eq(cls)(self, other)
+        cls.__eq__ = _interpreted_eq(cls)
     if eq and (namespace.get("__hash__") is None and "__eq__" in namespace or "__hash__" not in namespace):
-        cls.__hash__ = (lambda self: _write_hash(cls)(self)) if frozen else None
+        cls.__hash__ = _interpreted_hash(cls) if frozen else None
     if frozen:
         _freeze(cls, names)
     if frozen and slots and "__getstate__" not in namespace:

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
         level_target,
         modules,
     )
-    from jitla.codegen.kernel_abi import Target
     from jitla.codegen.loop_programs import CompiledProgram, compile_program
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
+    from jitla.codegen.target import Target
 else:
     __getattr__ = lazy_exports(
         __name__,
         backend="LlvmBackend LlvmExecutable",
         jit="Jit Library ObjectCache host_target lacking level_target modules",
-        kernel_abi="Target",
         loop_programs="CompiledProgram compile_program",
         loopir="CompiledNest",
+        target="Target",
         **{"native.loader": "load_native"},
     )
 

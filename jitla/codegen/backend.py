@@ -21,7 +21,6 @@ from jitla.codegen.jit import (
 from jitla.codegen.kernel_abi import (
     BLOCK,
     KernelLoop,
-    Target,
     column_step,
     geometry_words,
     hints,
@@ -40,6 +39,7 @@ from jitla.codegen.kernels.row import pack_rows, rows_text
 from jitla.codegen.kernels.tally import RING_WORDS
 from jitla.codegen.matmul.packing import pack_product
 from jitla.codegen.native.loader import load_native
+from jitla.codegen.target import Target
 from jitla.fusion import (
     Blocking,
     BlockStage,

@@ -19,8 +19,8 @@ from jitla.codegen.indexing.gather import (
     within,
 )
 from jitla.codegen.ir import Lanes
-from jitla.codegen.kernel_abi import Target
 from jitla.codegen.kernels.row import halved, unit_begins
+from jitla.codegen.target import Target
 
 __all__ = [
     "AT_ONCE", "Around", "BLOCK", "NEAR_AHEAD", "OPERANDS", "SHARED", "STAGE_WORDS", "UNITS", "bounds_at",

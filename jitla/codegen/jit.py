@@ -14,10 +14,10 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from jitla.classes import cached_property
-from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import routine_symbols_in
 from jitla.codegen.native.symbols import loop_symbols_in
 from jitla.codegen.passes import optimise
+from jitla.codegen.target import PART, Target
 from jitla.compile_stats import COMPILING
 from jitla.concurrency import (
     acquire_before_fork,

@@ -9,6 +9,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.codegen.ir import part_of
+from jitla.codegen.target import Target
 from jitla.fusion import Form, Geometry, Kernel, Schedule
 from jitla.hops import Hop, Kind
 
@@ -21,27 +22,7 @@ RELEASE_GIL = 1 << 32
 # Attributes of functions that run once per thousands of elements, and of those that many others call. For
 # these `optnone` would spare a tenth of compiling, and cost sums of short rows and columns a third of speed.
 COLD, PLAIN = "cold ", "noinline "
-PART = ";;; a part of level {}\n"  # begins a further module in a text, with LLVM's level for it
 BLOCK = 4096  # elements of the last dimension that make one unit, when it is longer
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """The processor code is made for: `triple`, `cpu`, `features` (names), native vector bytes."""
-
-    triple: str
-    cpu: str
-    features: frozenset[str]
-    vector_bytes: int
-
-    @property
-    def feature_string(self) -> str:
-        """Features as LLVM wants them."""
-        return ",".join("+" + f for f in sorted(self.features))
-
-    def lanes(self, itemsize: int) -> int:
-        """Elements of `itemsize` bytes in one native vector."""
-        return self.vector_bytes // itemsize
 
 
 @dataclass(frozen=True, slots=True)

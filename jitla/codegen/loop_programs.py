@@ -25,51 +25,14 @@ from jitla.classes import dataclass
 from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
 from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, Library, host_target
-from jitla.codegen.kernel_abi import PART, Target
 from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
 from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
+from jitla.codegen.target import PART, Target
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
-from jitla.loopir import (
-    INT64,
-    Address,
-    Allocate,
-    Apply,
-    Assign,
-    BindView,
-    Block,
-    Break,
-    Check,
-    Checked,
-    Continue,
-    Dot,
-    Element,
-    Expires,
-    Extent,
-    For,
-    Foreign,
-    If,
-    InnerLoop,
-    Leave,
-    LoopProgram,
-    Number,
-    Operand,
-    Outcome,
-    Place,
-    Pointer,
-    Read,
-    Repeat,
-    ScalarVariable,
-    StateLayout,
-    StoreElement,
-    Stride,
-    ViewVariable,
-    state_layout,
-    uses_expiry,
-)
-from jitla.loopir import ProgramStatement as Statement
-from jitla.loopir import ProgramValue as Term
+from jitla.loopir import Outcome
+from jitla.loopir import program as ir
 
 __all__ = ["CompiledProgram", "compile_program", "program_text"]
 
@@ -84,7 +47,7 @@ class CompiledProgram:
 
     __slots__ = ("address", "layout", "library", "program", "call")
 
-    def __init__(self, program: LoopProgram, layout: StateLayout, library: Library) -> None:
+    def __init__(self, program: ir.LoopProgram, layout: ir.StateLayout, library: Library) -> None:
         self.program, self.layout, self.library = program, layout, library
         self.address = library.addresses[SYMBOL]
         self.call = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(self.address)
@@ -94,17 +57,17 @@ class CompiledProgram:
         return Outcome.of_word(self.call(state.ctypes.data))
 
 
-def compile_program(program: LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
+def compile_program(program: ir.LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
     """Compile and load `program`.
 
     `level` is LLVM's for code generation: 0 takes half the time of 1, for code that takes two to three times
     as long; 2 gains nothing. A cached object is loaded without running passes.
     """
     library = jit.load(PART.format(level) + program_text(program, jit.target), (SYMBOL,))
-    return CompiledProgram(program, state_layout(program), library)
+    return CompiledProgram(program, ir.state_layout(program), library)
 
 
-def program_text(program: LoopProgram, target: Target | None = None) -> str:
+def program_text(program: ir.LoopProgram, target: Target | None = None) -> str:
     """Return the LLVM module of `program`, whose function is called `SYMBOL`."""
     return _Writer(program, target or host_target()).module()
 
@@ -138,15 +101,15 @@ class _Label:
 class _Writer:
     """Writes the module of one program."""
 
-    def __init__(self, program: LoopProgram, target: Target) -> None:
+    def __init__(self, program: ir.LoopProgram, target: Target) -> None:
         self.program, self.target = program, target
-        self.halves = uses_expiry(program)
+        self.halves = ir.uses_expiry(program)
         self.machine = target.triple.split("-")[0]
         self.machine = "x86_64" if self.machine == "amd64" else self.machine
-        self.layout = state_layout(program)
+        self.layout = ir.state_layout(program)
         self.scalars = {s.name: s for s in program.scalars}
         self.views = {v.name: v for v in program.views}
-        self.variables: list[ScalarVariable | ViewVariable] = [*program.scalars, *program.views]
+        self.variables: list[ir.ScalarVariable | ir.ViewVariable] = [*program.scalars, *program.views]
         for variable in self.variables:
             reason = refuse(variable.dtype)
             if reason:
@@ -156,7 +119,7 @@ class _Writer:
         self.places: dict[tuple[str, str], str] = {}
         once = _assigned_once(program)
         self.single = {self._place(prefix, v.name) for v in self.variables if v.name in once for prefix in (
-            [prefix for prefix, _ in _words_of(v)] if isinstance(v, ViewVariable) else
+            [prefix for prefix, _ in _words_of(v)] if isinstance(v, ir.ViewVariable) else
             _PARTS[v.dtype.kind == "c"])}
         self.known: dict[str, str] = {}  # values of variables with a single assignment, where that dominates
         self.scopes: list[list[str]] = [[]]
@@ -278,9 +241,9 @@ class _Writer:
         for name in ("low", "middle", "high", "half") if self.halves else ():
             self._start(f"%arena.{name}", "i64", "0")
 
-    def _clear(self, variable: ScalarVariable | ViewVariable) -> None:
+    def _clear(self, variable: ir.ScalarVariable | ir.ViewVariable) -> None:
         """Write zeros to a variable that has no value on entry: reads of it are not undefined behaviour."""
-        if isinstance(variable, ScalarVariable):
+        if isinstance(variable, ir.ScalarVariable):
             for prefix in _PARTS[variable.dtype.kind == "c"]:
                 part = part_of(variable.dtype)
                 zero = "false" if part == BOOL else "0.0" if part.kind == "f" else "0"
@@ -349,13 +312,13 @@ class _Writer:
         self._begin(fine)
 
     def _word(self, text: str) -> Value:
-        return Value(INT64, self.b.line(text))
+        return Value(ir.INT64, self.b.line(text))
 
-    def _set(self, scalar: ScalarVariable, x: Value) -> None:
+    def _set(self, scalar: ir.ScalarVariable, x: Value) -> None:
         for prefix, part in zip(_PARTS[scalar.dtype.kind == "c"], x.parts, strict=True):
             self._store(self._place(prefix, scalar.name), element_type(part.dtype), part.text)
 
-    def _get(self, scalar: ScalarVariable) -> Value:
+    def _get(self, scalar: ir.ScalarVariable) -> Value:
         if scalar.dtype.kind != "c":
             place = self._place("s", scalar.name)
             return Value(scalar.dtype, self._load(place, element_type(scalar.dtype)))
@@ -366,32 +329,32 @@ class _Writer:
 
     # -- statements -----------------------------------------------------------------------------
 
-    def _body(self, body: Sequence[Statement]) -> bool:
+    def _body(self, body: Sequence[ir.Statement]) -> bool:
         """Write statements; return whether control never gets behind them."""
         self.scopes.append([])
         ended = any(map(self._statement, body))
         self._close_scope()
         return ended
 
-    def _statement(self, statement: Statement) -> bool:
+    def _statement(self, statement: ir.Statement) -> bool:
         match statement:
-            case Assign(name, value):
+            case ir.Assign(name, value):
                 self._set(self.scalars[name], self._value(value))
-            case StoreElement(view, index, value):
+            case ir.StoreElement(view, index, value):
                 places = [self._value(i) for i in index]
                 result = self._value(value)
                 self.b.store(result, self._element(view, places))
-            case BindView():
+            case ir.BindView():
                 self._bind(statement)
-            case Allocate():
+            case ir.Allocate():
                 self._allocate(statement)
-            case Check(test, number):
+            case ir.Check(test, number):
                 self._exit_if(self._value(test).text, number)
-            case If():
+            case ir.If():
                 return self._if(statement)
-            case For():
+            case ir.For():
                 self._for(statement)
-            case Repeat(label, body):
+            case ir.Repeat(label, body):
                 head, behind = self._fresh(f"{label}.head"), self._fresh(f"{label}.out")
                 self._enter_loop(label, head)
                 self._begin(head)
@@ -399,26 +362,26 @@ class _Writer:
                 if not self._inside(_Label(label, behind, head), body, loop=True):
                     self._jump(head)
                 self._begin(behind)
-            case Block(label, body):
+            case ir.Block(label, body):
                 behind = self._fresh(f"{label}.out")
                 if not self._inside(_Label(label, behind, None), body, loop=False):
                     self._jump(behind)
                 self._begin(behind)
-            case Break(label):
+            case ir.Break(label):
                 self._jump(self._label(label).behind)
                 return True
-            case Continue(label):
+            case ir.Continue(label):
                 again = self._label(label).again
                 if again is None:
                     raise BackendError(f"{label} is no loop")
                 self._jump(again)
                 return True
-            case Leave(number):
+            case ir.Leave(number):
                 self._jump(self._exit(number))
                 return True
-            case InnerLoop():
+            case ir.InnerLoop():
                 self._inner_loop(statement)
-            case Dot():
+            case ir.Dot():
                 self._dot(statement)
         return False
 
@@ -428,7 +391,7 @@ class _Writer:
                 return label
         raise BackendError(f"there is no {name} around")
 
-    def _inside(self, label: _Label, body: Sequence[Statement], loop: bool) -> bool:
+    def _inside(self, label: _Label, body: Sequence[ir.Statement], loop: bool) -> bool:
         self.labels.append(label)
         self.loops += loop
         ended = self._body(body)
@@ -478,7 +441,7 @@ class _Writer:
         below = self.b.line(f"icmp ult i64 {pointer}, {end}")
         return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
 
-    def _if(self, statement: If) -> bool:
+    def _if(self, statement: ir.If) -> bool:
         test = self._value(statement.test).text
         then, other, behind = (self._fresh(hint) for hint in ("then", "else", "endif"))
         self._branch(test, then, other if statement.otherwise else behind)
@@ -496,7 +459,7 @@ class _Writer:
         self._begin(behind)
         return False
 
-    def _for(self, loop: For) -> None:
+    def _for(self, loop: ir.For) -> None:
         """Write a counted loop; steps of one end by comparison, others by the number of iterations."""
         if not loop.step:
             raise BackendError("a loop with step 0")
@@ -523,7 +486,7 @@ class _Writer:
                               f"[ {count_next}, %{_quoted(latch)} ]")
         self._reset_arena()
         self.scopes.append([])
-        self._set(self.scalars[loop.name], Value(INT64, counter))
+        self._set(self.scalars[loop.name], Value(ir.INT64, counter))
         if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
             self._jump(latch)
         self._close_scope()
@@ -561,7 +524,7 @@ class _Writer:
         pointer = self._data(view)
         return self.b.line(f"getelementptr i8, ptr {pointer}, i64 {total}") if total else pointer
 
-    def _bind(self, statement: BindView) -> None:
+    def _bind(self, statement: ir.BindView) -> None:
         source = statement.source
         moves = [(axis, self._value(at)) for axis, at in statement.points]
         words: list[tuple[str, str]] = []
@@ -588,7 +551,7 @@ class _Writer:
             self._store(self._place(f"size{axis}", view), "i64", size)
             self._store(self._place(f"stride{axis}", view), "i64", stride)
 
-    def _allocate(self, statement: Allocate) -> None:
+    def _allocate(self, statement: ir.Allocate) -> None:
         view = self.views[statement.name]
         sizes = [self._value(v).text for v in statement.shape]
         for size in sizes:
@@ -626,34 +589,34 @@ class _Writer:
 
     # -- values ---------------------------------------------------------------------------------
 
-    def _value(self, value: Term) -> Value:
+    def _value(self, value: ir.Value) -> Value:
         """Write the instructions that compute `value`."""
         match value:
-            case Number(dtype, bits):
+            case ir.Number(dtype, bits):
                 return self.b.const(np.frombuffer(bits, dtype)[0], dtype)
-            case Read(name, _):
+            case ir.Read(name, _):
                 return self._get(self.scalars[name])
-            case Element(view, index, dtype):
+            case ir.Element(view, index, dtype):
                 return self.b.load(self._element(view, [self._value(i) for i in index]), dtype)
-            case Extent(view, axis):
-                return Value(INT64, self._view_word(view, "size", axis))
-            case Stride(view, axis):
-                return Value(INT64, self._view_word(view, "stride", axis))
-            case Expires(view):
+            case ir.Extent(view, axis):
+                return Value(ir.INT64, self._view_word(view, "size", axis))
+            case ir.Stride(view, axis):
+                return Value(ir.INT64, self._view_word(view, "stride", axis))
+            case ir.Expires(view):
                 return self._expires(view)
-            case Pointer(view, index):
+            case ir.Pointer(view, index):
                 pointer = self._element(view, [self._value(i) for i in index])
                 return self._word(f"ptrtoint ptr {pointer} to i64")
-            case Checked():
+            case ir.Checked():
                 return self._checked(value)
-            case Foreign(function, args):
+            case ir.Foreign(function, args):
                 return self._foreign(function, [self._value(a) for a in args], value.dtype)
-            case Apply():
+            case ir.Apply():
                 return self._apply(value)
 
-    def _apply(self, value: Apply) -> Value:
+    def _apply(self, value: ir.Apply) -> Value:
         op, attrs = lookup(value.op), dict(value.attrs)
-        args = [self._value(a) for a in cast(tuple[Term, ...], value.args)]
+        args = [self._value(a) for a in cast(tuple[ir.Value, ...], value.args)]
         if op.kind is not Kind.CELL:
             raise BackendError(f"{op.name} is not element-wise")
         dtypes = tuple(a.dtype for a in args)
@@ -747,7 +710,7 @@ class _Writer:
 
     # -- checked arithmetic ---------------------------------------------------------------------
 
-    def _checked(self, value: Checked) -> Value:
+    def _checked(self, value: ir.Checked) -> Value:
         args = [self._value(a) for a in value.args]
         dtype, number = value.dtype, value.exit
         if value.op == "cast":
@@ -860,9 +823,9 @@ class _Writer:
 
     # -- routines -------------------------------------------------------------------------------
 
-    def _operand(self, operand: Operand, copies: dict[str, str]) -> str:
+    def _operand(self, operand: ir.Operand, copies: dict[str, str]) -> str:
         """Write the address of an operand; scalars are copied, for their memory to remain registers."""
-        if isinstance(operand, Address):
+        if isinstance(operand, ir.Address):
             return self._element(operand.view, [self._value(i) for i in operand.index])
         if operand.name not in copies:
             place = self._slot(f"copy.{len(copies)}", "[16 x i8]")
@@ -875,7 +838,7 @@ class _Writer:
             scalar = self.scalars[name]
             self._set(scalar, self.b.load(place, scalar.dtype))
 
-    def _inner_loop(self, statement: InnerLoop) -> None:
+    def _inner_loop(self, statement: ir.InnerLoop) -> None:
         copies: dict[str, str] = {}
         pointers = [self._operand(o, copies) for o in statement.operands]
         dims = [self._value(v).text for v in statement.dims]
@@ -883,7 +846,7 @@ class _Writer:
         self._call_routine(statement.routine, pointers, dims, steps)
         self._copy_back(copies)
 
-    def _dot(self, statement: Dot) -> None:
+    def _dot(self, statement: ir.Dot) -> None:
         copies: dict[str, str] = {}
         a, b, out = (self._operand(o, copies) for o in (statement.a, statement.b, statement.out))
         a_step, b_step = self._value(statement.a_step).text, self._value(statement.b_step).text
@@ -896,33 +859,33 @@ class _Writer:
         self._copy_back(copies)
 
 
-def _words_of(view: ViewVariable) -> list[tuple[str, str]]:
+def _words_of(view: ir.ViewVariable) -> list[tuple[str, str]]:
     """Return a prefix and the type of each word of a view, in the order of the state."""
     words = [(f"{kind}{axis}", "i64") for kind in ("size", "stride") for axis in range(view.ndim)]
     return [("p", "ptr"), *words]
 
 
-def _assigned_once(program: LoopProgram) -> frozenset[str]:
+def _assigned_once(program: ir.LoopProgram) -> frozenset[str]:
     """Return the variables with a single assignment; that of a parameter is the entry."""
     counts = Counter(program.parameters)
     stack = [program.body]
     while stack:
         for statement in stack.pop():
             match statement:
-                case Assign() | BindView() | Allocate():
+                case ir.Assign() | ir.BindView() | ir.Allocate():
                     counts[statement.name] += 1
-                case For():
+                case ir.For():
                     counts[statement.name] += 1
                     stack.append(statement.body)
-                case Repeat() | Block():
+                case ir.Repeat() | ir.Block():
                     stack.append(statement.body)
-                case If():
+                case ir.If():
                     stack += [statement.then, statement.otherwise]
-                case InnerLoop():
-                    counts.update(o.name for o in statement.operands if isinstance(o, Place))
-                case Dot():
+                case ir.InnerLoop():
+                    counts.update(o.name for o in statement.operands if isinstance(o, ir.Place))
+                case ir.Dot():
                     operands = (statement.a, statement.b, statement.out)
-                    counts.update(o.name for o in operands if isinstance(o, Place))
+                    counts.update(o.name for o in operands if isinstance(o, ir.Place))
     return frozenset(name for name, times in counts.items() if times == 1)
 
 

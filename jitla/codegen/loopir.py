@@ -15,9 +15,10 @@ from jitla.codegen.indexing.gather import ENTRY, block_head, pack_indexed
 from jitla.codegen.ir import Value, refuse
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall, quiet
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.kernel_abi import Target, hints
+from jitla.codegen.kernel_abi import hints
 from jitla.codegen.kernels.body import emit_cell
 from jitla.codegen.module import MathFunctions
+from jitla.codegen.target import Target
 from jitla.errors import BackendError, NestError
 from jitla.hops import lookup
 from jitla.loopir import (
@@ -112,7 +113,7 @@ class NestWriter:
     # ------------------------------------------------------------------ statements
 
     def body(self, body: Body, width: int = 1, lane: str = "") -> None:
-        """Write statements, for so many turns of the loop `lane` at a time."""
+        """Write statements for `width` iterations of the loop `lane` at a time."""
         registers = _registers(body)
         for statement in body:
             match statement:

@@ -10,13 +10,14 @@ import numpy as np
 
 from jitla.codegen.ir import Value, named, refuse
 from jitla.codegen.ir_elementwise import LlvmBuilder, MathCall, division, quiet, result_dtype
-from jitla.codegen.kernel_abi import PART, KernelLoop
+from jitla.codegen.kernel_abi import KernelLoop
 from jitla.codegen.kernels.body import emit_hop
 from jitla.codegen.kernels.cell import cell_kernel
 from jitla.codegen.kernels.reduce_all import full_kernel
 from jitla.codegen.kernels.reduce_axis import columns_kernel, rows_kernel
 from jitla.codegen.kernels.tally import tally_kernel
 from jitla.codegen.native.symbols import fuses
+from jitla.codegen.target import PART
 from jitla.codegen.vecmath.library import (
     NEAR,
     NUMPY,

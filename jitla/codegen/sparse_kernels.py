@@ -32,7 +32,8 @@ from jitla.codegen.csr_kernels import (
 from jitla.codegen.indexing.gather import ENTRY, bits_of, block_head, most_of, pack_indexed
 from jitla.codegen.ir import Lanes
 from jitla.codegen.jit import Jit, Library
-from jitla.codegen.kernel_abi import Target, hints
+from jitla.codegen.kernel_abi import hints
+from jitla.codegen.target import Target
 from jitla.fusion import SparseProduct
 from jitla.hops import lookup
 from jitla.runtime import empty

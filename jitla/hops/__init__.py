@@ -10,6 +10,8 @@ Entry points: `make`, `apply`, `leaf`, `const`, `topo`, `evaluate`, `lookup`. Th
 other compiler stage; rewrites, fusion and code generation are built on it.
 """
 
+from typing import TYPE_CHECKING
+
 from jitla.hops.cost import (
     NUMPY_CALL_SECONDS,
     REFERENCE_MACHINE,
@@ -103,16 +105,24 @@ from jitla.hops.sparsity import (
     estimate_nnz,
     nnz_of_product,
 )
-from jitla.hops.text import (
-    HopRows,
-    NotSerialisable,
-    block_digest,
-    decode_value,
-    format_line,
-    hops_from_rows,
-    parse,
-    show,
-)
+from jitla.process.loading import lazy_exports
+
+if TYPE_CHECKING:
+    from jitla.hops.text import (
+        HopRows,
+        NotSerialisable,
+        block_digest,
+        decode_value,
+        format_line,
+        hops_from_rows,
+        parse,
+        show,
+    )
+else:  # its file imports JSON, and loops need no text
+    __getattr__ = lazy_exports(
+        __name__,
+        text="HopRows NotSerialisable block_digest decode_value format_line hops_from_rows parse show",
+    )
 
 __all__ = [
     "register_scipy_ufunc", "all_ops", "ALL_FLAGS", "apply", "is_approximate", "Body", "broadcast",

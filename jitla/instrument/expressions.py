@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 import functools
 import operator
-import sys
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from jitla.instrument.scope import (
     safety_dependencies,
     scalar_names,
 )
+from jitla.instrument.source import FRAME_ATTRIBUTES, FRAME_READERS, NO_LIMIT
 from jitla.introspection import outer_frame_access_of
 
 __all__ = [
@@ -549,10 +549,6 @@ def _uses_tuple(uses: set[str], at: ast.AST) -> ast.expr:
 
 Node = TypeVar("Node", bound=ast.expr)
 
-# Builtins that read the variables of a frame, and the number of arguments with which they do not.
-NO_LIMIT = sys.maxsize
-FRAME_READERS = {"locals": NO_LIMIT, "vars": 1, "dir": 1, "eval": 2, "exec": 2}
-FRAME_ATTRIBUTES = frozenset({"f_locals"})
 # Builtins that request iterators of their arguments.
 ITERATING_BUILTINS = frozenset({"enumerate", "reversed", "zip"})
 SEQUENCE_TARGETS = (ast.Tuple, ast.List)

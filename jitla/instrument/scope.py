@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.instrument.source import FunctionNode
 
 __all__ = [
     "Assumptions", "Binding", "Dependencies", "FunctionNode", "MISSING", "NOT_ARRAY", "NameScope",
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 
-FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Binding = ast.expr | None  # None: an unknown value
 ESCAPING = frozenset({"function", "generator"})
 

@@ -101,8 +101,10 @@ if TYPE_CHECKING:
         ViewVariable,
         constant,
         dtype_of_value,
+        program_nodes,
         state_layout,
         uses_expiry,
+        variables_in,
     )
     from jitla.loopir.program_interpreter import (
         run_program,
@@ -153,7 +155,8 @@ else:
             "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
             "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place "
             "Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement "
-            "Stride ViewVariable constant dtype_of_value state_layout uses_expiry INT64"
+            "Stride ViewVariable constant dtype_of_value program_nodes state_layout uses_expiry variables_in "
+            "INT64"
         ),
         program_interpreter="run_program",
         program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",
@@ -174,7 +177,7 @@ __all__ = [
     "StoreElement", "Stride", "Update", "Value", "ViewVariable", "Window", "accesses", "all_loops",
     "allocated_buffers", "apply", "apply_schedule", "buffers_of", "carried_dependence", "constant",
     "core_axes", "dtype_of_value", "find_ufunc", "intrinsics_of", "minimum", "number", "pack_state",
-    "parse", "parse_program", "quotient", "read_memory", "remainder", "rewrite_body", "run",
+    "parse", "parse_program", "program_nodes", "quotient", "read_memory", "remainder", "rewrite_body", "run",
     "run_program", "show", "show_program", "state_layout", "substitute_variables", "unpack_state",
-    "value_range", "uses_expiry", "variable", "verify", "verify_program",
+    "value_range", "uses_expiry", "variable", "variables_in", "verify", "verify_program",
 ]

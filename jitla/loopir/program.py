@@ -10,7 +10,10 @@ Statements have no side effects before their last step: every check of a stateme
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -396,13 +399,48 @@ def state_layout(program: LoopProgram) -> StateLayout:
 
 def uses_expiry(program: LoopProgram) -> bool:
     """Return whether a program has an `Expires` value, and allocates from two halves of the arena."""
-    stack: list[object] = [program.body]
+    return any(isinstance(node, Expires) for node in program_nodes(program.body))
+
+
+#: The fields of each class of nodes that are nodes, or tuples with nodes.
+_PARTS: dict[type, Callable[[Any], Any] | None] = {
+    Number: None, Read: None, Extent: None, Stride: None, Expires: None, Leave: None, Break: None,
+    Continue: None, Place: None,
+    Apply: attrgetter("args"), Element: attrgetter("index"), Pointer: attrgetter("index"),
+    Checked: attrgetter("args"), Foreign: attrgetter("args"), Assign: attrgetter("value"),
+    StoreElement: attrgetter("index", "value"), AxisMap: attrgetter("begin", "length", "step"),
+    BindView: attrgetter("points", "axes"), Allocate: attrgetter("shape"),
+    If: attrgetter("test", "then", "otherwise"), For: attrgetter("begin", "end", "body"),
+    Repeat: attrgetter("body"), Block: attrgetter("body"), Check: attrgetter("test"),
+    Address: attrgetter("index"), InnerLoop: attrgetter("operands", "dims", "steps"),
+    Dot: attrgetter("a", "a_step", "b", "b_step", "out", "length"),
+}
+#: The fields of classes of nodes that are names of variables.
+_NAMES = {
+    Read: ("name",), Element: ("view",), Extent: ("view",), Stride: ("view",), Pointer: ("view",),
+    Expires: ("view",), Assign: ("name",), StoreElement: ("view",), BindView: ("name", "source"),
+    Allocate: ("name",), For: ("name",), Address: ("view",), Place: ("name",),
+}
+
+
+def program_nodes(body: Any) -> list[Any]:
+    """Return all statements, values and operands in a tree of nodes, in no order, as often as they occur."""
+    found: list[Any] = []
+    stack = [body]
+    parts = _PARTS
     while stack:
-        node = stack.pop()
-        if isinstance(node, Expires):
-            return True
-        if isinstance(node, tuple):
-            stack += node
-        elif not isinstance(node, str):
-            stack += [getattr(node, name) for name in getattr(type(node), "__slots__", ())]
-    return False
+        part = stack.pop()
+        kind = part.__class__
+        if kind is tuple:
+            stack += part
+        elif kind in parts:
+            found.append(part)
+            read = parts[kind]
+            if read is not None:
+                stack.append(read(part))
+    return found
+
+
+def variables_in(nodes: list[Any]) -> set[str]:
+    """Return the names of the variables that nodes read or assign."""
+    return {getattr(node, name) for node in nodes for name in _NAMES.get(node.__class__, ())}

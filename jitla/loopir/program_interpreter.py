@@ -16,40 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from jitla.hops import lookup
-from jitla.loopir.nodes import Apply, Number
-from jitla.loopir.program import (
-    FLOAT32_FUNCTIONS,
-    Address,
-    Allocate,
-    Assign,
-    BindView,
-    Block,
-    Break,
-    Check,
-    Checked,
-    Continue,
-    Dot,
-    Element,
-    Expires,
-    Extent,
-    For,
-    Foreign,
-    If,
-    InnerLoop,
-    Leave,
-    LoopProgram,
-    Operand,
-    Pointer,
-    Read,
-    Repeat,
-    Statement,
-    StoreElement,
-    Stride,
-    Value,
-    ViewVariable,
-    state_layout,
-    uses_expiry,
-)
+from jitla.loopir import program as ir
 from jitla.loopir.program_state import Outcome, core_axes, find_ufunc, read_memory
 
 __all__ = ["run_program"]
@@ -73,7 +40,7 @@ class _Exit(Exception):
         self.number = number
 
 
-def run_program(program: LoopProgram, state: np.ndarray) -> Outcome:
+def run_program(program: ir.LoopProgram, state: np.ndarray) -> Outcome:
     """Run `program` on `state`, of the words that `state_layout` describes, and return how it was left."""
     flags: set[str] = set()
     interpreter = _Interpreter(program, state, flags)
@@ -88,9 +55,9 @@ def run_program(program: LoopProgram, state: np.ndarray) -> Outcome:
 class _Interpreter:
     """Variables of one run: scalars as NumPy scalars, views as pointer, sizes and strides."""
 
-    def __init__(self, program: LoopProgram, state: np.ndarray, flags: set[str]) -> None:
+    def __init__(self, program: ir.LoopProgram, state: np.ndarray, flags: set[str]) -> None:
         self.program, self.state, self.flags = program, state, flags
-        self.layout = state_layout(program)
+        self.layout = ir.state_layout(program)
         self.dtypes = {s.name: s.dtype for s in program.scalars}
         self.views = {v.name: v for v in program.views}
         self.values: dict[str, Any] = {s.name: s.dtype.type(0) for s in program.scalars}
@@ -98,7 +65,7 @@ class _Interpreter:
         self.sizes: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.strides: dict[str, tuple[int, ...]] = {v.name: (0,) * v.ndim for v in program.views}
         self.arena, self.arena_end = (int(w) for w in state[self.layout.arena : self.layout.arena + 2])
-        self.halves = uses_expiry(program)
+        self.halves = ir.uses_expiry(program)
         self.half = self.other_half = 0, 0
         self.loops = 0
 
@@ -133,51 +100,51 @@ class _Interpreter:
 
     # -- statements -----------------------------------------------------------------------------
 
-    def body(self, body: Sequence[Statement]) -> None:
+    def body(self, body: Sequence[ir.Statement]) -> None:
         """Run statements."""
         for statement in body:
             self.statement(statement)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         """Run one statement."""
         match statement:
-            case Assign(name, value):
+            case ir.Assign(name, value):
                 self.values[name] = self.value(value)
-            case StoreElement(view, index, value):
+            case ir.StoreElement(view, index, value):
                 address = self.address(view, index)
                 read_memory(address, self.views[view].dtype)[...] = self.value(value)
-            case BindView():
+            case ir.BindView():
                 self.bind(statement)
-            case Allocate():
+            case ir.Allocate():
                 self.allocate(statement)
-            case If(test, then, otherwise):
+            case ir.If(test, then, otherwise):
                 self.body(then if self.value(test) else otherwise)
-            case For(label, name, begin, end, step, body):
+            case ir.For(label, name, begin, end, step, body):
                 counts = range(self.word(begin), self.word(end), step)
                 self.iterate(label, body, (self.dtypes[name].type(count) for count in counts), name)
-            case Repeat(label, body):
+            case ir.Repeat(label, body):
                 self.iterate(label, body, iter(int, 1), "")
-            case Block(label, body):
+            case ir.Block(label, body):
                 try:
                     self.body(body)
                 except _Jump as jump:
                     if jump.label != label:
                         raise
-            case Break(label):
+            case ir.Break(label):
                 raise _Jump(label, False)
-            case Continue(label):
+            case ir.Continue(label):
                 raise _Jump(label, True)
-            case Check(test, number):
+            case ir.Check(test, number):
                 if self.value(test):
                     raise _Exit(number)
-            case Leave(number):
+            case ir.Leave(number):
                 raise _Exit(number)
-            case InnerLoop():
+            case ir.InnerLoop():
                 self.inner_loop(statement)
-            case Dot():
+            case ir.Dot():
                 self.dot(statement)
 
-    def iterate(self, label: str, body: Sequence[Statement], counts: Any, name: str) -> None:
+    def iterate(self, label: str, body: Sequence[ir.Statement], counts: Any, name: str) -> None:
         """Run a loop; the outermost one frees the memory of the arena in each iteration."""
         arena, end = self.arena, self.arena_end
         middle = arena + (end - arena) // 2
@@ -202,7 +169,7 @@ class _Interpreter:
             finally:
                 self.loops -= 1
 
-    def bind(self, statement: BindView) -> None:
+    def bind(self, statement: ir.BindView) -> None:
         """Assign a view."""
         source = statement.source
         address = self.pointers[source]
@@ -222,10 +189,10 @@ class _Interpreter:
         self.pointers[statement.name] = wrapped(address)
         self.sizes[statement.name], self.strides[statement.name] = tuple(new_sizes), tuple(new_strides)
 
-    def allocate(self, statement: Allocate) -> None:
+    def allocate(self, statement: ir.Allocate) -> None:
         """Assign memory of the arena to a view."""
         shape = tuple(self.word(v) for v in statement.shape)
-        view: ViewVariable = self.views[statement.name]
+        view: ir.ViewVariable = self.views[statement.name]
         strides, step = [], view.dtype.itemsize
         for size in reversed(shape):
             if size < 0:
@@ -245,9 +212,9 @@ class _Interpreter:
 
     # -- routines -------------------------------------------------------------------------------
 
-    def operand(self, operand: Operand, copies: dict[str, np.ndarray]) -> tuple[int, np.dtype]:
+    def operand(self, operand: ir.Operand, copies: dict[str, np.ndarray]) -> tuple[int, np.dtype]:
         """Return the address and dtype of an operand; scalars are copied to memory."""
-        if isinstance(operand, Address):
+        if isinstance(operand, ir.Address):
             return self.address(operand.view, operand.index), self.views[operand.view].dtype
         if operand.name not in copies:
             copies[operand.name] = np.array(self.values[operand.name])
@@ -258,7 +225,7 @@ class _Interpreter:
         for name, memory in copies.items():
             self.values[name] = memory[()]
 
-    def inner_loop(self, statement: InnerLoop) -> None:
+    def inner_loop(self, statement: ir.InnerLoop) -> None:
         """Compute what the inner loop of a ufunc computes."""
         copies: dict[str, np.ndarray] = {}
         operands = [self.operand(o, copies) for o in statement.operands]
@@ -282,7 +249,7 @@ class _Interpreter:
             ufunc(*arrays[: ufunc.nin], out=outputs)
         self.copy_back(copies)
 
-    def dot(self, statement: Dot) -> None:
+    def dot(self, statement: ir.Dot) -> None:
         """Compute what the `dot` function of a dtype computes."""
         copies: dict[str, np.ndarray] = {}
         length = self.word(statement.length)
@@ -306,42 +273,42 @@ class _Interpreter:
         self.flags |= {kind for bit, kind in _FLAGS.items() if raised & bit}
         return result
 
-    def word(self, value: Value) -> int:
+    def word(self, value: ir.Value) -> int:
         """Return an int64 value as a Python integer."""
         return int(self.value(value))
 
-    def address(self, view: str, index: Sequence[Value]) -> int:
+    def address(self, view: str, index: Sequence[ir.Value]) -> int:
         """Return the address of an element; without an index, of the first one."""
         steps = zip(index, self.strides[view], strict=False)
         return wrapped(self.pointers[view] + sum(self.word(i) * stride for i, stride in steps))
 
-    def value(self, value: Value) -> Any:
+    def value(self, value: ir.Value) -> Any:
         """Return `value` as a NumPy scalar."""
         match value:
-            case Number(dtype, bits):
+            case ir.Number(dtype, bits):
                 return np.frombuffer(bits, dtype)[0]
-            case Read(name, _):
+            case ir.Read(name, _):
                 return self.values[name]
-            case Element(view, index, dtype):
+            case ir.Element(view, index, dtype):
                 return read_memory(self.address(view, index), dtype)[()]
-            case Extent(view, axis):
+            case ir.Extent(view, axis):
                 return np.int64(self.sizes[view][axis])
-            case Stride(view, axis):
+            case ir.Stride(view, axis):
                 return np.int64(self.strides[view][axis])
-            case Expires(view):
+            case ir.Expires(view):
                 low, high = self.other_half
                 return np.bool_(low <= self.pointers[view] < high)
-            case Pointer(view, index):
+            case ir.Pointer(view, index):
                 return np.int64(self.address(view, index))
-            case Checked(op, args, dtype, number):
+            case ir.Checked(op, args, dtype, number):
                 result = checked_result(op, [self.value(a) for a in args], dtype)
                 if result is None:
                     raise _Exit(number)
                 return result
-            case Foreign(function, args):
+            case ir.Foreign(function, args):
                 return value.dtype.type(self.call_c(function, [float(self.value(a)) for a in args]))
-            case Apply(op, args, dtype, attrs):
-                operands = [self.value(a) for a in cast(tuple[Value, ...], args)]
+            case ir.Apply(op, args, dtype, attrs):
+                operands = [self.value(a) for a in cast(tuple[ir.Value, ...], args)]
                 spec, keywords = lookup(op), dict(attrs)
                 dtypes = spec.resolve(tuple(o.dtype for o in operands), keywords)
                 operands = [o.astype(d) if o.dtype != d else o for o, d in zip(operands, dtypes, strict=True)]
@@ -418,7 +385,7 @@ def _c_function(name: str, operands: int) -> Callable[..., float]:
             function = getattr(ctypes.CDLL(ctypes.util.find_library("m")), name)
         _c_functions[name] = function
     function = _c_functions[name]
-    kind = ctypes.c_float if name in FLOAT32_FUNCTIONS else ctypes.c_double
+    kind = ctypes.c_float if name in ir.FLOAT32_FUNCTIONS else ctypes.c_double
     function.restype, function.argtypes = kind, [kind] * operands
     found: Callable[..., float] = function
     return found

@@ -16,45 +16,7 @@ import numpy as np
 
 from jitla.errors import NestError
 from jitla.hops import Meta, lookup
-from jitla.loopir.nodes import Apply, Number
-from jitla.loopir.program import (
-    BOOL,
-    INT64,
-    Address,
-    Allocate,
-    Assign,
-    AxisMap,
-    BindView,
-    Block,
-    Break,
-    Check,
-    Checked,
-    Continue,
-    Dot,
-    Element,
-    ExitKind,
-    ExitPoint,
-    Expires,
-    Extent,
-    For,
-    Foreign,
-    If,
-    InnerLoop,
-    Leave,
-    LoopProgram,
-    Operand,
-    Place,
-    Pointer,
-    Read,
-    Repeat,
-    ScalarVariable,
-    Statement,
-    StoreElement,
-    Stride,
-    Value,
-    ViewVariable,
-    dtype_of_value,
-)
+from jitla.loopir import program as ir
 
 __all__ = ["parse_program", "show_program"]
 
@@ -93,7 +55,7 @@ def _original(identifier: str) -> str:
 # --------------------------------------------------------------------------- writing
 
 
-def show_program(program: LoopProgram) -> str:
+def show_program(program: ir.LoopProgram) -> str:
     """Format a program: its exits, its variables, its statements."""
     types: dict[str, str] = {s.name: _type_name(s.dtype) for s in program.scalars}
     for view in program.views:
@@ -117,117 +79,117 @@ def _type_name(dtype: np.dtype) -> str:
     return dtype.str[1:]
 
 
-def _format_body(body: Sequence[Statement], indent: str) -> Iterator[str]:
+def _format_body(body: Sequence[ir.Statement], indent: str) -> Iterator[str]:
     if not body:
         yield indent + "pass"
     for statement in body:
         yield from _format_statement(statement, indent)
 
 
-def _format_statement(statement: Statement, indent: str) -> Iterator[str]:
+def _format_statement(statement: ir.Statement, indent: str) -> Iterator[str]:
     inner = indent + "    "
     match statement:
-        case If(test, then, otherwise):
+        case ir.If(test, then, otherwise):
             yield f"{indent}if {show_value(test)}:"
             yield from _format_body(then, inner)
             if otherwise:
                 yield f"{indent}else:"
                 yield from _format_body(otherwise, inner)
-        case For(label, name, begin, end, step, body):
+        case ir.For(label, name, begin, end, step, body):
             bounds = f"{show_value(begin)}, {show_value(end)}, {step}"
             yield f"{indent}for {_identifier(name)} in range({bounds}, label={label!r}):"
             yield from _format_body(body, inner)
-        case Repeat(label, body):
+        case ir.Repeat(label, body):
             yield f"{indent}while {label!r}:"
             yield from _format_body(body, inner)
-        case Block(label, body):
+        case ir.Block(label, body):
             yield f"{indent}with block({label!r}):"
             yield from _format_body(body, inner)
         case _:
             yield indent + _format_line(statement)
 
 
-def _format_line(statement: Statement) -> str:
+def _format_line(statement: ir.Statement) -> str:
     match statement:
-        case Assign(name, value):
+        case ir.Assign(name, value):
             return f"{_identifier(name)} = {show_value(value)}"
-        case StoreElement(view, index, value):
+        case ir.StoreElement(view, index, value):
             return f"{_format_element(view, index)} = {show_value(value)}"
-        case BindView(name, source, points, axes):
+        case ir.BindView(name, source, points, axes):
             words = [_identifier(source), *(f"point({axis}, {show_value(value)})" for axis, value in points)]
             return f"{_identifier(name)} = view({', '.join([*words, *map(_format_axis, axes)])})"
-        case Allocate(name, shape, zero, number):
+        case ir.Allocate(name, shape, zero, number):
             kind = "zeros" if zero else "empty"
             return f"{_identifier(name)} = {kind}({', '.join([*map(show_value, shape), f'exit={number}'])})"
-        case Break(label):
+        case ir.Break(label):
             return f"break_({label!r})"
-        case Continue(label):
+        case ir.Continue(label):
             return f"continue_({label!r})"
-        case Check(test, number):
+        case ir.Check(test, number):
             return f"check({show_value(test)}, exit={number})"
-        case Leave(number):
+        case ir.Leave(number):
             return f"leave({number})"
-        case InnerLoop(routine, operands, dims, steps):
+        case ir.InnerLoop(routine, operands, dims, steps):
             words = [repr(routine), *map(_format_operand, operands)]
             return f"call({', '.join(words)}, dims={_format_tuple(dims)}, steps={_format_tuple(steps)})"
-        case Dot(dtype, a, a_step, b, b_step, out, length):
+        case ir.Dot(dtype, a, a_step, b, b_step, out, length):
             words = [repr(_type_name(dtype)), _format_operand(a), show_value(a_step), _format_operand(b),
                      show_value(b_step), _format_operand(out), show_value(length)]
             return f"dot({', '.join(words)})"
     raise AssertionError(statement)
 
 
-def _format_axis(axis: AxisMap) -> str:
+def _format_axis(axis: ir.AxisMap) -> str:
     begin, length, step = (show_value(v) for v in (axis.begin, axis.length, axis.step))
     return f"{'stretched' if axis.stretch else 'axis'}({axis.axis}, {begin}, {length}, {step})"
 
 
-def _format_operand(operand: Operand) -> str:
-    return _format_element(operand.view, operand.index) if isinstance(operand, Address) else \
+def _format_operand(operand: ir.Operand) -> str:
+    return _format_element(operand.view, operand.index) if isinstance(operand, ir.Address) else \
         _identifier(operand.name)
 
 
-def _format_tuple(values: Sequence[Value]) -> str:
+def _format_tuple(values: Sequence[ir.Value]) -> str:
     return f"({''.join(f'{show_value(v)}, ' for v in values).rstrip()})"
 
 
-def _format_element(view: str, index: Sequence[Value]) -> str:
+def _format_element(view: str, index: Sequence[ir.Value]) -> str:
     return f"{_identifier(view)}[{', '.join(map(show_value, index)) or '()'}]"
 
 
-def show_value(value: Value) -> str:
+def show_value(value: ir.Value) -> str:
     """Format a value."""
     match value:
-        case Number(dtype, bits):
+        case ir.Number(dtype, bits):
             return _format_number(dtype, bits)
-        case Read(name, _):
+        case ir.Read(name, _):
             return _identifier(name)
-        case Element(view, index, _):
+        case ir.Element(view, index, _):
             return _format_element(view, index)
-        case Extent(view, axis):
+        case ir.Extent(view, axis):
             return f"size({_identifier(view)}, {axis})"
-        case Stride(view, axis):
+        case ir.Stride(view, axis):
             return f"stride({_identifier(view)}, {axis})"
-        case Expires(view):
+        case ir.Expires(view):
             return f"expires({_identifier(view)})"
-        case Pointer(view, index):
+        case ir.Pointer(view, index):
             return f"pointer({_format_element(view, index) if index else _identifier(view)})"
-        case Checked(op, args, dtype, number):
+        case ir.Checked(op, args, dtype, number):
             words = [*map(show_value, args), *([f"dtype={_type_name(dtype)!r}"] if op == "cast" else [])]
             return f"{_CHECKED}{op}({', '.join(words)}, exit={number})"
-        case Foreign(function, args):
+        case ir.Foreign(function, args):
             return f"c.{function}({', '.join(map(show_value, args))})"
-        case Apply(op, args, _, attrs):
-            operands = cast(tuple[Value, ...], args)
+        case ir.Apply(op, args, _, attrs):
+            operands = cast(tuple[ir.Value, ...], args)
             if op in _INFIX and not attrs:
                 return f" {_INFIX[op]} ".join(map(_format_inner, operands))
             words = [*map(show_value, operands), *(f"{k}={_format_attr(v)}" for k, v in attrs)]
             return f"{op}({', '.join(words)})"
 
 
-def _format_inner(value: Value) -> str:
+def _format_inner(value: ir.Value) -> str:
     text = show_value(value)
-    return f"({text})" if isinstance(value, Apply) and value.op in _INFIX and not value.attrs else text
+    return f"({text})" if isinstance(value, ir.Apply) and value.op in _INFIX and not value.attrs else text
 
 
 def _format_attr(value: Any) -> str:
@@ -239,14 +201,14 @@ def _format_number(dtype: np.dtype, bits: bytes) -> str:
     text = repr(number.item())
     if re.fullmatch(r"-?\d+|True|False", text) or re.fullmatch(r"-?[\d.]+(e[-+]\d+)?", text):
         if dtype.type(ast.literal_eval(text)).tobytes() == bits:
-            return text if dtype in (INT64, FLOAT64, BOOL) else f"{_type_name(dtype)}({text})"
+            return text if dtype in (ir.INT64, FLOAT64, ir.BOOL) else f"{_type_name(dtype)}({text})"
     return f"{_type_name(dtype)}('{bits.hex()}')"
 
 
 # --------------------------------------------------------------------------- reading
 
 
-def parse_program(text: str) -> LoopProgram:
+def parse_program(text: str) -> ir.LoopProgram:
     """Return the program that `show_program` formatted as `text`."""
     try:
         definitions = ast.parse(text).body
@@ -255,29 +217,29 @@ def parse_program(text: str) -> LoopProgram:
     if len(definitions) != 1 or not isinstance(definitions[0], ast.FunctionDef):
         raise NestError("malformed-text", "expected one function definition")
     node = _Renamed().visit(definitions[0])
-    scalars: list[ScalarVariable] = []
-    views: list[ViewVariable] = []
+    scalars: list[ir.ScalarVariable] = []
+    views: list[ir.ViewVariable] = []
     declared = [(a.arg, a.annotation) for a in node.args.args]
     declared += [(s.target.id, s.annotation) for s in node.body
                  if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)]
     for name, annotation in declared:
         match annotation:
             case ast.Name(kind):
-                scalars.append(ScalarVariable(name, _parse_dtype(kind, annotation)))
+                scalars.append(ir.ScalarVariable(name, _parse_dtype(kind, annotation)))
             case ast.Subscript(ast.Name(kind), ast.Tuple(axes)):
-                views.append(ViewVariable(name, _parse_dtype(kind, annotation), len(axes)))
+                views.append(ir.ViewVariable(name, _parse_dtype(kind, annotation), len(axes)))
             case ast.Subscript(ast.Name(kind), ast.Slice()):
-                views.append(ViewVariable(name, _parse_dtype(kind, annotation), 1))
+                views.append(ir.ViewVariable(name, _parse_dtype(kind, annotation), 1))
             case _:
                 raise _syntax_error(annotation)
-    exits: list[ExitPoint] = []
+    exits: list[ir.ExitPoint] = []
     written: tuple[str, ...] = ()
     raises = False
     for decorator in node.decorator_list:
         match decorator:
             case ast.Call(ast.Name("exit_point"), [_, exit_kind, line, reason], []):
-                kind_ = ExitKind(_constant(exit_kind, str))
-                exits.append(ExitPoint(kind_, _constant(line, int), _constant(reason, str)))
+                kind_ = ir.ExitKind(_constant(exit_kind, str))
+                exits.append(ir.ExitPoint(kind_, _constant(line, int), _constant(reason, str)))
             case ast.Call(ast.Name("written"), names, []):
                 written = tuple(map(_name, names))
             case ast.Name("raises"):
@@ -287,7 +249,7 @@ def parse_program(text: str) -> LoopProgram:
     results = tuple(map(_name, getattr(node.returns, "elts", ())))
     parameters = tuple(a.arg for a in node.args.args)
     body = _Parser(scalars, views).body([s for s in node.body if not isinstance(s, ast.AnnAssign)])
-    return LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body,
+    return ir.LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body,
                        tuple(exits), written, raises)
 
 
@@ -338,15 +300,15 @@ class _Renamed(ast.NodeTransformer):
 class _Parser:
     """Parses statements and values; dtypes follow from those of variables."""
 
-    def __init__(self, scalars: Sequence[ScalarVariable], views: Sequence[ViewVariable]) -> None:
+    def __init__(self, scalars: Sequence[ir.ScalarVariable], views: Sequence[ir.ViewVariable]) -> None:
         self.scalars = {s.name: s.dtype for s in scalars}
         self.views = {v.name: v.dtype for v in views}
 
-    def body(self, nodes: Sequence[ast.stmt]) -> tuple[Statement, ...]:
+    def body(self, nodes: Sequence[ast.stmt]) -> tuple[ir.Statement, ...]:
         """Parse a sequence of statements."""
         return tuple(self.statement(n) for n in nodes if not isinstance(n, ast.Pass))
 
-    def statement(self, node: ast.stmt) -> Statement:
+    def statement(self, node: ast.stmt) -> ir.Statement:
         """Parse one statement."""
         match node:
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("view"), [source, *parts])) \
@@ -354,49 +316,49 @@ class _Parser:
                 return self.bound(name, _name(source), parts)
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("zeros" | "empty" as kind), shape) as call) \
                     if name in self.views:
-                return Allocate(name, self.values(shape), kind == "zeros", self.exit(call))
+                return ir.Allocate(name, self.values(shape), kind == "zeros", self.exit(call))
             case ast.Assign([ast.Name(name)], value):
-                return Assign(name, self.value(value))
+                return ir.Assign(name, self.value(value))
             case ast.Assign([ast.Subscript() as place], value):
-                return StoreElement(*self.element(place), self.value(value))
+                return ir.StoreElement(*self.element(place), self.value(value))
             case ast.If(test, then, otherwise):
-                return If(self.value(test), self.body(then), self.body(otherwise))
+                return ir.If(self.value(test), self.body(then), self.body(otherwise))
             case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [begin, end, step]) as call, body):
                 label = _constant(_keywords(call).get("label"), str)
-                return For(label, name, self.value(begin), self.value(end), _constant(step, int),
+                return ir.For(label, name, self.value(begin), self.value(end), _constant(step, int),
                            self.body(body))
             case ast.While(ast.Constant(str(label)), body):
-                return Repeat(label, self.body(body))
+                return ir.Repeat(label, self.body(body))
             case ast.With([ast.withitem(ast.Call(ast.Name("block"), [label]))], body):
-                return Block(_constant(label, str), self.body(body))
+                return ir.Block(_constant(label, str), self.body(body))
             case ast.Expr(ast.Call(ast.Name(name)) as call):
                 return self.call(name, call)
         raise _syntax_error(node)
 
-    def call(self, name: str, node: ast.Call) -> Statement:
+    def call(self, name: str, node: ast.Call) -> ir.Statement:
         """Parse a statement that is written as a call."""
         match name, node.args:
             case "break_", [label]:
-                return Break(_constant(label, str))
+                return ir.Break(_constant(label, str))
             case "continue_", [label]:
-                return Continue(_constant(label, str))
+                return ir.Continue(_constant(label, str))
             case "check", [test]:
-                return Check(self.value(test), self.exit(node))
+                return ir.Check(self.value(test), self.exit(node))
             case "leave", [number]:
-                return Leave(_constant(number, int))
+                return ir.Leave(_constant(number, int))
             case "call", [routine, *operands]:
                 words = _keywords(node)
-                return InnerLoop(_constant(routine, str), tuple(map(self.operand, operands)),
+                return ir.InnerLoop(_constant(routine, str), tuple(map(self.operand, operands)),
                                  self.value_tuple(words.get("dims")), self.value_tuple(words.get("steps")))
             case "dot", [dtype, a, a_step, b, b_step, out, length]:
-                return Dot(np.dtype(_constant(dtype, str)), self.operand(a), self.value(a_step),
+                return ir.Dot(np.dtype(_constant(dtype, str)), self.operand(a), self.value(a_step),
                            self.operand(b), self.value(b_step), self.operand(out), self.value(length))
         raise _syntax_error(node)
 
-    def bound(self, name: str, source: str, parts: Sequence[ast.expr]) -> BindView:
+    def bound(self, name: str, source: str, parts: Sequence[ast.expr]) -> ir.BindView:
         """Parse a view of a view."""
-        points: list[tuple[int, Value]] = []
-        axes: list[AxisMap] = []
+        points: list[tuple[int, ir.Value]] = []
+        axes: list[ir.AxisMap] = []
         for part in parts:
             match part:
                 case ast.Call(ast.Name("point"), [axis, value]):
@@ -405,27 +367,27 @@ class _Parser:
                     number = None if isinstance(axis, ast.Constant) and axis.value is None else \
                         _constant(axis, int)
                     begin, length, step = self.values(values)
-                    axes.append(AxisMap(number, begin, length, step, kind == "stretched"))
+                    axes.append(ir.AxisMap(number, begin, length, step, kind == "stretched"))
                 case _:
                     raise _syntax_error(part)
-        return BindView(name, source, tuple(points), tuple(axes))
+        return ir.BindView(name, source, tuple(points), tuple(axes))
 
     def exit(self, node: ast.Call) -> int:
         """Parse the number of an exit."""
         number: int = _constant(_keywords(node).get("exit"), int)
         return number
 
-    def value_tuple(self, node: ast.expr | None) -> tuple[Value, ...]:
+    def value_tuple(self, node: ast.expr | None) -> tuple[ir.Value, ...]:
         """Parse a tuple of values."""
         if not isinstance(node, ast.Tuple):
             raise _syntax_error(node)
         return self.values(node.elts)
 
-    def operand(self, node: ast.expr) -> Operand:
+    def operand(self, node: ast.expr) -> ir.Operand:
         """Parse an operand of a routine."""
-        return Place(node.id) if isinstance(node, ast.Name) else Address(*self.element(node))
+        return ir.Place(node.id) if isinstance(node, ast.Name) else ir.Address(*self.element(node))
 
-    def element(self, node: ast.expr) -> tuple[str, tuple[Value, ...]]:
+    def element(self, node: ast.expr) -> tuple[str, tuple[ir.Value, ...]]:
         """Parse a subscript into a view and an index."""
         match node:
             case ast.Subscript(ast.Name(view), ast.Tuple(parts)):
@@ -434,11 +396,11 @@ class _Parser:
                 return view, (self.value(part),)
         raise _syntax_error(node)
 
-    def values(self, nodes: Sequence[ast.expr]) -> tuple[Value, ...]:
+    def values(self, nodes: Sequence[ast.expr]) -> tuple[ir.Value, ...]:
         """Parse values."""
         return tuple(map(self.value, nodes))
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> ir.Value:
         """Parse a value."""
         match node:
             case ast.Constant(bool() | int() | float() as number):
@@ -446,38 +408,40 @@ class _Parser:
             case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
                 return _make_number(np.dtype(type(number)), -number)
             case ast.Name(name) if name in self.scalars:
-                return Read(name, self.scalars[name])
+                return ir.Read(name, self.scalars[name])
             case ast.Subscript(ast.Name(view)) if view in self.views:
                 _, index = self.element(node)
-                return Element(view, index, self.views[view])
+                return ir.Element(view, index, self.views[view])
             case ast.BinOp(left, operator, right) if type(operator) in _OPERATORS:
                 return _make_apply(_OPERATORS[type(operator)], self.values((left, right)), {})
             case ast.Compare(left, [operator], [right]) if type(operator) in _OPERATORS:
                 return _make_apply(_OPERATORS[type(operator)], self.values((left, right)), {})
             case ast.Call(ast.Attribute(ast.Name("c"), function), args):
-                return Foreign(function, self.values(args))
+                return ir.Foreign(function, self.values(args))
             case ast.Call(ast.Name(name)):
                 return self.called(name, node)
         raise _syntax_error(node)
 
-    def called(self, name: str, node: ast.Call) -> Value:
+    def called(self, name: str, node: ast.Call) -> ir.Value:
         """Parse a value that is written as a call."""
         match name, node.args:
             case "size", [view, axis]:
-                return Extent(_name(view), _constant(axis, int))
+                return ir.Extent(_name(view), _constant(axis, int))
             case "stride", [view, axis]:
-                return Stride(_name(view), _constant(axis, int))
+                return ir.Stride(_name(view), _constant(axis, int))
             case "expires", [ast.Name(view)]:
-                return Expires(view)
+                return ir.Expires(view)
             case "pointer", [ast.Name(view)]:
-                return Pointer(view)
+                return ir.Pointer(view)
             case "pointer", [place]:
-                return Pointer(*self.element(place))
+                return ir.Pointer(*self.element(place))
         words = _keywords(node)
         if name.startswith(_CHECKED):
             args = self.values(node.args)
-            dtype = np.dtype(_constant(words["dtype"], str)) if "dtype" in words else dtype_of_value(args[0])
-            return Checked(name[len(_CHECKED):], args, dtype, self.exit(node))
+            dtype = ir.dtype_of_value(args[0])
+            if "dtype" in words:
+                dtype = np.dtype(_constant(words["dtype"], str))
+            return ir.Checked(name[len(_CHECKED):], args, dtype, self.exit(node))
         if re.fullmatch(r"[biufc]\d+", name) and len(node.args) == 1:
             return _make_number(_parse_dtype(name, node), ast.literal_eval(node.args[0]))
         attrs = {key: ast.literal_eval(value) for key, value in words.items()}
@@ -486,16 +450,16 @@ class _Parser:
         return _make_apply(name, self.values(node.args), attrs)
 
 
-def _make_number(dtype: np.dtype, value: Any) -> Number:
-    return Number(dtype, bytes.fromhex(value) if isinstance(value, str) else dtype.type(value).tobytes())
+def _make_number(dtype: np.dtype, value: Any) -> ir.Number:
+    return ir.Number(dtype, bytes.fromhex(value) if isinstance(value, str) else dtype.type(value).tobytes())
 
 
-def _make_apply(op: str, args: tuple[Value, ...], attrs: dict[str, Any]) -> Apply:
+def _make_apply(op: str, args: tuple[ir.Value, ...], attrs: dict[str, Any]) -> ir.Apply:
     """Return an operator of the op table, with the dtype of its result."""
     try:
         spec = lookup(op)
     except KeyError:
         raise NestError("unknown-operator", f"{op} is not in the op table") from None
-    dtypes = spec.resolve(tuple(map(dtype_of_value, args)), attrs)
+    dtypes = spec.resolve(tuple(map(ir.dtype_of_value, args)), attrs)
     dtype = spec.meta(tuple(Meta((), d) for d in dtypes), attrs).dtype
-    return Apply(op, cast(Any, args), dtype, tuple(attrs.items()))
+    return ir.Apply(op, cast(Any, args), dtype, tuple(attrs.items()))

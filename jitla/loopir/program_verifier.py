@@ -11,40 +11,7 @@ import numpy as np
 
 from jitla.errors import InternalError, NestError
 from jitla.hops import Kind, Meta, lookup
-from jitla.loopir.nodes import Apply, Number
-from jitla.loopir.program import (
-    BOOL,
-    INT64,
-    Address,
-    Allocate,
-    Assign,
-    BindView,
-    Block,
-    Break,
-    Check,
-    Checked,
-    Continue,
-    Dot,
-    Element,
-    Expires,
-    Extent,
-    For,
-    Foreign,
-    If,
-    InnerLoop,
-    Leave,
-    LoopProgram,
-    Operand,
-    Pointer,
-    Read,
-    Repeat,
-    ScalarVariable,
-    Statement,
-    StoreElement,
-    Stride,
-    Value,
-    ViewVariable,
-)
+from jitla.loopir import program as ir
 from jitla.loopir.program_state import core_axes, find_ufunc
 
 __all__ = ["PROGRAM_LAWS", "verify_program"]
@@ -63,7 +30,7 @@ _ROUTINE = re.compile(r"(\w+)\.([?\w]*->[?\w]+)")
 _C_FUNCTION = re.compile(r"[a-z]\w*")
 
 
-def verify_program(program: LoopProgram) -> None:
+def verify_program(program: ir.LoopProgram) -> None:
     """Raise `NestError` unless `program` satisfies all `PROGRAM_LAWS`."""
     _Checker(program).check()
 
@@ -76,7 +43,7 @@ def _require(law: str, holds: bool, text: str) -> None:
 class _Checker:
     """Checks one program; `labels` are those around, each with whether it is one of a loop."""
 
-    def __init__(self, program: LoopProgram) -> None:
+    def __init__(self, program: ir.LoopProgram) -> None:
         self.program = program
         self.scalars = {s.name: s for s in program.scalars}
         self.views = {v.name: v for v in program.views}
@@ -85,7 +52,7 @@ class _Checker:
     def check(self) -> None:
         """Check declarations and statements."""
         program = self.program
-        variables: list[ScalarVariable | ViewVariable] = [*program.scalars, *program.views]
+        variables: list[ir.ScalarVariable | ir.ViewVariable] = [*program.scalars, *program.views]
         twice = [name for name, times in Counter(v.name for v in variables).items() if times > 1]
         _require("one-name", not twice, ", ".join(twice))
         for name in (*program.parameters, *program.results):
@@ -99,60 +66,60 @@ class _Checker:
         self.body(program.body)
         _require("exit", not falls_through(program.body), "control reaches its end")
 
-    def body(self, body: Sequence[Statement]) -> None:
+    def body(self, body: Sequence[ir.Statement]) -> None:
         """Check statements."""
         for statement in body:
             self.statement(statement)
 
-    def statement(self, statement: Statement) -> None:
+    def statement(self, statement: ir.Statement) -> None:
         """Check one statement."""
         match statement:
-            case Assign(name, value):
+            case ir.Assign(name, value):
                 self.equal(name, self.scalar(name).dtype, self.value(value))
-            case StoreElement(view, index, value):
+            case ir.StoreElement(view, index, value):
                 self.element(view, index)
                 self.equal(view, self.view(view).dtype, self.value(value))
-            case BindView():
+            case ir.BindView():
                 self.bind(statement)
-            case Allocate(name, shape, _, number):
+            case ir.Allocate(name, shape, _, number):
                 _require("axes", len(shape) == self.view(name).ndim, f"{name} gets {len(shape)}")
                 self.words(shape)
                 self.exit(number)
-            case If(test, then, otherwise):
-                self.equal("a branch", BOOL, self.value(test))
+            case ir.If(test, then, otherwise):
+                self.equal("a branch", ir.BOOL, self.value(test))
                 self.body(then)
                 self.body(otherwise)
-            case For(label, name, begin, end, step, body):
-                self.equal(name, INT64, self.scalar(name).dtype)
+            case ir.For(label, name, begin, end, step, body):
+                self.equal(name, ir.INT64, self.scalar(name).dtype)
                 self.words((begin, end))
                 _require("dtype", step != 0, f"{label} has step 0")
                 self.inside(label, body, True)
-            case Repeat(label, body):
+            case ir.Repeat(label, body):
                 self.inside(label, body, True)
-            case Block(label, body):
+            case ir.Block(label, body):
                 self.inside(label, body, False)
-            case Break(label):
+            case ir.Break(label):
                 _require("label", label in self.labels, f"there is no {label} around")
-            case Continue(label):
+            case ir.Continue(label):
                 _require("label", self.labels.get(label, False), f"there is no loop {label} around")
-            case Check(test, number):
-                self.equal("a check", BOOL, self.value(test))
+            case ir.Check(test, number):
+                self.equal("a check", ir.BOOL, self.value(test))
                 self.exit(number)
-            case Leave(number):
+            case ir.Leave(number):
                 self.exit(number)
-            case InnerLoop():
+            case ir.InnerLoop():
                 self.inner_loop(statement)
-            case Dot():
+            case ir.Dot():
                 self.dot(statement)
 
-    def inside(self, label: str, body: Sequence[Statement], loop: bool) -> None:
+    def inside(self, label: str, body: Sequence[ir.Statement], loop: bool) -> None:
         """Check the statements of a loop or block."""
         _require("one-name", label not in self.labels, f"{label} is around {label}")
         self.labels[label] = loop
         self.body(body)
         del self.labels[label]
 
-    def bind(self, statement: BindView) -> None:
+    def bind(self, statement: ir.BindView) -> None:
         """Check a view of a view."""
         name, source = self.view(statement.name), self.view(statement.source)
         self.equal(name.name, name.dtype, source.dtype)
@@ -166,7 +133,7 @@ class _Checker:
         for axis in statement.axes:
             self.words((axis.begin, axis.length, axis.step))
 
-    def inner_loop(self, statement: InnerLoop) -> None:
+    def inner_loop(self, statement: ir.InnerLoop) -> None:
         """Check the operands of a ufunc's inner loop."""
         match = _ROUTINE.fullmatch(statement.routine)
         ufunc = find_ufunc(match[1]) if match else None
@@ -182,56 +149,56 @@ class _Checker:
                  f"{statement.routine} gets {len(statement.dims)} sizes and {len(statement.steps)} steps")
         self.words((*statement.dims, *statement.steps))
 
-    def dot(self, statement: Dot) -> None:
+    def dot(self, statement: ir.Dot) -> None:
         """Check the operands of a `dot` function."""
         for operand in (statement.a, statement.b, statement.out):
             self.equal("dot", statement.dtype, self.operand(operand))
         self.words((statement.a_step, statement.b_step, statement.length))
 
-    def operand(self, operand: Operand) -> np.dtype:
+    def operand(self, operand: ir.Operand) -> np.dtype:
         """Check an operand of a routine; return its dtype."""
-        if isinstance(operand, Address):
+        if isinstance(operand, ir.Address):
             self.element(operand.view, operand.index)
             return self.view(operand.view).dtype
         return self.scalar(operand.name).dtype
 
     # -- values ---------------------------------------------------------------------------------
 
-    def value(self, value: Value) -> np.dtype:
+    def value(self, value: ir.Value) -> np.dtype:
         """Check a value; return its dtype."""
         match value:
-            case Number(dtype, bits):
+            case ir.Number(dtype, bits):
                 _require("dtype", len(bits) == dtype.itemsize, f"a {dtype} has {len(bits)} bytes")
                 return dtype
-            case Read(name, dtype):
+            case ir.Read(name, dtype):
                 self.equal(name, self.scalar(name).dtype, dtype)
                 return dtype
-            case Element(view, index, dtype):
+            case ir.Element(view, index, dtype):
                 self.element(view, index)
                 self.equal(view, self.view(view).dtype, dtype)
                 return dtype
-            case Extent(view, axis) | Stride(view, axis):
+            case ir.Extent(view, axis) | ir.Stride(view, axis):
                 _require("axes", 0 <= axis < self.view(view).ndim, f"{view} has no axis {axis}")
-                return INT64
-            case Expires(view):
+                return ir.INT64
+            case ir.Expires(view):
                 self.view(view)
                 return value.dtype
-            case Pointer(view, index):
+            case ir.Pointer(view, index):
                 self.view(view)
                 if index:
                     self.element(view, index)
-                return INT64
-            case Checked():
+                return ir.INT64
+            case ir.Checked():
                 return self.checked(value)
-            case Foreign(function, args):
+            case ir.Foreign(function, args):
                 _require("unknown-operator", bool(_C_FUNCTION.fullmatch(function)), function)
                 for arg in args:
                     self.equal(function, value.dtype, self.value(arg))
                 return value.dtype
-            case Apply():
+            case ir.Apply():
                 return self.apply(value)
 
-    def checked(self, value: Checked) -> np.dtype:
+    def checked(self, value: ir.Checked) -> np.dtype:
         """Check arithmetic that leaves the program."""
         _require("unknown-operator", value.op in _CHECKED_OPERANDS, f"checked {value.op} is none")
         dtypes = [self.value(a) for a in value.args]
@@ -246,9 +213,9 @@ class _Checker:
         self.exit(value.exit)
         return value.dtype
 
-    def apply(self, value: Apply) -> np.dtype:
+    def apply(self, value: ir.Apply) -> np.dtype:
         """Check an operator of the op table; operands may have any dtypes, as it casts them."""
-        dtypes = tuple([self.value(a) for a in cast(tuple[Value, ...], value.args)])
+        dtypes = tuple([self.value(a) for a in cast(tuple[ir.Value, ...], value.args)])
         try:
             op = lookup(value.op)
         except KeyError:
@@ -267,25 +234,25 @@ class _Checker:
 
     # -- names and dtypes -----------------------------------------------------------------------
 
-    def scalar(self, name: str) -> ScalarVariable:
+    def scalar(self, name: str) -> ir.ScalarVariable:
         """Return a scalar variable."""
         _require("unknown-variable", name in self.scalars, f"there is no scalar {name}")
         return self.scalars[name]
 
-    def view(self, name: str) -> ViewVariable:
+    def view(self, name: str) -> ir.ViewVariable:
         """Return a view variable."""
         _require("unknown-variable", name in self.views, f"there is no view {name}")
         return self.views[name]
 
-    def element(self, view: str, index: Sequence[Value]) -> None:
+    def element(self, view: str, index: Sequence[ir.Value]) -> None:
         """Check an index of a view."""
         _require("axes", len(index) == self.view(view).ndim, f"{view} gets {len(index)}")
         self.words(index)
 
-    def words(self, values: Sequence[Value]) -> None:
+    def words(self, values: Sequence[ir.Value]) -> None:
         """Check values that have to be int64."""
         for value in values:
-            self.equal("an index", INT64, self.value(value))
+            self.equal("an index", ir.INT64, self.value(value))
 
     def equal(self, what: str, expected: np.dtype, actual: np.dtype) -> None:
         """Check that two dtypes are equal."""
@@ -296,33 +263,33 @@ class _Checker:
         _require("exit", 0 <= number < len(self.program.exits), f"there is no exit {number}")
 
 
-def falls_through(body: Sequence[Statement]) -> bool:
+def falls_through(body: Sequence[ir.Statement]) -> bool:
     """Return whether control may reach the end of `body`."""
     return not any(map(_ends, body))
 
 
-def _ends(statement: Statement) -> bool:
+def _ends(statement: ir.Statement) -> bool:
     """Return whether control never gets behind a statement."""
     match statement:
-        case Leave() | Break() | Continue():
+        case ir.Leave() | ir.Break() | ir.Continue():
             return True
-        case If(_, then, otherwise):
+        case ir.If(_, then, otherwise):
             return not falls_through(then) and not falls_through(otherwise)
-        case Repeat(label, body):
+        case ir.Repeat(label, body):
             return not _breaks(label, body)
-        case Block(label, body):
+        case ir.Block(label, body):
             return not falls_through(body) and not _breaks(label, body)
     return False
 
 
-def _breaks(label: str, body: Sequence[Statement]) -> bool:
+def _breaks(label: str, body: Sequence[ir.Statement]) -> bool:
     """Return whether a `Break` of `label` is in `body`."""
     for statement in body:
         match statement:
-            case Break(target) if target == label:
+            case ir.Break(target) if target == label:
                 return True
-            case If(_, then, otherwise) if _breaks(label, then) or _breaks(label, otherwise):
+            case ir.If(_, then, otherwise) if _breaks(label, then) or _breaks(label, otherwise):
                 return True
-            case For() | Repeat() | Block() if _breaks(label, statement.body):
+            case ir.For() | ir.Repeat() | ir.Block() if _breaks(label, statement.body):
                 return True
     return False

@@ -714,6 +714,19 @@ def in_c_order(b: ProgramBuilder, value: Arr | Elementwise, limit: int) -> Arr:
     return Arr(view, array.dtype, array.ndim, array.origins, False)
 
 
+def contiguous_vector(b: ProgramBuilder, vector: Arr) -> Arr:
+    """Return a vector whose elements follow each other in memory: `vector`, or a copy of it."""
+    if vector.fresh:
+        return vector
+    view = b.view(b.fresh("v"), vector.dtype, 1)
+    b.emit(ir.BindView(view, vector.view, (), identity_axes(vector)))
+    with b.into([]) as copying:
+        copy = materialise(b, vector)
+        b.emit(ir.BindView(view, copy.view, (), identity_axes(copy)))
+    b.emit(ir.If(negated(is_contiguous(vector)), copying))  # type: ignore[arg-type]
+    return Arr(view, vector.dtype, 1, vector.origins | copy.origins, False, sizes=vector.sizes)
+
+
 def is_contiguous(array: Arr) -> ir.Value:
     """Return whether the elements of an array follow each other in C order."""
     size: ir.Value = ir.constant(array.dtype.itemsize)

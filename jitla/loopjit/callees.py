@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from types import FunctionType, ModuleType
 from typing import Any
 
+from jitla.instrument import walk_tree
 from jitla.introspection import is_decorated, is_installed, package_of
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -15,7 +16,7 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def bindings(function: ast.AST) -> list[str]:
     """Return the names that are bound anywhere in a function, as often as they are."""
     found = []
-    for node in ast.walk(function):
+    for node in walk_tree(function):
         match node:
             case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name) \
                     | ast.ExceptHandler(name=str() as name) | ast.MatchAs(name=str() as name) \

@@ -320,12 +320,15 @@ def _folded(name: str) -> Handler:
 
 
 def _norm(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-    """Return ``np.linalg.norm`` of a vector of floats: the root of its product with itself."""
+    """Return ``np.linalg.norm`` of a vector of floats: the root of its product with itself.
+
+    NumPy makes the vector contiguous first, and BLAS adds contiguous products in another order than others.
+    """
     require_keywords(keywords)
     if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)) or args[0].ndim != 1 \
             or args[0].dtype.kind != "f":
         raise LoweringRefused("a norm of other than a vector of floats")
-    vector = arrays.array_of(lowering.b, args[0])
+    vector = arrays.contiguous_vector(lowering.b, arrays.array_of(lowering.b, args[0]))
     (square,) = numbers([reductions.product(lowering.b, vector, vector, "dot")])
     return of_kind(square.kind, apply("sqrt", square.value))
 

@@ -14,11 +14,9 @@ _QUIET = frozenset({"less", "less_equal", "greater", "greater_equal", "equal", "
                     "isnan", "isinf", "isfinite", "signbit", "sign"})
 
 
-def may_raise_flags(node: Any) -> bool:
-    """Return whether statements may raise a floating-point flag that NumPy warns of."""
-    stack = [node]
-    while stack:
-        part = stack.pop()
+def may_raise_flags(nodes: list[Any]) -> bool:
+    """Return whether nodes of a program may raise a floating-point flag that NumPy warns of."""
+    for part in nodes:
         if isinstance(part, (ir.InnerLoop, ir.Dot, ir.Foreign)):
             return True
         if isinstance(part, ir.Apply) and part.op not in _QUIET and (
@@ -28,8 +26,4 @@ def may_raise_flags(node: Any) -> bool:
                 part.dtype.kind in "iu" and ir.dtype_of_value(part.args[0]).kind == "f"
                 or part.dtype == np.float32):
             return True
-        if isinstance(part, tuple):
-            stack += part
-        elif hasattr(type(part), "__slots__") and not isinstance(part, (str, np.dtype)):
-            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
     return False

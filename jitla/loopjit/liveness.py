@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from jitla.classes import dataclass
+from jitla.instrument import walk_tree
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.GeneratorExp)
 Names = frozenset[str]
@@ -25,7 +26,7 @@ class LoopLiveness:
 
 def names_read(node: ast.AST) -> Names:
     """Return all names that are read, or deleted, in a tree."""
-    return frozenset(part.id for part in ast.walk(node)
+    return frozenset(part.id for part in walk_tree(node)
                      if isinstance(part, ast.Name) and not isinstance(part.ctx, ast.Store))
 
 
@@ -58,7 +59,7 @@ class _Analysis:
     """Backward analysis; names that functions within the function read are live everywhere."""
 
     def __init__(self, function: ast.FunctionDef) -> None:
-        inner = [node for node in ast.walk(function) if isinstance(node, _SCOPES) and node is not function]
+        inner = [node for node in walk_tree(function) if isinstance(node, _SCOPES) and node is not function]
         self.captured: Names = frozenset[str]().union(*map(names_read, inner))
         self.everything = names_read(function)
         self.at_header: dict[Loop, Names] = {}
@@ -99,7 +100,7 @@ class _Analysis:
                 return live | names_read(node)
             case ast.With(items=items, body=body):
                 before = self.block(body, live) | live  # a manager may suppress an exception
-                for part in ast.walk(node):
+                for part in walk_tree(node):
                     if part in self.at_header and isinstance(part, (ast.For, ast.While)):
                         self.at_header[part] |= live
                 return before.union(*(names_read(item) for item in items))
@@ -108,14 +109,14 @@ class _Analysis:
     def _opaque(self, node: ast.stmt, live: Names) -> Names:
         """Return what is live before a statement that exceptions may leave in its midst: nothing is killed.
         """
-        for part in ast.walk(node):
+        for part in walk_tree(node):
             if isinstance(part, (ast.For, ast.While)):
                 self.at_header[part] = self.behind[part] = self.everything
         return live | names_read(node) | self._targets(node)
 
     @staticmethod
     def _targets(node: ast.stmt) -> Names:
-        return frozenset(part.target.id for part in ast.walk(node)
+        return frozenset(part.target.id for part in walk_tree(node)
                          if isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name))
 
     @staticmethod
@@ -180,8 +181,8 @@ def _assigned(body: Sequence[ast.stmt], names: Names, loops: dict[Loop, Names]) 
 def _deleted(node: ast.AST) -> Names:
     """Return all names that are deleted in a tree, by handlers of exceptions too."""
     handlers = frozenset(
-        part.name for part in ast.walk(node) if isinstance(part, ast.ExceptHandler) and part.name)
-    return handlers | frozenset(part.id for part in ast.walk(node)
+        part.name for part in walk_tree(node) if isinstance(part, ast.ExceptHandler) and part.name)
+    return handlers | frozenset(part.id for part in walk_tree(node)
                                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Del))
 
 
@@ -191,5 +192,5 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
 
 def names_stored(node: ast.AST) -> Names:
     """Return all names that are assigned in a tree."""
-    return frozenset(part.id for part in ast.walk(node)
+    return frozenset(part.id for part in walk_tree(node)
                      if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))

@@ -14,7 +14,7 @@ import numpy as np
 from jitla.errors import BackendError
 from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
-from jitla.loopir import Allocate, ExitKind, LoopProgram
+from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
 from jitla.loopjit.lowering import Helper, LoweredLoop, lower_loop
@@ -154,6 +154,8 @@ def compile_specialisation(
     groups: tuple[int, ...], compile_program: CompileProgram,
 ) -> None:
     """Compile a loop for operands like `values`, or refuse it."""
+    if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
+        return
     try:
         lowered, resolver = lower_specialisation(site, values, source, groups)
         compiled = compile_program(lowered.program)
@@ -176,7 +178,8 @@ def compile_specialisation(
         k for k, group in enumerate(groups) if f"group {group}" in lowered.written)
     specialisation.undo = program.raises or any(
         point.kind is ExitKind.UNDO for point in program.exits)
-    specialisation.arena_bytes = MIN_ARENA_BYTES if _allocates(program.body) else 0
+    specialisation.arena_bytes = MIN_ARENA_BYTES if any(
+        isinstance(node, Allocate) for node in program_nodes(program.body)) else 0
     specialisation.is_current = resolver.is_current
     specialisation.state = State.COMPILED
 
@@ -201,16 +204,3 @@ def _preview(site: LoopSite, specialisation: Specialisation, values: Sequence[An
         lower_specialisation(site, values, source, groups)
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)
-
-
-def _allocates(node: Any) -> bool:
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if isinstance(part, Allocate):
-            return True
-        if isinstance(part, tuple):
-            stack += part
-        else:
-            stack += [getattr(part, name) for name in ("then", "otherwise", "body") if hasattr(part, name)]
-    return False

@@ -12,7 +12,7 @@ from weakref import ref
 import numpy as np
 
 from jitla.classes import dataclass
-from jitla.instrument import compile_changed, syntax_tree_of
+from jitla.instrument import compile_changed, syntax_tree_of, walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit import liveness
 from jitla.loopjit.callees import CalleeVersion, called, handed
@@ -117,8 +117,8 @@ def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
     """Return the attributes of objects with these names that a loop only reads: they are its operands."""
     read: dict[tuple[str, str], None] = {}
     stored: set[str] = set()
-    called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
-    for node in ast.walk(loop):
+    called = {id(node.func) for node in walk_tree(loop) if isinstance(node, ast.Call)}
+    for node in walk_tree(loop):
         match node:
             case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
                 stored.add(field)
@@ -203,7 +203,7 @@ def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
     """Return why a loop cannot be entered by compiled code, or nothing; `own` are the names of local
     variables.
     """
-    for node in ast.walk(loop):
+    for node in walk_tree(loop):
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             return "a yield or await expression"
         if isinstance(node, (ast.Global, ast.Nonlocal)):
@@ -281,7 +281,7 @@ _STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tr
 def has_array_statements_only(site: LoopSite) -> bool:
     """Return whether a loop over numbers has no indices of elements: its statements are over whole arrays."""
     space = site.function.__globals__
-    for part in ast.walk(site.node):
+    for part in walk_tree(site.node):
         match part:
             case ast.For(iter=ast.Call(func=ast.Name("range"))):
                 pass

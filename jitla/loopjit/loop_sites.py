@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
+from os import getpid
 from time import perf_counter
 from types import FunctionType
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.instrument import walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit.operands import arrays_in, key_of, kind_text, list_operand, overlap_groups
 from jitla.loopjit.rewriting import (
@@ -129,6 +131,7 @@ class Specialisation:
     arenas: list[np.ndarray] = field(default_factory=list)  # that are not in use
     states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
     is_current: Callable[[], bool] = lambda: True
+    process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
 
     def refuse(self, reason: str, line: int = 0) -> None:
         """Leave the loop to Python for these kinds."""
@@ -187,7 +190,7 @@ def names_read_by_item(loop: ast.AST) -> frozenset[str]:
     """Return the names that a loop only reads items of: lists with these names do not change in it."""
     items: set[int] = set()
     names: dict[str, list[int]] = {}
-    for node in ast.walk(loop):
+    for node in walk_tree(loop):
         match node:
             case ast.Subscript(value=ast.Name(), ctx=ast.Load()):
                 items.add(id(node.value))
@@ -218,9 +221,9 @@ class LoopSite:
         self.results = tuple(sorted(kept))
         self.lists = names_read_by_item(node) & frozenset(names)
         # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
-        self.statements = sum(isinstance(part, ast.stmt) for part in ast.walk(node)) - 1 if not any(
+        self.statements = sum(isinstance(part, ast.stmt) for part in walk_tree(node)) - 1 if not any(
             isinstance(part, (ast.For, ast.While)) and part is not node
-            for part in ast.walk(node)) else MAX_ITERATIONS
+            for part in walk_tree(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
@@ -408,8 +411,10 @@ class LoopRun:
             if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
                 specialisation.refuse(LARGE_ARRAYS)
             else:
-                specialisation.state = State.QUEUED
-                site.request(site, specialisation, values, source, groups)
+                specialisation.state = state = State.QUEUED
+        if state is State.QUEUED and specialisation.process != getpid():
+            specialisation.process = getpid()
+            site.request(site, specialisation, values, source, groups)
             state = specialisation.state
         try:
             if state is State.COMPILED:

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.instrument import walk_tree
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, reductions, scalars, selections, shapes
 from jitla.loopjit.bounds import hoist_checks
@@ -78,7 +79,7 @@ from jitla.loopjit.values import (
 
 MAX_ROUNDS = 12  # of lowering a loop until the kinds of its variables no longer change
 MAX_STATEMENTS = 600  # statements lowered for one loop, inlined functions included
-MAX_NODES = 30_000  # of a program: machine code of as many takes about two seconds
+MAX_NODES = 8_500  # of a program: machine code of as many takes about two seconds
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_CHOICES = 16  # items of a tuple of which one is chosen by a variable
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
@@ -1170,7 +1171,7 @@ def _is_text(value: Abstract) -> bool:
 @cache
 def assigned_names(node: ast.AST) -> frozenset[str]:
     """Return the names that statements in a loop assign."""
-    return frozenset(part.id for part in ast.walk(node) if isinstance(part, ast.Name)
+    return frozenset(part.id for part in walk_tree(node) if isinstance(part, ast.Name)
                      and isinstance(part.ctx, ast.Store))
 
 
@@ -1354,7 +1355,10 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
     parameters += [view for view in b.views if view.startswith(SEQUENCE)]
     names = list(dict.fromkeys(parameters))
     kept = [POSITION, *(variable for value in results.values() for variable in variables_of(value))]
-    used = used_variables(body)
+    nodes = ir.program_nodes(body)
+    if len(nodes) > MAX_NODES:
+        raise LoweringRefused(f"a program of more than {MAX_NODES} nodes, which takes long to compile")
+    used = ir.variables_in(nodes)
     program = ir.LoopProgram(
         name, tuple(scalar for scalar in b.scalars.values() if scalar.name in used or scalar.name in names
                     or scalar.name in kept),
@@ -1363,7 +1367,7 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
         tuple(names), tuple(dict.fromkeys(kept)), body, tuple(b.exits),
         tuple(variable for key in sorted(low.written & values.keys())
               for variable in variables_of(values[key])
-              if variable in b.views), raises=may_raise_flags(body))
+              if variable in b.views), raises=may_raise_flags(nodes))
     return LoweredLoop(program, values, results, frozenset(low.written),
                        {exit_number: terminal for terminal in low.terminals
                         for exit_number in [low.terminal_exits[terminal.lineno, terminal.col_offset]]})
@@ -1381,22 +1385,3 @@ def variables_of(value: Abstract) -> list[str]:
         case Union(options, ir.Read(name)):
             return [name, *(name for option in options for name in variables_of(option))]
     return []
-
-
-def used_variables(node: Any) -> set[str]:
-    """Return all strings in a tree of nodes, the names of variables among them; refuse a large tree."""
-    found: set[str] = set()
-    stack = [node]
-    count = 0
-    while stack:
-        part = stack.pop()
-        count += 1
-        if isinstance(part, str):
-            found.add(part)
-        elif isinstance(part, tuple):
-            stack += part
-        elif hasattr(part, "__dataclass_fields__") or hasattr(type(part), "__slots__"):
-            stack += [getattr(part, name) for name in getattr(type(part), "__slots__", ())]
-    if count > MAX_NODES:
-        raise LoweringRefused(f"a program of more than {MAX_NODES} nodes, which takes long to compile")
-    return found

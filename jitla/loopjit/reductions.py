@@ -139,7 +139,7 @@ def _quantified(b: ProgramBuilder, name: str, value: Elementwise) -> Num:
             before = len(b.statements)
             element = value.element(at)
             leaves = any(isinstance(statement, ir.Check) for statement in b.statements[before:]) \
-                or may_raise_flags(element)
+                or may_raise_flags(ir.program_nodes(element))
             holds = element if value.dtype.kind == "b" else compare(
                 "not_equal", element, cast(ZERO, value.dtype))
             found = holds if name == "any" else negated(holds)

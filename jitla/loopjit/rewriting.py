@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from jitla.classes import dataclass
+from jitla.instrument import walk_tree
 
 #: Exits that every program has: the part is done; the loop is done; it was left by ``break``.
 PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
@@ -92,7 +93,7 @@ del hidden_run
 def rewrite(function: ast.AST, loops: Sequence[RewrittenLoop]) -> None:
     """Replace loops in the body of a function, in place."""
     replaced = {loop.node: _statements(loop) for loop in loops}
-    for node in list(ast.walk(function)):
+    for node in walk_tree(function):
         for field in ("body", "orelse", "finalbody"):
             body = getattr(node, field, None)
             if isinstance(body, list) and any(statement in replaced for statement in body):

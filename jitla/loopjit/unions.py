@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, Protocol
 
+from jitla.instrument import walk_tree
 from jitla.loopir import program as ir
 from jitla.loopjit.builder import ProgramBuilder
 from jitla.loopjit.flow import Environment, Meeting
@@ -46,7 +47,7 @@ def names_decided(node: ast.AST) -> tuple[str, ...]:
             parts = []
         case _:
             parts = [node]
-    names = [part.id for root in parts for part in ast.walk(root) if isinstance(part, ast.Name)
+    names = [part.id for root in parts for part in walk_tree(root) if isinstance(part, ast.Name)
              and (isinstance(part.ctx, ast.Load) or isinstance(node, ast.AugAssign) and part is node.target)]
     return tuple(dict.fromkeys(names))
 

@@ -114,7 +114,7 @@ class Site:
         self.unroll_limit = 0  # operations up to which iterations of a loop are recorded in one block
         self.bitwise = False  # whether matrix products must equal NumPy's bit for bit
         self.exact: dict[tuple, Any] = {}
-        # Number of entries of those; whether there were so many classes that some have been dropped.
+        # Number of entries of those; whether classes have been dropped because there were too many.
         self._entries, self._had_many_classes = 0, False
         # By path, wanted entry, store and number of entries: key and value of the last exact block.
         self.likely: dict[tuple, tuple[tuple, Any]] = {}
@@ -173,7 +173,7 @@ class Site:
 
     @property
     def has_many_classes(self) -> bool:
-        """Whether there were so many classes that values of attributes are likely to be data."""
+        """Whether the number of classes suggests that values of attributes are data."""
         return self._had_many_classes or len(self.classes) > self.thresholds.many_classes
 
     def pin(self, key: tuple, index: int) -> None:

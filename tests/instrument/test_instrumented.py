@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from jitla.instrument.instrumented import Instrumenter, instrument, without_borrows
+from jitla.instrument.instrumented import Instrumenter, instrument
+from jitla.instrument.source import without_borrows
 from jitla.introspection import frame_sensitivity_of
 from tests.instrument.recording_hooks import COROUTINES, SNIPPETS, Hook, Outcome, define
 

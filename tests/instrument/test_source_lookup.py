@@ -11,7 +11,7 @@ from types import CodeType, FunctionType
 
 import pytest
 
-from jitla.instrument.instrumented import find_source, without_borrows
+from jitla.instrument.source import find_source, without_borrows
 
 # Where a function was written: its lines alone tell, if they compile to exactly its code.
 

@@ -522,6 +522,20 @@ def test_functions_of_python_on_vectors() -> None:
     compiled(function, lambda: (random(30), np.arange(300).reshape(30, 10) % 23, 30))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_norms_of_vectors_of_any_stride(dtype: Any) -> None:
+    """NumPy makes the vector contiguous first: another order of summation than for a stride."""
+    def function(m: Any, out: Any) -> Any:
+        for k in range(m.shape[1]):
+            out[0, k] = np.linalg.norm(m[:, k])
+            out[1, k] = np.linalg.norm(m[::-2, k])
+            out[2, k] = np.linalg.norm(m[k])
+            out[3, k] = np.linalg.norm(m[k, ::-1])
+        return out
+
+    compiled(function, lambda: (random(37, 21).astype(dtype), np.zeros((4, 21), dtype)))
+
+
 def test_repeated_counted_and_triangular_arrays() -> None:
     """`repeat`, `bincount`, `triu` and `tril`, and ranges that run backwards."""
     def function(a: Any, m: Any, x: Any) -> Any:

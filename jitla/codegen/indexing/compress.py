@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jitla.codegen.indexing.gather import ENTRY, Carried, block_head, counted_loop_ir, over_units
-from jitla.codegen.kernel_abi import Target
+from jitla.codegen.target import Target
 
 __all__ = [
     "BOUNDS", "LONG", "MASK_UNIT", "SPARSE", "bit_by_bit", "compress_rows_text", "compress_text",
@@ -54,12 +54,12 @@ def squeezed(itemsize: int, lanes: int, tag: str, i: str, j: str) -> str:
 
 MASK_UNIT = 1 << 14
 _TURN = 8
-SPARSE = 16  # of so many elements less than one is kept: words of the mask are looked at first
+SPARSE = 16  # words of the mask are tested first where less than one of as many elements is kept
 _BARE = 256  # the same where elements are moved together
 _WORDS, _LANES = 4, 32  # vectors of a turn of the count, and their bytes
 LONG = 64  # elements of a long word of the mask
 _AHEAD, _FAR_AHEAD = 2, 8  # long words between the one that is copied and the one whose rows are fetched
-_FETCHED, _LINE = 4, 64  # of a row so many lines of the cache; what follows them is foreseen
+_FETCHED, _LINE = 4, 64  # cache lines of a row that are prefetched, and their bytes
 
 
 def count_text(triple: str) -> str:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jitla.codegen.kernel_abi import HEADER, Target
+from jitla.codegen.kernel_abi import HEADER
+from jitla.codegen.target import Target
 
 __all__ = [
     "BYTES", "Carried", "ENTRY", "LOOKUP_UNIT", "Shuffle", "TAKE_UNIT", "bits_of", "block_head",

@@ -296,7 +296,7 @@ class Indexed:
         return flags
 
     def _runs(self, size: int, table: int, inexact: bool) -> int:
-        """Return into how many runs of their own tables so many elements are cut.
+        """Return the number of runs, each with its own table, into which `size` elements are split.
 
         That of floats depends on sizes alone, as their sums depend on it.
         """
@@ -333,9 +333,9 @@ class Indexed:
         return found
 
     def _parts(self, size: int, table: int = 1) -> tuple[int, int]:
-        """Return into how many runs so many elements are cut, and how long these are.
+        """Return the number of runs into which `size` elements are split, and the length of a run.
 
-        Tables of so many words, which are cleared and added up, must be worth it.
+        Clearing and adding up tables of `table` words must be worth it.
         """
         threads = self._threads or runtime_threads()
         several = threads if table > SHORT else 4 * threads
@@ -363,7 +363,7 @@ class Located(Indexed):
     """Loops that look at keys and labels, beside those that do at once what they say."""
 
     def positions(self, key: Any, length: int) -> np.ndarray | None:
-        """Return which elements of an array of so many ``array[key]`` reads; `key` has one dimension."""
+        """Return the indices that ``array[key]`` reads of `length` elements; `key` has one axis."""
         if not is_plain(key) or key.ndim != 1 or not key.size or not 0 < length <= MOST:
             return None
         if key.dtype.kind == "b":

@@ -493,7 +493,7 @@ def _between(dtype: np.dtype, bins: int, least: Any, most: Any, ratio: np.dtype)
     try:
         edges = np.histogram_bin_edges(np.empty(0, dtype), bins, found)
     except ValueError:
-        return None  # so many bins have no width
+        return None  # bins of no width
     if edges.dtype != dtype:
         return None
     inf = dtype.type(np.inf)

@@ -110,7 +110,7 @@ def apart(loop: KernelLoop) -> list[str]:
 
 
 def _rows(loop: KernelLoop, name: str, width: int, math: MathCall, halves: bool = False) -> str:
-    """Return a function that takes rows of at least `width` elements in vectors of so many.
+    """Return a function that takes rows of at least `width` elements in vectors of `width` elements.
 
     The last vector of a row ends where the row does. What it begins with is computed twice, by it and
     by the vector before: it is read before anything is stored, so that rows may be overwritten.

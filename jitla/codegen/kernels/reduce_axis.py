@@ -790,7 +790,7 @@ def row_block_stages(
 
 
 def _touch(entry: int, rows: int, nbytes: int, step: int) -> bytes:
-    """Return the argument block that reads so many rows."""
+    """Return the argument block that reads `rows` rows."""
     if nbytes == step:
         rows, nbytes = 1, rows * nbytes
     words = [rows, nbytes, step]

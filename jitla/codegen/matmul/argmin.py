@@ -9,8 +9,8 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.codegen.ir import BOOL, Lanes, memory_type
 from jitla.codegen.ir_elementwise import quiet
-from jitla.codegen.kernel_abi import Target
 from jitla.codegen.matmul.packing import head
+from jitla.codegen.target import Target
 
 __all__ = ["Order", "extreme_text"]
 

@@ -11,7 +11,6 @@ from functools import cache
 import numpy as np
 
 from jitla.codegen.ir import Lanes
-from jitla.codegen.kernel_abi import Target
 from jitla.codegen.matmul.argmin import extreme_text
 from jitla.codegen.matmul.narrow import (
     skinny_dot,
@@ -28,6 +27,7 @@ from jitla.codegen.matmul.packing import (
     next_rows,
     pack_text,
 )
+from jitla.codegen.target import Target
 from jitla.fusion import COLUMNWISE_PREFIX
 
 __all__ = ["product_text"]

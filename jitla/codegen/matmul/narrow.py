@@ -12,9 +12,10 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.codegen.ir import Lanes, element_type, part_of
 from jitla.codegen.ir_elementwise import quiet
-from jitla.codegen.kernel_abi import HEADER, Target
+from jitla.codegen.kernel_abi import HEADER
 from jitla.codegen.matmul.argmin import Order
 from jitla.codegen.matmul.packing import AHEAD, CACHE_LINE, SPAN, Pass, fetch_ahead, head
+from jitla.codegen.target import Target
 from jitla.fusion import Pairs
 
 __all__ = [
@@ -124,8 +125,8 @@ class PairMatrix:
 
 
 OPERANDS = 3
-SUMS = 12  # vectors of sums that are held at once,
-GROUP = 3  # of so many vectors of columns at most, for so many rows
+SUMS = 12  # vectors of sums that are held at once: of `GROUP` vectors of columns at most, for `ROWS` rows
+GROUP = 3
 ROWS = 8
 HELD = 10  # vectors of the right matrix that stay in registers while rows of the left one pass
 UNROLLED = 256  # products of vectors that are written out; loops do more
@@ -355,7 +356,7 @@ done:
 """
 
 
-# Rows at once for so many vectors of columns, and fewer, for what is left: twelve sums are held at most.
+# Numbers of rows at once, the largest first, by number of vectors of columns: twelve sums are held at most.
 ROWS_OF_DOT = {1: (8, 1), 2: (4, 1), 3: (4, 1)}
 ELEMENTS_OF_SUM = {1: (8, 4, 1), 2: (6, 4, 1), 3: (4, 2, 1)}
 SECOND_LEVEL = 2  # where the next block of rows is fetched to: the first level holds this one
@@ -603,7 +604,7 @@ MANY_REGISTERS = "avx512vl"
 
 @cache
 def upright_text(form: str, dtype: np.dtype, columns: int, target: Target) -> str:
-    """Return the module of `form`: "dot" with so many `columns`, "argmin" or "argmax" of rows."""
+    """Return the module of `form`: "dot" with `columns` columns, "argmin" or "argmax" of rows."""
     real = {"d": "double", "f": "float"}[dtype.char]
     w = Lanes(real, dtype.itemsize, target.lanes(dtype.itemsize))
     if form == "dot":
@@ -690,7 +691,7 @@ row.end:
 
 
 def _tile(w: Lanes, columns: int) -> str:
-    """@tile: so many columns of as many rows as `VECTORS` vectors have lanes, from row %r on.
+    """@tile: `columns` columns of as many rows as `VECTORS` vectors have lanes, from row %r on.
 
     A square of elements is turned in registers, so that a vector has one element of each row.
     """

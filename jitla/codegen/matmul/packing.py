@@ -49,7 +49,7 @@ def head() -> str:
 def by_rows(
     w: Lanes, passes: Sequence[Pass], limit: int = 0, elements: bool = False, emptied: bool = False
 ) -> str:
-    """@k: for every pass its function of so many rows as long as there are, then of fewer, at last of one.
+    """@k: for every pass its functions, that of most rows while there are as many, at last that of one row.
 
     Rows of more bytes than a limit are taken one by one. With `elements` these are taken instead of rows:
     functions then are told the number of rows, not of elements. With `emptied` the results, as many as a
@@ -131,7 +131,7 @@ def fetch_ahead(each: int, turns: int) -> str:
 
 
 def next_block(w: Lanes, half: int, columns: int) -> str:
-    """Lines that fetch of so many columns, which begin at %x0, %x1 ..., what the next block has of them.
+    """Lines that prefetch the part in the next block of `columns` columns, which begin at %x0, %x1 ...
 
     Products over columns come in pairs: each fetches one half of what both will read.
     """

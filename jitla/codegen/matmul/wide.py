@@ -8,7 +8,8 @@ from functools import cache
 import numpy as np
 
 from jitla.codegen.ir import Lanes
-from jitla.codegen.kernel_abi import HEADER, Target
+from jitla.codegen.kernel_abi import HEADER
+from jitla.codegen.target import Target
 from jitla.fusion import FROM_PANELS, PACK_ONLY, Tile
 
 __all__ = ["TURNS", "any_panel", "edge", "pack_wide", "panel", "tile", "wide_text"]
