@@ -14,11 +14,11 @@ from typing import Any
 import cloudpickle
 import numpy as np
 import pytest
-from jitla.profiling.call_classes import RUNNING_SESSIONS
 
 import jitla
 from jitla.engine import ENGINE
 from jitla.introspection import DEEP_NESTING, NESTING, SUSPENDED_STATES, call_with_stack_headroom
+from jitla.tiering.call_classes import RUNNING_SESSIONS
 from jitla.tracing import LOCAL
 
 MODES: dict[str, dict[str, Any]] = {

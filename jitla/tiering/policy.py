@@ -91,8 +91,8 @@ REGRET_SHARE, REGRET_SECONDS = 0.02, 0.02
 PROCESS_REGRET_SHARE, PROCESS_REGRET_SECONDS = 0.03, 0.1
 #: Least allowance for a trial: any traced call takes a few milliseconds more than plain the first time.
 MIN_ALLOWANCE_SECONDS = 5e-3
-#: Multiple of the plain seconds that a recorded call of a function with loops may lose beyond its deadline: what
-#: is left of the call runs instrumented code.
+#: Multiple of the plain seconds that a recorded call of a function with loops may lose beyond its deadline:
+#: what is left of the call runs instrumented code.
 LOOP_RISK = 1.5
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 import jitla
+from jitla.dispatch import function_state
 from jitla.engine import ENGINE
 from jitla.errors import BackendError
 from jitla.loopjit import LoopSite, loop_compiler, loop_functions, loop_sites
 from jitla.loopjit.loop_sites import LoopRun
-from jitla.profiling import call_classes
 from tests.faults.compiling import failing, interrupted
 from tests.faults.living import paused, together
 from tests.faults.running import SECONDS, ended, fault, in_child
@@ -86,7 +86,7 @@ def decorated(function: Callable[..., Any] = smoothed) -> Any:
     jitla.configure(disk_cache=False)
     loop_sites.HOT_SECONDS = 0.0
     loop_functions.JUDGED_SECONDS = inf
-    call_classes.SHORT_CALL_SECONDS = -1.0
+    function_state.SHORT_CALL_SECONDS = -1.0
     loop_sites.WIN = inf  # machines that do much else are slow: compiled code stays
     return jitla.jit(function, compile="auto")
 
