@@ -370,7 +370,8 @@ class InstrumentedTable:
         if _suspends(plain):  # it may resume when this session has ended, so that it must not get proxies
             return None
         loop_state, session = state.loop_function, LOCAL.session
-        if not state.is_tracing_loaded or session is not None and session.ended or wrapper.__defaults__ is not plain.__defaults__ \
+        if not state.is_tracing_loaded or session is not None and session.ended \
+                or wrapper.__defaults__ is not plain.__defaults__ \
                 or wrapper.__kwdefaults__ is not plain.__kwdefaults__ or loop_state is not None \
                 and not loop_state.traced and (session is None or session.site.call_classes is not None):
             entry_point: Callable[..., Any] = state.dispatching_copy(wrapper)
