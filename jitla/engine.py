@@ -320,18 +320,30 @@ class Engine:
         groups: tuple[int, ...],
     ) -> None:
         """Have a loop compiled in the background; if that fails, Python runs it."""
-        def job() -> None:
+        options = copy_context()  # in force where the loop runs
+
+        def compile_loop() -> None:
+            specialisation.job.start()
+            packages.loopjit.loop_compiler.compile_specialisation(
+                site, specialisation, values, source, groups, self._compile_loop, submit)
+
+        def run(job: Callable[[], None]) -> None:
             try:
                 with short_switch_interval(), unthrottled():
-                    packages.loopjit.loop_compiler.compile_specialisation(
-                        site, specialisation, values, source, groups, self._compile_loop)
+                    job()
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 specialisation.refuse(f"the compiler failed: {text}")
                 self.report_failure(site.function.__qualname__, text)
+            finally:
+                specialisation.job.finish()
 
-        options = copy_context()  # in force where the loop runs
-        self.background.submit(lambda: options.run(job), soon=True)
+        def submit(job: Callable[[], None]) -> None:
+            self.background.submit(lambda: options.run(run, job), soon=True)
+
+        if not self.background.busy:
+            specialisation.job.start()
+        submit(compile_loop)
 
     def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
         """Compile and load a loop program for the options in force."""
@@ -340,7 +352,9 @@ class Engine:
                 if not packages.is_loaded("codegen"):
                     require_memory(COMPILER_LIBRARY_BYTES)
                 self._loop_jit = packages.codegen.Jit(shelf=self.disk)
-        return packages.codegen.compile_program(program, self._loop_jit)
+        compiled = packages.codegen.compile_quickly(program, self._loop_jit)
+        packages.loopjit.LoopSite.is_compiler_loaded = True
+        return compiled
 
     def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         level_target,
         modules,
     )
-    from jitla.codegen.loop_programs import CompiledProgram, compile_program
+    from jitla.codegen.loop_programs import CompiledProgram, compile_program, compile_quickly
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
     from jitla.codegen.target import Target
@@ -36,7 +36,7 @@ else:
         __name__,
         backend="LlvmBackend LlvmExecutable",
         jit="Jit Library ObjectCache host_target lacking level_target modules",
-        loop_programs="CompiledProgram compile_program",
+        loop_programs="CompiledProgram compile_program compile_quickly",
         loopir="CompiledNest",
         target="Target",
         **{"native.loader": "load_native"},
@@ -44,6 +44,6 @@ else:
 
 __all__ = [
     "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache",
-    "Target", "compile_program",
+    "Target", "compile_program", "compile_quickly",
     "host_target", "lacking", "level_target", "load_native", "modules",
 ]

@@ -244,6 +244,18 @@ class Jit:
             self._tell(words, [key, *[self.key(part, level) for level, part in parts]])
         return library
 
+    def load_quickly(self, text: str, names: tuple[str, ...]) -> Library:
+        """Return the module `text` as code without optimisation, which is not kept."""
+        with self._lock:
+            return self._link([self._emit(text, 0)], names, text)
+
+    def is_cached(self, text: str) -> bool:
+        """Return whether the objects of `text` are kept."""
+        shelf = self._shelf()
+        keys = [self.key(part, level) for level, part in modules(text)]
+        return all(key in self.objects or shelf is not None and self._known(key, shelf) is not None
+                   for key in keys)
+
     def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
         throttle()
         with self._lock:

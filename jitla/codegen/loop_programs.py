@@ -15,7 +15,7 @@ from __future__ import annotations
 import ctypes
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -34,7 +34,7 @@ from jitla.hops import Kind, OpSpec, lookup
 from jitla.loopir import Outcome
 from jitla.loopir import program as ir
 
-__all__ = ["CompiledProgram", "compile_program", "program_text"]
+__all__ = ["CompiledProgram", "compile_program", "compile_quickly", "program_text"]
 
 SYMBOL = "program"
 ALIGNMENT = 64  # bytes, of memory from the arena
@@ -43,12 +43,19 @@ UNLIKELY = "!0 = !{!\"branch_weights\", i32 1, i32 4000}\n"
 
 
 class CompiledProgram:
-    """A program as loaded machine code: its address, the layout of its state, the library that owns it."""
+    """A program as loaded machine code: its address, the layout of its state, the library that owns it.
 
-    __slots__ = ("address", "layout", "library", "program", "call")
+    `optimise` returns better code, if this was compiled quickly.
+    """
 
-    def __init__(self, program: ir.LoopProgram, layout: ir.StateLayout, library: Library) -> None:
+    __slots__ = ("address", "layout", "library", "program", "call", "optimise")
+
+    def __init__(
+        self, program: ir.LoopProgram, layout: ir.StateLayout, library: Library,
+        optimise: Callable[[], CompiledProgram] | None = None,
+    ) -> None:
         self.program, self.layout, self.library = program, layout, library
+        self.optimise = optimise
         self.address = library.addresses[SYMBOL]
         self.call = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)(self.address)
 
@@ -65,6 +72,24 @@ def compile_program(program: ir.LoopProgram, jit: Jit, level: int = 1) -> Compil
     """
     library = jit.load(PART.format(level) + program_text(program, jit.target), (SYMBOL,))
     return CompiledProgram(program, ir.state_layout(program), library)
+
+
+def compile_quickly(program: ir.LoopProgram, jit: Jit) -> CompiledProgram:
+    """Compile and load `program` without optimisation, which `CompiledProgram.optimise` does later.
+
+    That takes a sixth to a thirtieth of the time; its code takes two to three times as long. Code that is
+    cached is loaded at once.
+    """
+    text = program_text(program, jit.target)
+    optimised, layout = PART.format(1) + text, ir.state_layout(program)
+
+    def optimise() -> CompiledProgram:
+        return CompiledProgram(program, layout, jit.load(optimised, (SYMBOL,)))
+
+    if jit.is_cached(optimised):
+        return optimise()
+    library = jit.load_quickly(text.removeprefix(PIPELINE), (SYMBOL,))
+    return CompiledProgram(program, layout, library, optimise)
 
 
 def program_text(program: ir.LoopProgram, target: Target | None = None) -> str:

@@ -35,8 +35,6 @@ from jitla.profiling.call_classes import (
     element_bits,
 )
 from jitla.profiling.loop_detector import (
-    any_reachable,
-    has_element_loops,
     has_loops,
     is_loop_free,
 )
@@ -135,7 +133,8 @@ class FunctionState:
         if RUNNING_SESSIONS and packages.tracing.LOCAL.session is not None:
             return None
         config = current()
-        if config.epoch in self.untraced_calls:
+        loops = self._looping
+        if config.epoch in self.untraced_calls and loops is not _UNKNOWN and loops and not loops.traced:
             return None
         try:
             return self.classes_by_epoch[config.epoch][1]
@@ -144,12 +143,13 @@ class FunctionState:
         function: Any = self.function
         if not self._has_default_options(config):
             return None
-        if self._looping is _UNKNOWN and (brief := self._short_calls(config, function)).has(args, kwargs):
-            return brief
-        # of loops over elements that Python has to keep nothing can be had in a hurry
-        loop_function = self.loop_function if any_reachable(function, has_loops) and (
-            element_bits(args, kwargs) > MAX_COLD_BITS
-            or any_reachable(function, has_element_loops)) else None
+        if self._looping is _UNKNOWN:
+            brief = self._short_calls(config, function)
+            if brief.has(args, kwargs) and not brief.is_due():
+                return brief
+        loop_function = self.loop_function
+        if loop_function is not None and config.epoch in self.short_calls:
+            packages.loopjit.LoopSite.seconds_before_compiler += self.short_calls[config.epoch][1].spent
         self._trace_large_arrays(args, kwargs)
         kept = loop_function is not None and loop_function.is_left_to_python()
         if loop_function is not None and not kept and not loop_function.traced:
@@ -181,19 +181,10 @@ class FunctionState:
             return self.function
         return loops.version
 
-    def _find_loops_in_background(self) -> None:
-        def find() -> None:
-            self.loop_function  # noqa: B018  (looks for loops)
-
-        ENGINE.background.submit(find, soon=True)
-
     def _short_calls(self, config: Config, function: FunctionType) -> ShortCalls:
-        """Return the policy for short calls; loops are detected in the background."""
+        """Return the policy for short calls, before loops are looked for."""
         if config.epoch not in self.short_calls:
-            counts = any_reachable(function, has_loops) \
-                and any_reachable(function, has_element_loops)
-            self.short_calls[config.epoch] = config, ShortCalls(
-                function, counts, self._find_loops_in_background)
+            self.short_calls[config.epoch] = config, ShortCalls(function)
         return self.short_calls[config.epoch][1]
 
     def _has_default_options(self, config: Config) -> bool:

@@ -152,8 +152,10 @@ def lower_specialisation(
 def compile_specialisation(
     site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
     groups: tuple[int, ...], compile_program: CompileProgram,
+    later: Callable[[Callable[[], None]], None] = lambda job: None,
 ) -> None:
-    """Compile a loop for operands like `values`, or refuse it."""
+    """Compile a loop for operands like `values`, or refuse it; `later` runs the job that optimises its code.
+    """
     if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
         return
     try:
@@ -181,7 +183,22 @@ def compile_specialisation(
     specialisation.arena_bytes = MIN_ARENA_BYTES if any(
         isinstance(node, Allocate) for node in program_nodes(program.body)) else 0
     specialisation.is_current = resolver.is_current
+    specialisation.is_quick = compiled.optimise is not None
     specialisation.state = State.COMPILED
+    if compiled.optimise is not None:
+        later(lambda: _optimise(specialisation, compiled.optimise))
+
+
+def _optimise(specialisation: Specialisation, optimise: Callable[[], Any]) -> None:
+    """Replace code that was compiled quickly; if that fails, it stays."""
+    if specialisation.state is State.REFUSED:
+        return
+    try:
+        better = optimise()
+    except BackendError as error:
+        specialisation.keep_quick_code(str(error))
+    else:
+        specialisation.replace_code(better.call, better)
 
 
 @contextmanager

@@ -20,6 +20,8 @@ import numpy as np
 
 from jitla.introspection import hide_module, is_decorated
 from jitla.profiling.loop_detector import (
+    any_reachable,
+    has_element_loops,
     has_loops,
     loop_ranges,
     reachable_functions,
@@ -290,10 +292,11 @@ def sparse_classes(scipy: Any) -> frozenset[type]:
 
 #: Longest short call: preparation for the next calls may wait until there are any.
 SHORT_CALL_SECONDS = 0.3
-#: Time in calls before `prepare` is called.
-PREPARE_AFTER_SECONDS = 1e-3
+#: Time in calls after which loops are looked for: as long as that takes.
+LOOK_AFTER_SECONDS = 5e-3
 # Estimates for an instruction in a loop (mostly on array elements), and for a call.
 SECONDS_PER_INSTRUCTION, SECONDS_PER_CALL = 3e-8, 2e-7
+ARRAY_STATEMENT_FACTOR = 10  # how many times as long instructions take in loops over slices
 # Constants up to this may be trip counts; larger ones are masks, primes, seeds.
 MAX_TRIP_COUNT_CONSTANT = 1 << 20
 _FOR_ITER, _CALL, _CACHE = (opmap.get(name, -1) for name in ("FOR_ITER", "CALL", "CACHE"))
@@ -305,34 +308,37 @@ _UNITERABLE_TYPES = (float, complex, str, bytes, bool, type(None), np.generic, M
 
 
 class ShortCalls:
-    """Calls of one function by the plain function, as long as they are short and nothing is prepared.
-
-    After `PREPARE_AFTER_SECONDS` of calls, `prepare` is called at the start of the next one. If loops do not
-    count (`counts`), no call is short.
+    """Calls of one function by the plain function, as long as they are short, before loops are looked for.
     """
 
     bypassed = True
     skip = 0
 
-    def __init__(self, function: FunctionType, counts: bool, prepare: Callable[[], None]) -> None:
+    def __init__(self, function: FunctionType) -> None:
         self.calls = 0
         self._function = function
         self._code = function.__code__
-        self._loops = _estimable_loops(function) if counts else ()
-        self._spent = 0.0
-        self._prepare: Callable[[], None] | None = prepare
+        self._loops = _estimable_loops(function)
+        self._has_element_loops = any_reachable(function, has_element_loops)
+        self.spent = 0.0  # seconds
+
+    def is_due(self) -> bool:
+        """Return whether calls have taken so long that loops are looked for."""
+        return self.spent >= LOOK_AFTER_SECONDS
 
     def has(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether a call is estimated to be short."""
         function = self._function
-        return function.__code__ is self._code and estimate_call_seconds(self._loops, function, args,
-                                                                         kwargs) <= SHORT_CALL_SECONDS
+        if function.__code__ is not self._code:
+            return False
+        seconds = estimate_call_seconds(self._loops, function, args, kwargs)
+        if self._has_element_loops:
+            return seconds <= SHORT_CALL_SECONDS
+        return element_bits(args, kwargs) <= MAX_COLD_BITS and (
+            seconds == inf or ARRAY_STATEMENT_FACTOR * seconds <= SHORT_CALL_SECONDS)
 
     def class_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ShortCalls:
         """Return the call class, which is this object."""
-        if self._prepare is not None and self._spent >= PREPARE_AFTER_SECONDS:
-            prepare, self._prepare = self._prepare, None
-            prepare()
         return self
 
     def bypass(
@@ -344,7 +350,7 @@ class ShortCalls:
         try:
             return function(*args, **kwargs)
         finally:
-            self._spent += perf_counter() - start
+            self.spent += perf_counter() - start
 
 
 def estimate_call_seconds(
