@@ -68,6 +68,7 @@ SHORT = "its runs are too short for entering compiled code to be worth it"
 LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
 MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
 MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
+MAX_SLOW_CHECKS = 3  # that take longer than Python, as first runs touch new memory, until code is given up
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
 MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
@@ -168,6 +169,7 @@ class Specialisation:
     is_current: Callable[[], bool] = lambda: True
     process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
     job: CompileJob = field(default_factory=lambda: CompileJob())
+    slow_checks: int = 0  # of the code
     is_quick: bool = False  # whether code was compiled without optimisation, and better code will follow
     judged_runs: int = JUDGED_RUNS  # runs after which the time of the code is compared with Python's
     earlier_code: tuple[float, int] = (0.0, 0)  # seconds and iterations of code that was replaced
@@ -175,7 +177,7 @@ class Specialisation:
     def replace_code(self, enter: Callable[[int], int], owner: Any) -> None:
         """Use better code of the same program, after a check."""
         if self.code is not None and self.state is not State.REFUSED:
-            self.is_quick, self.trials = False, 0
+            self.is_quick, self.trials, self.slow_checks = False, 0, 0
             self.judged_runs = self.runs + JUDGED_RUNS
             self.earlier_code = self.compiled_seconds, self.compiled_iterations
             self.code = replace(self.code, enter=enter, owner=owner)
@@ -285,9 +287,12 @@ class LoopSite:
         self.terminals = terminals
         self.results = tuple(sorted(kept))
         self.lists = names_read_by_item(node) & frozenset(names)
-        # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
+        # Statements of an iteration, if there are no loops nor functions in it: their number is known then.
+        space = function.__globals__
         self.statements = sum(isinstance(part, ast.stmt) for part in walk_tree(node)) - 1 if not any(
             isinstance(part, (ast.For, ast.While)) and part is not node
+            or isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
+            and isinstance(space.get(part.func.id), FunctionType)
             for part in walk_tree(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
@@ -693,7 +698,9 @@ class LoopRun:
                 specialisation.refuse("compiled code made another array than Python")
                 return
         if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
-            specialisation.lose()
+            specialisation.slow_checks += 1
+            if specialisation.slow_checks == MAX_SLOW_CHECKS:
+                specialisation.lose()
         else:
             specialisation.state = State.READY
 
