@@ -319,6 +319,7 @@ class ShortCalls:
         self._function = function
         self._code = function.__code__
         self._loops = _estimable_loops(function)
+        self._has_loops = any_reachable(function, has_loops)
         self._has_element_loops = any_reachable(function, has_element_loops)
         self.spent = 0.0  # seconds
 
@@ -329,7 +330,7 @@ class ShortCalls:
     def has(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Return whether a call is estimated to be short."""
         function = self._function
-        if function.__code__ is not self._code:
+        if not self._has_loops or function.__code__ is not self._code:
             return False
         seconds = estimate_call_seconds(self._loops, function, args, kwargs)
         if self._has_element_loops:
