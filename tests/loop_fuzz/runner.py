@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from jitla.codegen.jit import Jit
-from jitla.codegen.loop_programs import compile_program
+from jitla.codegen.loop_programs import compile_program, compile_quickly
 from jitla.loopir.program import LoopProgram, state_layout
 from jitla.loopir.program_interpreter import run_program
 from jitla.loopir.program_verifier import verify_program
@@ -216,7 +216,9 @@ def compare(
                 return Interpreted(program)
             if not _jit:
                 _jit.append(Jit())
-            return compile_program(program, _jit[0], plan.chooser.choice((0, 1)))
+            level = plan.chooser.choice((0, 1, None))
+            return compile_quickly(program, _jit[0]) if level is None else compile_program(
+                program, _jit[0], level)
 
         try:
             compile_specialisation(site, specialisation, values, source, groups, compiled)
