@@ -39,6 +39,8 @@ _jit: list[Jit] = []
 class Interpreted:
     """A loop program that the interpreter runs; it has the interface of a compiled program."""
 
+    optimise = None
+
     def __init__(self, program: LoopProgram) -> None:
         self.program, self.layout = program, state_layout(program)
 
