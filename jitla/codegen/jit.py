@@ -249,12 +249,26 @@ class Jit:
         with self._lock:
             return self._link([self._emit(text, 0)], names, text)
 
-    def is_cached(self, text: str) -> bool:
-        """Return whether the objects of `text` are kept."""
+    def part_keys(self, text: str) -> tuple[str, ...]:
+        """Return the content keys of the objects of `text`."""
+        return tuple(self.key(part, level) for level, part in modules(text))
+
+    def is_cached(self, keys: tuple[str, ...]) -> bool:
+        """Return whether objects are kept."""
         shelf = self._shelf()
-        keys = [self.key(part, level) for level, part in modules(text)]
         return all(key in self.objects or shelf is not None and self._known(key, shelf) is not None
                    for key in keys)
+
+    def load_cached(self, keys: tuple[str, ...], names: tuple[str, ...]) -> Library | None:
+        """Return the kept objects, loaded, with the addresses of `names`; None if one is not kept."""
+        shelf = self._shelf()
+        objects = [] if shelf is None else [data for data in (self._known(key, shelf) for key in keys)
+                                            if data is not None]
+        if not objects or len(objects) < len(keys):
+            return None
+        with self._lock:
+            self.target  # noqa: B018  (starts LLVM)
+            return self._link(objects, names)
 
     def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
         throttle()

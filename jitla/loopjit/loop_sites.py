@@ -170,12 +170,13 @@ class Specialisation:
     process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
     job: CompileJob = field(default_factory=lambda: CompileJob())
     slow_checks: int = 0  # of the code
+    on_checked: Callable[[], None] = lambda: None  # called when it has passed its check
     is_quick: bool = False  # whether code was compiled without optimisation, and better code will follow
     judged_runs: int = JUDGED_RUNS  # runs after which the time of the code is compared with Python's
     earlier_code: tuple[float, int] = (0.0, 0)  # seconds and iterations of code that was replaced
 
     def replace_code(self, enter: Callable[[int], int], owner: Any) -> None:
-        """Use better code of the same program, after a check."""
+        """Use better code of the same program, after a check; nothing may refer to the earlier code then."""
         if self.code is not None and self.state is not State.REFUSED:
             self.is_quick, self.trials, self.slow_checks = False, 0, 0
             self.judged_runs = self.runs + JUDGED_RUNS
@@ -703,6 +704,9 @@ class LoopRun:
                 specialisation.lose()
         else:
             specialisation.state = State.READY
+            if not specialisation.is_quick:
+                specialisation.on_checked()
+                specialisation.on_checked = lambda: None
 
 
 Run = PlainRun | LoopRun
