@@ -50,6 +50,7 @@ from jitla.loopjit.sources import (
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
 COLD_SECONDS = 15e-3  # of Python in all loops before the first one is: it takes longer to load the compiler
+FIRST_RUN_SECONDS = 0.1  # the same in the first run of a loop: a short first call is to take no longer for it
 MAX_WAIT_SECONDS = 0.1  # that the runs of a loop wait for its compilation
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
 PYTHON_PART_SECONDS = 1e-3  # of the iterations that Python does at a time while the loop may be compiled
@@ -305,9 +306,12 @@ class LoopSite:
 
     def is_hot(self, specialisation: Specialisation) -> bool:
         """Return whether Python has spent so much time in the loop that it is compiled."""
-        return specialisation.seconds >= self.hot_seconds and (
-            LoopSite.is_compiler_loaded or not self.hot_seconds
-            or LoopSite.seconds_before_compiler >= COLD_SECONDS)
+        if specialisation.seconds < self.hot_seconds:
+            return False
+        if LoopSite.is_compiler_loaded or not self.hot_seconds:
+            return True
+        is_first = specialisation.entries <= 1
+        return LoopSite.seconds_before_compiler >= (FIRST_RUN_SECONDS if is_first else COLD_SECONDS)
 
     def give_up(self) -> None:
         """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""

@@ -145,6 +145,19 @@ def test_the_first_compilation_of_a_process_is_begun_later(monkeypatch, seconds)
     for site in made.entries:
         site.hot_seconds = 1e-9
     monkeypatch.setattr(loop_sites, "COLD_SECONDS", 0.5)
+    monkeypatch.setattr(loop_sites, "FIRST_RUN_SECONDS", 100.0)
+    made.version(np.arange(100.0))
+    assert not asked
     for _ in range(4):
         made.version(np.arange(100.0))
     assert bool(asked) is bool(seconds)
+
+
+def test_the_first_run_of_a_loop_is_compiled_if_it_takes_long(monkeypatch):
+    monkeypatch.setattr(LoopSite, "is_compiler_loaded", False)
+    monkeypatch.setattr(LoopSite, "seconds_before_compiler", 0.0)
+    monkeypatch.setattr(loop_sites, "FIRST_RUN_SECONDS", 2e-3)
+    asked = []
+    made = Loops(lambda *args: asked.append(args)).version(shifted)
+    made.version(np.arange(100_000.0))
+    assert asked
