@@ -82,6 +82,7 @@ class Process:
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
+    monkeypatch.setattr(RecordStore, "on", True)
     return lambda **options: Process(tmp_path / "cache", monkeypatch, **options)
 
 
