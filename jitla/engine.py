@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jitla.accel import Device
     from jitla.codegen import CompiledProgram, Jit, LlvmBackend
     from jitla.hops import Machine
-    from jitla.loopir import LoopProgram
+    from jitla.loopir import LoopProgram, StateLayout
     from jitla.loopjit import LoopFunction, Loops, LoopSite, Source, Specialisation
     from jitla.recompile import BoundProgram, Compiler, Program, ScheduleTuner
     from jitla.rewrites import RuleSet
@@ -319,27 +319,59 @@ class Engine:
         groups: tuple[int, ...],
     ) -> None:
         """Have a loop compiled in the background; if that fails, Python runs it."""
-        def job() -> None:
+        options = copy_context()  # in force where the loop runs
+
+        def compile_loop() -> None:
+            specialisation.job.start()
+            packages.loopjit.loop_compiler.compile_specialisation(
+                site, specialisation, values, source, groups, self._compile_loop, submit,
+                self._loop_records(), self._load_loop)
+
+        def run(job: Callable[[], None]) -> None:
             try:
                 with short_switch_interval():
-                    packages.loopjit.loop_compiler.compile_specialisation(
-                        site, specialisation, values, source, groups, self._compile_loop)
+                    job()
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 specialisation.refuse(f"the compiler failed: {text}")
                 self.report_failure(site.function.__qualname__, text)
+            finally:
+                specialisation.job.finish()
 
-        options = copy_context()  # in force where the loop runs
-        self.background.submit(lambda: options.run(job))
+        def submit(job: Callable[[], None]) -> None:
+            self.background.submit(lambda: options.run(run, job))
 
-    def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
-        """Compile and load a loop program for the options in force."""
+        if not self.background.busy:
+            specialisation.job.start()
+        submit(compile_loop)
+
+    def _jit_of_loops(self) -> Jit:
+        """Return the compiler of loop programs."""
         with self._lock:
             if self._loop_jit is None:
                 if not packages.is_loaded("codegen"):
                     require_memory(COMPILER_LIBRARY_BYTES)
                 self._loop_jit = packages.codegen.Jit(shelf=self.disk)
-        return packages.codegen.compile_program(program, self._loop_jit)
+        return self._loop_jit
+
+    def _loop_records(self) -> Any:
+        """Return the records of loops on disk under the options in force."""
+        return packages.loopjit.records.RecordStore(
+            self.disk, lambda: f"{self._planner_fingerprint()} {self._jit_of_loops().maker}")
+
+    def _compile_loop(self, program: LoopProgram) -> CompiledProgram:
+        """Compile and load a loop program for the options in force."""
+        compiled = packages.codegen.compile_quickly(program, self._jit_of_loops())
+        packages.loopjit.LoopSite.is_compiler_loaded = True
+        return compiled
+
+    def _load_loop(
+        self, program: Callable[[], LoopProgram], layout: StateLayout, keys: tuple[str, ...],
+    ) -> CompiledProgram | None:
+        """Load a loop program whose machine code is kept on disk; None if it is not."""
+        found = packages.codegen.load_program(program, layout, keys, self._jit_of_loops())
+        packages.loopjit.LoopSite.is_compiler_loaded |= found is not None
+        return found
 
     def stored_machine(self, config: Config) -> Machine | None:
         """Return the stored calibration of this machine, or None."""

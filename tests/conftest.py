@@ -36,9 +36,10 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 def pytest_configure() -> None:
     """Let no plan come from another test: many change what plans depend on, or count them."""
+    from jitla.loopjit.records import RecordStore
     from jitla.runtime.disk_cache import DiskPlanStore
 
-    DiskPlanStore.on = False
+    DiskPlanStore.on = RecordStore.on = False
 
 
 def pytest_unconfigure() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         LlvmBackend,
         LlvmExecutable,
     )
+    from jitla.codegen.compiled_program import CompiledProgram, load_program
     from jitla.codegen.jit import (
         Jit,
         Library,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
         level_target,
         modules,
     )
-    from jitla.codegen.loop_programs import CompiledProgram, compile_program
+    from jitla.codegen.loop_programs import compile_program, compile_quickly
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
     from jitla.codegen.target import Target
@@ -36,7 +37,8 @@ else:
         __name__,
         backend="LlvmBackend LlvmExecutable",
         jit="Jit Library ObjectCache host_target lacking level_target modules",
-        loop_programs="CompiledProgram compile_program",
+        compiled_program="CompiledProgram load_program",
+        loop_programs="compile_program compile_quickly",
         loopir="CompiledNest",
         target="Target",
         **{"native.loader": "load_native"},
@@ -44,6 +46,6 @@ else:
 
 __all__ = [
     "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache",
-    "Target", "compile_program",
-    "host_target", "lacking", "level_target", "load_native", "modules",
+    "Target", "compile_program", "compile_quickly",
+    "host_target", "lacking", "level_target", "load_native", "load_program", "modules",
 ]

@@ -240,6 +240,32 @@ class Jit:
             self._tell(words, [key, *[self.key(part, level) for level, part in parts]])
         return library
 
+    def load_quickly(self, text: str, names: tuple[str, ...]) -> Library:
+        """Return the module `text` as code without optimisation, which is not kept."""
+        with self._lock:
+            return self._link([self._emit(text, 0)], names, text)
+
+    def part_keys(self, text: str) -> tuple[str, ...]:
+        """Return the content keys of the objects of `text`."""
+        return tuple(self.key(part, level) for level, part in modules(text))
+
+    def is_cached(self, keys: tuple[str, ...]) -> bool:
+        """Return whether objects are kept."""
+        shelf = self._shelf()
+        return all(key in self.objects or shelf is not None and self._known(key, shelf) is not None
+                   for key in keys)
+
+    def load_cached(self, keys: tuple[str, ...], names: tuple[str, ...]) -> Library | None:
+        """Return the kept objects, loaded, with the addresses of `names`; None if one is not kept."""
+        shelf = self._shelf()
+        objects = [] if shelf is None else [data for data in (self._known(key, shelf) for key in keys)
+                                            if data is not None]
+        if not objects or len(objects) < len(keys):
+            return None
+        with self._lock:
+            self.target  # noqa: B018  (starts LLVM)
+            return self._link(objects, names)
+
     def _linked(self, key: str, objects: list[bytes], names: tuple[str, ...], text: Text) -> Library:
         with self._lock:
             library = self._loaded.get(key)

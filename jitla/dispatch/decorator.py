@@ -131,9 +131,9 @@ def _call_plain(
     fast_path: FastPath, state: FunctionState, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
     """Run a call plain, and let the fast path recognise the next calls of its class."""
-    function, is_plain = state.plain_call()
     if kind is None:
-        return function(*args, **kwargs)
+        return state.function(*args, **kwargs)
+    function, is_plain = state.plain_call(kind.profile)
     site = state.sites.get((local_config() or PROCESS_CONFIG[0]).epoch)
     try:
         return kind.bypass(site, function, args, kwargs, is_plain)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import copy_context
+from math import inf
 from types import CodeType, FunctionType, TracebackType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -31,7 +32,7 @@ from jitla.process.resources import has_shallow_stack
 from jitla.tiering.call_classes import RUNNING_SESSIONS, CallClasses, element_bits
 from jitla.tiering.engine import CallClass, FunctionProfile
 from jitla.tiering.generators import StepTimes
-from jitla.tiering.loop_detector import any_reachable, has_loops
+from jitla.tiering.loop_detector import any_reachable, has_element_loops, has_loops
 from jitla.tiering.loop_estimates import count_operations, estimable_loops, estimate_call_seconds
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ MAX_FAILURES = 100  # that are kept
 MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judged by
 SHORT_CALL_SECONDS = 0.3  # estimated, above which loops are looked for before the call
 MAX_WAIT_SECONDS = 5.0  # of a call for the compiler
+ARRAY_STATEMENT_FACTOR = 10  # ratio of the time of an instruction in a loop over slices to one over elements
 LARGE_BITS = 18  # bits of the number of elements, from which whole-array statements in loops are traced
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("dispatch/function_state.py")]
@@ -137,9 +139,15 @@ class FunctionState:
             self.note_failure(error)
             return None
 
-    def plain_call(self) -> tuple[Callable[..., Any], bool]:
-        """Return the function that runs plain calls, and whether it is the one that the user wrote."""
+    def plain_call(self, profile: FunctionProfile) -> tuple[Callable[..., Any], bool]:
+        """Return the function that runs plain calls, and whether it is the one that the user wrote.
+
+        Loops are looked for at the beginning of a call, and not at the end of the last one, perhaps.
+        """
         loops = self._looping
+        if loops is _UNKNOWN and profile.is_search_due():
+            packages.loopjit.LoopSite.seconds_before_compiler += profile.spent
+            loops = self.loop_function
         if loops is _UNKNOWN or loops is None or loops.traced or not loops.is_current():
             return self.function, True
         return loops.body, False
@@ -222,10 +230,6 @@ class FunctionState:
         found: LoopFunction | None = self._looping
         return found
 
-    def find_loops(self) -> None:
-        """Look for loops, in the background thread."""
-        self.loop_function  # noqa: B018  (looks for loops)
-
     @property
     def instrumented(self) -> Callable[..., Any] | None:
         """The instrumented function; None if the body runs in NumPy."""
@@ -246,7 +250,7 @@ class FunctionState:
         function: Any = self.function
         looping = self._looping is _UNKNOWN and any_reachable(function, has_loops)
         profile = FunctionProfile(
-            FunctionTracer(self, looping), count_operations(function.__code__), looping)
+            FunctionTracer(self, looping), count_operations(function.__code__))
         code = function.__code__
         classes = CallClasses(profile, (code.co_filename, code.co_firstlineno))
         return self.classes_by_epoch.setdefault(config.epoch, (config, classes))[1]
@@ -431,6 +435,7 @@ class FunctionTracer:
         self._state = ref(state)
         self._has_loops = has_loops  # and may not have been looked for
         self._estimable: Any = None  # its loops, for estimates
+        self._has_element_loops = False
 
     @property
     def is_loaded(self) -> bool:
@@ -488,17 +493,19 @@ class FunctionTracer:
         if self._has_loops and state._looping is _UNKNOWN:
             if self._estimable is None:
                 self._estimable = estimable_loops(function)
-            if estimate_call_seconds(self._estimable, function, args, kwargs) > SHORT_CALL_SECONDS:
+                self._has_element_loops = any_reachable(function, has_element_loops)
+            seconds = estimate_call_seconds(self._estimable, function, args, kwargs)
+            if self._has_element_loops:
+                is_short = seconds <= SHORT_CALL_SECONDS
+            else:
+                is_short = bits <= LARGE_BITS and (
+                    seconds == inf or ARRAY_STATEMENT_FACTOR * seconds <= SHORT_CALL_SECONDS)
+            if not is_short:
                 state.loop_function  # noqa: B018  (looks for loops)
         loops = state._looping
         if bits > LARGE_BITS and loops is not _UNKNOWN and loops is not None and loops.entries \
                 and loops.has_array_statements_only:
             loops.traced = True
-
-    def find_loops(self) -> None:
-        """Look for loops of the function in the background."""
-        state = self.state
-        ENGINE.background.submit(lambda: state.find_loops())
 
     def load(self) -> None:
         """Load the tracer and instrument the function in the background."""

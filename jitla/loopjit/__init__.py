@@ -3,7 +3,7 @@
 - `loop_functions`: functions with rewritten loops (`rewriting`, `liveness`, `callees`), and their records.
 - `loop_sites`: loops at run time: profiles, specialisations, and parts that Python or compiled code runs
   (`sources` that loops go through, `operands`).
-- `loop_compiler`: lowering and compilation for operands, in the background.
+- `loop_compiler`: lowering and compilation for operands, in the background; `records` of it on disk.
 - `lowering`: statements, expressions and inlined functions as a loop program (`builder`); `calls`, `shapes`,
   `arrays`, `selections`, `reductions`, `scalars` lower operations, `flow` meeting points of paths, `bounds`
   hoists checks; `values` are abstract values, `state` writes and reads them.
@@ -20,8 +20,9 @@ from jitla.loopjit.sources import Source
 from jitla.process.loading import lazy_modules
 
 if TYPE_CHECKING:
-    from jitla.loopjit import loop_compiler
+    from jitla.loopjit import loop_compiler, records
 else:
-    __getattr__ = lazy_modules(__name__, "jitla.loopjit.loop_compiler")
+    __getattr__ = lazy_modules(__name__, "jitla.loopjit.loop_compiler", "jitla.loopjit.records")
 
-__all__ = ["LoopFunction", "LoopSiteRecord", "LoopSite", "Loops", "Source", "Specialisation", "loop_compiler"]
+__all__ = ["LoopFunction", "LoopSiteRecord", "LoopSite", "Loops", "Source", "Specialisation", "loop_compiler",
+           "records"]

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import CellType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,11 +17,28 @@ from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
-from jitla.loopjit.lowering import Helper, LoweredLoop, lower_loop
 from jitla.loopjit.operands import arrays_in
+from jitla.loopjit.records import (
+    LoopTables,
+    LoweringRecord,
+    NameLog,
+    RecordStore,
+    constants_in,
+    record_key,
+    replay,
+)
 from jitla.loopjit.sources import Endless, Source
-from jitla.loopjit.state import SourceLowering, entry_environment, read_results, state_writer
-from jitla.loopjit.values import LoweringRefused
+from jitla.loopjit.state import read_results, state_writer
+from jitla.loopjit.values import Helper, LoweringRefused
+from jitla.process.loading import lazy_functions
+
+if TYPE_CHECKING:
+    from jitla.loopjit.lowering import LoweredLoop, lower_loop
+    from jitla.loopjit.operand_values import entry_environment, lower_source
+else:  # not where there are records of all loops
+    [lower_loop] = lazy_functions("jitla.loopjit.lowering", "lower_loop")
+    entry_environment, lower_source = lazy_functions(
+        "jitla.loopjit.operand_values", "entry_environment", "lower_source")
 
 MISSING = object()
 MAX_LIST = 16  # items of a global list that are constants
@@ -30,8 +47,9 @@ MAX_LIST = 16  # items of a global list that are constants
 class NameResolver:
     """Resolves names outside of a function, and notes what they stand for."""
 
-    def __init__(self, function: FunctionType) -> None:
+    def __init__(self, function: FunctionType, constants: Sequence[Any] = ()) -> None:
         self.function = function
+        self.log = NameLog(constants)
         self.assumptions: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self.inlined: dict[FunctionType, tuple[CodeType, Any, Any]] = {}  # code and defaults
         self.cells: list[tuple[CellType, Any]] = []  # of variables of other functions, with their values
@@ -39,7 +57,11 @@ class NameResolver:
 
     def global_name(self, name: str, function: FunctionType | None) -> Any:
         """Return the value of a global or builtin name."""
-        owner: Any = function or self.function
+        value = self._global_name(name, function or self.function)
+        self.log.note("global", function, name, value)
+        return value
+
+    def _global_name(self, name: str, owner: Any) -> Any:
         if name in owner.__code__.co_freevars:
             return self._free_variable(name, owner)
         space: Mapping[str, Any] = owner.__globals__
@@ -47,7 +69,7 @@ class NameResolver:
             self._note(space, name, MISSING)
             space = owner.__builtins__
         if name not in space:
-            raise LoweringRefused(f"{name} is not defined")
+            raise self._refusal(f"{name} is not defined")
         return self._note(space, name, space[name])
 
     def _free_variable(self, name: str, owner: FunctionType) -> Any:
@@ -56,26 +78,39 @@ class NameResolver:
         try:
             value = cell.cell_contents
         except ValueError as error:
-            raise LoweringRefused(f"{name} has no value") from error
+            raise self._refusal(f"{name} has no value") from error
         if type(value) in (np.ndarray, list, dict, set):
-            raise LoweringRefused(f"{name} is a variable of another function")
+            raise self._refusal(f"{name} is a variable of another function")
         self.cells.append((cell, value))
         return value
 
     def list_items(self, value: list[Any]) -> tuple[Any, ...]:
         """Return the items of a list, and note them."""
         if len(value) > MAX_LIST:
-            raise LoweringRefused("a long list")
+            raise self._refusal("a long list")
         items = tuple(value)
         self.lists.append((value, items))
+        self.log.note("items", value, "", items)
         return items
 
     def attribute(self, module: ModuleType, name: str) -> Any:
         """Return an attribute of a module."""
         space = vars(module)
         if name not in space:
-            raise LoweringRefused(f"{module.__name__}.{name} is not defined")
-        return self._note(space, name, space[name])
+            raise self._refusal(f"{module.__name__}.{name} is not defined")
+        value = self._note(space, name, space[name])
+        self.log.note("attribute", module, name, value)
+        return value
+
+    def note_inlined(self, function: FunctionType, inner: FunctionType) -> None:
+        """Note the code and the defaults of a function that is inlined, as `function` or what it wraps."""
+        self.inlined[inner] = inner.__code__, inner.__defaults__, inner.__kwdefaults__
+        self.log.note("inlined", function, "", inner)
+
+    def _refusal(self, reason: str) -> LoweringRefused:
+        """Return the exception for a name that may stand for something else in another process."""
+        self.log.is_complete = False
+        return LoweringRefused(reason)
 
     def _note(self, space: Mapping[str, Any], name: str, value: Any) -> Any:
         self.assumptions[id(space), name] = space, name, value
@@ -91,19 +126,19 @@ class NameResolver:
             return None
         code = inner.__code__
         if code.co_flags & GENERATOR_FLAGS:
-            raise LoweringRefused("a call of a generator")
+            raise self._refusal("a call of a generator")
         source = syntax_tree_of(inner) or lambda_of(inner)
         if source is None or not isinstance(source.node, (ast.FunctionDef, ast.Lambda)):
-            raise LoweringRefused(f"the source of {inner.__name__} is not found")
+            raise self._refusal(f"the source of {inner.__name__} is not found")
         args = source.node.args
         if args.vararg or args.kwarg:
-            raise LoweringRefused(f"{inner.__name__} takes any number of arguments")
+            raise self._refusal(f"{inner.__name__} takes any number of arguments")
         names = tuple(arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs))
         positional = names[:len(args.posonlyargs) + len(args.args)]
         values = inner.__defaults__ or ()
         defaults = dict(zip(positional[len(positional) - len(values):], values, strict=True))
         defaults |= inner.__kwdefaults__ or {}
-        self.inlined[inner] = code, inner.__defaults__, inner.__kwdefaults__
+        self.note_inlined(function, inner)
         body = source.node.body
         return Helper(inner, names, defaults, tuple(body) if isinstance(body, list) else (
             ast.copy_location(ast.Return(body), body),))
@@ -139,49 +174,118 @@ def lower_specialisation(
     site: LoopSite, values: Sequence[Any], source: Source, groups: Sequence[int],
 ) -> tuple[LoweredLoop, NameResolver]:
     """Lower a loop for operands like `values`."""
-    resolver = NameResolver(site.function)
+    resolver = NameResolver(site.function, constants_in(values))
+    return lower_loop_of(site, values, source, groups, resolver), resolver
+
+
+def lower_loop_of(
+    site: LoopSite, values: Sequence[Any], source: Source, groups: Sequence[int], resolver: NameResolver,
+) -> LoweredLoop:
+    """Lower a loop for operands like `values`; `resolver` looks names up."""
     code = site.function.__code__
     count = len(arrays_in(values))
-    lowered = lower_loop(
+    return lower_loop(
         site.node, lambda b: entry_environment(b, site.names, values, groups[:count]),
-        None if isinstance(source, Endless) else lambda b: SourceLowering(b, groups[count:]).lower(source),
+        None if isinstance(source, Endless) else lambda b: lower_source(b, groups[count:], source),
         site.kept, frozenset((*code.co_varnames, *code.co_cellvars)), resolver, site.function.__name__)
-    return lowered, resolver
 
 
 def compile_specialisation(
     site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
     groups: tuple[int, ...], compile_program: CompileProgram,
+    later: Callable[[Callable[[], None]], None] = lambda job: None, records: RecordStore | None = None,
+    load_program: Callable[..., Any] = lambda *args: None,
 ) -> None:
-    """Compile a loop for operands like `values`, or refuse it."""
+    """Compile a loop for operands like `values`, or refuse it.
+
+    `later` runs the jobs that optimise its code and write its record. If there is one from another process,
+    `load_program` loads its code.
+    """
     if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
         return
+    key = None if records is None else record_key(site, values, source, groups)
+    record = None if records is None else records.find(key)
+    if record is not None and _use_record(site, specialisation, values, record, load_program):
+        return
+    resolver = NameResolver(site.function, constants_in(values))
     try:
-        lowered, resolver = lower_specialisation(site, values, source, groups)
+        lowered = lower_loop_of(site, values, source, groups, resolver)
         compiled = compile_program(lowered.program)
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)
+        if records is not None:
+            records.put(key, resolver.log, refused.reason, refused.line)
         return
     except BackendError as error:
         specialisation.refuse(str(error))
         return
-    program, layout = lowered.program, compiled.layout
+    program = lowered.program
     numbers = {id(statement): k for k, statement in enumerate(site.terminals)}
-    specialisation.code = LoopCode(
-        compiled.call, layout.size, layout.places, layout.arena,
-        tuple((point.kind.value, point.line, point.reason) for point in program.exits),
+    tables = LoopTables(
+        compiled.layout, tuple((point.kind.value, point.line, point.reason) for point in program.exits),
         {number: numbers[id(statement)] for number, statement in lowered.terminals.items()},
-        state_writer(lowered.values, site.names, layout.places),
-        lambda state, arrays: read_results(lowered.results, state, layout.places, arrays), compiled,
+        lowered.values, lowered.results,
+        tuple(k for k, group in enumerate(groups) if f"group {group}" in lowered.written),
+        program.raises or any(point.kind is ExitKind.UNDO for point in program.exits),
+        MIN_ARENA_BYTES if any(isinstance(node, Allocate) for node in program_nodes(program.body)) else 0,
         program.raises)
-    specialisation.written = tuple(
-        k for k, group in enumerate(groups) if f"group {group}" in lowered.written)
-    specialisation.undo = program.raises or any(
-        point.kind is ExitKind.UNDO for point in program.exits)
-    specialisation.arena_bytes = MIN_ARENA_BYTES if any(
-        isinstance(node, Allocate) for node in program_nodes(program.body)) else 0
-    specialisation.is_current = resolver.is_current
+    _use_code(site, specialisation, tables, compiled, resolver)
+    specialisation.is_quick = compiled.optimise is not None
+    if records is not None:
+        def write() -> None:
+            assert records is not None
+            code = specialisation.code
+            if code is not None:
+                records.put_code(key, resolver.log, tables, code.owner.keys, program)
+
+        specialisation.on_checked = lambda: later(write)
     specialisation.state = State.COMPILED
+    if compiled.optimise is not None:
+        later(lambda: _optimise(specialisation, compiled.optimise))
+
+
+def _use_code(site: LoopSite, specialisation: Specialisation, tables: LoopTables, compiled: Any,
+              resolver: NameResolver) -> None:
+    """Have a loop run by compiled code from now on."""
+    layout, results = tables.layout, tables.results
+    specialisation.code = LoopCode(
+        compiled.call, layout.size, layout.places, layout.arena, tables.exits, tables.terminals,
+        state_writer(tables.values, site.names, layout.places),
+        lambda state, arrays: read_results(results, state, layout.places, arrays), compiled, tables.raises)
+    specialisation.written, specialisation.undo = tables.written, tables.undo
+    specialisation.arena_bytes = tables.arena_bytes
+    specialisation.is_current = resolver.is_current
+
+
+def _use_record(
+    site: LoopSite, specialisation: Specialisation, values: Sequence[Any], record: LoweringRecord,
+    load_program: Callable[..., Any],
+) -> bool:
+    """Refuse a loop, or use code that has passed its check, as an earlier process did; return whether so."""
+    resolver = NameResolver(site.function, constants_in(values))
+    if not replay(record.steps, resolver, LoweringRefused):
+        return False
+    if record.tables is None:
+        specialisation.refuse(record.reason, record.line)
+        return True
+    compiled = load_program(record.read_program, record.tables.layout, record.keys)
+    if compiled is None:
+        return False
+    _use_code(site, specialisation, record.tables, compiled, resolver)
+    specialisation.state = State.READY
+    return True
+
+
+def _optimise(specialisation: Specialisation, optimise: Callable[[], Any]) -> None:
+    """Replace code that was compiled quickly; if that fails, it stays."""
+    if specialisation.state is State.REFUSED:
+        return
+    try:
+        better = optimise()
+    except BackendError as error:
+        specialisation.keep_quick_code(str(error))
+    else:
+        specialisation.replace_code(better.call, better)
 
 
 @contextmanager

@@ -382,7 +382,7 @@ class LoopFunction:
         if not self.entries:
             self.traced = True
         elif self._seconds >= JUDGED_SECONDS:
-            spent = sum(x.seconds + x.compiled_seconds for x in found)
+            spent = sum(x.seconds + x.compiled_seconds + x.job.waited_seconds for x in found)
             ready = any(x.state is State.READY for x in found)
             self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
 

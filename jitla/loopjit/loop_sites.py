@@ -12,9 +12,10 @@ import ctypes
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from enum import Enum
 from os import getpid
+from threading import Event
 from time import perf_counter
 from types import FunctionType
 from typing import Any
@@ -48,6 +49,9 @@ from jitla.loopjit.sources import (
 )
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
+COLD_SECONDS = 15e-3  # of Python in all loops before the first one is: it takes longer to load the compiler
+FIRST_RUN_SECONDS = 0.1  # the same in the first run of a loop: a short first call is to take no longer for it
+MAX_WAIT_SECONDS = 0.1  # that the runs of a loop wait for its compilation
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
 PYTHON_PART_SECONDS = 1e-3  # of the iterations that Python does at a time while the loop may be compiled
 # of the iterations that compiled code does at a time: signals are handled between
@@ -65,6 +69,7 @@ SHORT = "its runs are too short for entering compiled code to be worth it"
 LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
 MIN_JUDGED_SECONDS = 2e-4  # of Python in the part that is checked, from which times are compared, too
 MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
+MAX_SLOW_CHECKS = 3  # that take longer than Python, as first runs touch new memory, until code is given up
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
 MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
@@ -106,6 +111,38 @@ class LoopCode:
     raises: bool = False  # whether floating-point flags may be set
 
 
+class CompileJob:
+    """The compilation of a loop, for which its runs wait.
+
+    It is work of the interpreter, which one thread does at a time: a run that went on would take from the
+    compilation the time that it does not wait. Runs wait for `MAX_WAIT_SECONDS` in all, and only for a
+    compilation that is under way.
+    """
+
+    __slots__ = ("_is_running", "_done", "waited_seconds")
+
+    def __init__(self) -> None:
+        self._is_running = False
+        self._done = Event()
+        self.waited_seconds = 0.0
+
+    def start(self) -> None:
+        """Let runs wait."""
+        self._is_running = True
+
+    def finish(self) -> None:
+        """Let runs go on."""
+        self._done.set()
+
+    def wait(self) -> None:
+        """Wait for code that can be used."""
+        remaining = MAX_WAIT_SECONDS - self.waited_seconds
+        if self._is_running and remaining > 0.0 and not self._done.is_set():
+            start = perf_counter()
+            self._done.wait(remaining)
+            self.waited_seconds += perf_counter() - start
+
+
 @dataclass(eq=False)
 class Specialisation:
     """A loop for one combination of kinds of its operands."""
@@ -132,6 +169,34 @@ class Specialisation:
     states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
     is_current: Callable[[], bool] = lambda: True
     process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
+    job: CompileJob = field(default_factory=lambda: CompileJob())
+    slow_checks: int = 0  # of the code
+    on_checked: Callable[[], None] = lambda: None  # called when it has passed its check
+    is_quick: bool = False  # whether code was compiled without optimisation, and better code will follow
+    judged_runs: int = JUDGED_RUNS  # runs after which the time of the code is compared with Python's
+    earlier_code: tuple[float, int] = (0.0, 0)  # seconds and iterations of code that was replaced
+
+    def replace_code(self, enter: Callable[[int], int], owner: Any) -> None:
+        """Use better code of the same program, after a check; nothing may refer to the earlier code then."""
+        if self.code is not None and self.state is not State.REFUSED:
+            self.is_quick, self.trials, self.slow_checks = False, 0, 0
+            self.judged_runs = self.runs + JUDGED_RUNS
+            self.earlier_code = self.compiled_seconds, self.compiled_iterations
+            self.code = replace(self.code, enter=enter, owner=owner)
+            self.state = State.COMPILED
+
+    def keep_quick_code(self, reason: str) -> None:
+        """Go on without better code, which could not be compiled."""
+        self.is_quick = False
+        if self.state is State.QUEUED:
+            self.refuse(reason)
+
+    def lose(self) -> None:
+        """Leave the loop to Python, as code takes longer; code without optimisation waits for better code."""
+        if self.is_quick:
+            self.state = State.QUEUED
+        else:
+            self.refuse(LOSS)
 
     def refuse(self, reason: str, line: int = 0) -> None:
         """Leave the loop to Python for these kinds."""
@@ -174,7 +239,8 @@ class Specialisation:
     def loses(self) -> bool:
         """Return whether iterations by compiled code take longer than by Python, all that it takes included.
         """
-        compiled = self.compiled_seconds / max(self.compiled_iterations, 1)
+        seconds, iterations = self.earlier_code
+        compiled = (self.compiled_seconds - seconds) / max(self.compiled_iterations - iterations, 1)
         return bool(self.iterations) and compiled > WIN * self.per_iteration()
 
     def per_iteration(self) -> float:
@@ -208,6 +274,9 @@ def names_read_by_item(loop: ast.AST) -> frozenset[str]:
 class LoopSite:
     """One loop of one function."""
 
+    is_compiler_loaded = False
+    seconds_before_compiler = 0.0  # of Python in functions with loops of this process, until it is loaded
+
     def __init__(
         self, node: ast.For | ast.While, function: FunctionType, names: tuple[str, ...], kept: frozenset[str],
         terminals: tuple[ast.stmt, ...],
@@ -220,9 +289,12 @@ class LoopSite:
         self.terminals = terminals
         self.results = tuple(sorted(kept))
         self.lists = names_read_by_item(node) & frozenset(names)
-        # Statements of an iteration, if there are no loops in it: then their number does not depend on sizes.
+        # Statements of an iteration, if there are no loops nor functions in it: their number is known then.
+        space = function.__globals__
         self.statements = sum(isinstance(part, ast.stmt) for part in walk_tree(node)) - 1 if not any(
             isinstance(part, (ast.For, ast.While)) and part is not node
+            or isinstance(part, ast.Call) and isinstance(part.func, ast.Name)
+            and isinstance(space.get(part.func.id), FunctionType)
             for part in walk_tree(node)) else MAX_ITERATIONS
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
@@ -231,6 +303,15 @@ class LoopSite:
         self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
         self.on_give_up: Callable[[], None] = lambda: None
         self.inner_loops = False  # whether loops within this one may be compiled instead
+
+    def is_hot(self, specialisation: Specialisation) -> bool:
+        """Return whether Python has spent so much time in the loop that it is compiled."""
+        if specialisation.seconds < self.hot_seconds:
+            return False
+        if LoopSite.is_compiler_loaded or not self.hot_seconds:
+            return True
+        is_first = specialisation.entries <= 1
+        return LoopSite.seconds_before_compiler >= (FIRST_RUN_SECONDS if is_first else COLD_SECONDS)
 
     def give_up(self) -> None:
         """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""
@@ -407,15 +488,17 @@ class LoopRun:
                 and specialisation.seconds < SHORT_RUN_SECONDS * COUNTED_RUNS and site.hot_seconds:
             specialisation.refuse(SHORT)
             state = State.REFUSED
-        if state is State.COLD and specialisation.seconds >= site.hot_seconds:
+        if state is State.COLD and site.is_hot(specialisation):
             if specialisation.per_iteration() > MIN_TRACED_SECONDS * site.statements:
                 specialisation.refuse(LARGE_ARRAYS)
             else:
                 specialisation.state = state = State.QUEUED
         if state is State.QUEUED and specialisation.process != getpid():
-            specialisation.process = getpid()
+            specialisation.process, specialisation.job = getpid(), CompileJob()
             site.request(site, specialisation, values, source, groups)
-            state = specialisation.state
+        if specialisation.state is State.QUEUED:
+            specialisation.job.wait()
+        state = specialisation.state
         try:
             if state is State.COMPILED:
                 self._try(specialisation, values, arrays)
@@ -440,6 +523,8 @@ class LoopRun:
         if specialisation is not None:
             taken = self._taken = perf_counter() - self._began
             specialisation.seconds += taken
+            if not LoopSite.is_compiler_loaded:
+                LoopSite.seconds_before_compiler += taken
             specialisation.iterations += handed
             if taken < PYTHON_PART_SECONDS / 4:
                 self._size = 4 * handed
@@ -487,8 +572,8 @@ class LoopRun:
         specialisation.successes += 1
         specialisation.compiled_seconds += perf_counter() - began
         specialisation.compiled_iterations += outcome.position - self._position
-        if specialisation.runs == JUDGED_RUNS and specialisation.loses():
-            specialisation.refuse(LOSS)
+        if specialisation.runs == specialisation.judged_runs and specialisation.loses():
+            specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
         code = outcome.exit
         if code not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
@@ -618,9 +703,14 @@ class LoopRun:
                 specialisation.refuse("compiled code made another array than Python")
                 return
         if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
-            specialisation.refuse(LOSS)
+            specialisation.slow_checks += 1
+            if specialisation.slow_checks == MAX_SLOW_CHECKS:
+                specialisation.lose()
         else:
             specialisation.state = State.READY
+            if not specialisation.is_quick:
+                specialisation.on_checked()
+                specialisation.on_checked = lambda: None
 
 
 Run = PlainRun | LoopRun

@@ -60,6 +60,7 @@ from jitla.loopjit.values import (
     Arr,
     Conflict,
     Elementwise,
+    Helper,
     Iterated,
     LoweringRefused,
     NeverCompiled,
@@ -83,16 +84,6 @@ MAX_NODES = 8_500  # of a program: machine code of as many takes about two secon
 MAX_INLINE_DEPTH = 4  # calls of functions within each other
 MAX_CHOICES = 16  # items of a tuple of which one is chosen by a variable
 MAX_UNROLLED = 8  # iterations of a loop over a tuple
-
-
-@dataclass(frozen=True)
-class Helper:
-    """A function of the user's that is inlined: its parameters, defaults and body."""
-
-    function: FunctionType
-    parameters: tuple[str, ...]
-    defaults: dict[str, Any]
-    body: tuple[ast.stmt, ...]
 
 
 class Resolver(Protocol):

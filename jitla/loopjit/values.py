@@ -6,9 +6,11 @@ depends on the path taken, a tag variable holds its code at run time.
 
 from __future__ import annotations
 
+import ast
 import operator
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,16 @@ def result_kind(name: str, *kinds: str) -> str:
 def fold(name: str, *values: Any) -> Any:
     """Return the result of an operator applied to Python constants."""
     return _OPERATORS[name](*values)
+
+
+@dataclass(frozen=True)
+class Helper:
+    """A function of the user's that is inlined: its parameters, defaults and body."""
+
+    function: FunctionType
+    parameters: tuple[str, ...]
+    defaults: dict[str, Any]
+    body: tuple[ast.stmt, ...]
 
 
 # --------------------------------------------------------------------------- values

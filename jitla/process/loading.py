@@ -1,8 +1,8 @@
 """Import of jitla's modules during calls: each is imported completely or not at all.
 
-Imports run in a separate thread: an exception that a signal handler raises reaches the calling thread at
-once and does not interrupt the import. Forks wait for the current import, because an import lock held by a
-thread that does not exist in the child could never be acquired there.
+Imports that the program waits for run in a separate thread: an exception that a signal handler raises reaches
+the calling thread at once and does not interrupt the import. Forks wait for the current import, because an
+import lock held by a thread that does not exist in the child could never be acquired there.
 
 A failed import raises `ModuleUnavailable`, and is retried with exponential backoff, counted in calls:
 a missing resource may be missing for long.
@@ -128,7 +128,7 @@ class Loader:
                 raise ModuleUnavailable(f"{name}: asked for by code that interrupts a load")
             return import_module(name)
         self._check_retry(name)
-        if is_background_thread() or _is_importing(sys._getframe()):
+        if is_background_thread() or threading.current_thread().daemon or _is_importing(sys._getframe()):
             return self._import_locked(name)
         task = _LoadTask(name)
         thread = threading.get_ident()

@@ -22,13 +22,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from jitla.config import __version__
 from jitla.events import Event
-from jitla.hops import Machine, machine_from_record
+from jitla.process.loading import lazy_functions
+
+if TYPE_CHECKING:
+    from jitla.hops import Machine, machine_from_record
+else:  # for calibrations only
+    [machine_from_record] = lazy_functions("jitla.hops", "machine_from_record")
 
 __all__ = [
     "DiskCache", "DiskPlanStore", "MAGIC", "MAX_ENTRY_BYTES", "UnsafeDirectory", "Usage", "file_name",
@@ -354,7 +359,7 @@ def _remove(root: int, name: str) -> None:
         os.unlink(name, dir_fd=root)
 
 
-PLANNING_PACKAGES = ("hops", "rewrites", "fusion", "recompile", "loopir", "codegen")
+PLANNING_PACKAGES = ("hops", "rewrites", "fusion", "recompile", "loopir", "loopjit", "codegen")
 MAX_PREFETCHED = 64  # texts in memory that `has` found and `get` has not taken yet
 
 

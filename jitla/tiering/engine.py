@@ -98,9 +98,6 @@ class Tracer(Protocol):
     def wait(self) -> None:
         """Wait until the compile queue is empty."""
 
-    def find_loops(self) -> None:
-        """Look for loops of the function in the background."""
-
     def run_traced(
         self, site: Any, instrumented: Any, args: tuple[Any, ...], kwargs: dict[str, Any], budget: Any,
     ) -> Any:
@@ -116,21 +113,21 @@ class Tracer(Protocol):
 class FunctionProfile:
     """The seconds of plain calls of a function, which decide when its loops and the tracer are prepared."""
 
-    __slots__ = ("tracer", "spent", "_operations", "_has_loops", "_is_loading")
+    __slots__ = ("tracer", "spent", "_operations", "_is_loading")
 
-    def __init__(self, tracer: Tracer, operations: int = 0, has_loops: bool = False) -> None:
+    def __init__(self, tracer: Tracer, operations: int = 0) -> None:
         self.tracer = tracer
         self.spent = 0.0
         self._operations = operations  # of its code, on whole arrays
-        self._has_loops = has_loops  # that are still to be looked for
         self._is_loading = False
 
     def add(self, seconds: float) -> None:
         """Add the seconds of plain calls."""
         self.spent += seconds
-        if self._has_loops and self.spent >= policy.PREPARE_SECONDS:
-            self._has_loops = False
-            self.tracer.find_loops()
+
+    def is_search_due(self) -> bool:
+        """Return whether plain calls have taken so long that loops are looked for."""
+        return self.spent >= policy.PREPARE_SECONDS
 
     def load(self, plain: float, crowding: float) -> bool:
         """Return whether the tracer is loaded; begin to load it if that is worth it."""
@@ -158,13 +155,13 @@ class CallClass:
     """
 
     __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "short", "best", "state",
-                 "plain", "traced", "ledger", "losses", "_profile", "_timed", "_next", "_blocks",
+                 "plain", "traced", "ledger", "losses", "profile", "_timed", "_next", "_blocks",
                  "_saved_share", "_requested", "_restarts", "_recordings", "_trials", "_uncounted", "_left",
                  "_interval", "_charged", "_floor", "_resets", "_processors", "_untimed", "_skipped")
 
     def __init__(self, elements: int, profile: FunctionProfile, ledger: Ledger | None = None) -> None:
         self.elements = elements  # bits of their number
-        self._profile = profile
+        self.profile = profile
         self.bypassed = not policy.is_long(profile.predicted_seconds(elements))
         self.calls = self.loop_calls = 0  # plain, and with compiled loops
         self.skip = self.granted = 0  # calls that are not timed: left, and granted at the last timed one
@@ -215,7 +212,7 @@ class CallClass:
             return function(*args, **kwargs)
         finally:
             seconds = perf_counter() - start
-            if is_measured and not self._profile.tracer.is_compiling:
+            if is_measured and not self.profile.tracer.is_compiling:
                 self._processors = max(self._processors, (process_time() - worked) / seconds)
             self._add_plain(seconds, count)
 
@@ -223,7 +220,7 @@ class CallClass:
         """Account for a timed plain call, and for untimed ones before it; begin what is due."""
         self._timed += 1
         self.ledger.spent += count * seconds
-        self._profile.add(count * seconds)
+        self.profile.add(count * seconds)
         self.plain = _estimate(self.plain, seconds)
         if self.state is CallState.WAITING:
             self._wait()
@@ -234,7 +231,7 @@ class CallClass:
 
     def _advance(self) -> None:
         """Have the next call recorded if that is worth it."""
-        tracer = self._profile.tracer
+        tracer = self.profile.tracer
         if self.losses >= policy.MAX_LOSSES:
             self._reset_losses()
             return
@@ -244,7 +241,7 @@ class CallClass:
         risk = policy.LOOP_RISK * self.plain if tracer.has_loops else 0.0
         if not policy.may_trial(self.ledger.allowance(), self.losses, risk):
             return
-        if not self._profile.load(self.plain, self._crowding):
+        if not self.profile.load(self.plain, self._crowding):
             self._let_compile()
         elif policy.is_worth_recording(self.ledger.spent, self.plain):
             self.state, self.bypassed = CallState.RECORDING, False
@@ -258,14 +255,14 @@ class CallClass:
     @property
     def _crowding(self) -> float:
         """The seconds that a second of processor time takes the compiler."""
-        return max(self._profile.tracer.crowding, inf if self._is_crowding else 1.0)
+        return max(self.profile.tracer.crowding, inf if self._is_crowding else 1.0)
 
     def _let_compile(self) -> None:
         """Wait for the compiler if library threads of the next call would compete with it for processors.
 
         Such threads wait for each other by spinning: a call may take many times as long.
         """
-        tracer = self._profile.tracer
+        tracer = self.profile.tracer
         if self._is_crowding and tracer.is_compiling:
             tracer.wait()  # no loss: the price of compiling was weighed against what calls have taken
 
@@ -281,7 +278,7 @@ class CallClass:
         if not waiting:
             self._begin_trial()
             return
-        tracer = self._profile.tracer
+        tracer = self.profile.tracer
         price = sum(block.price for block in waiting) + tracer.loading_price
         if not self._requested and policy.is_worth_compiling(
                 self.ledger.spent, self._saved_share, price, self._crowding):
@@ -306,18 +303,18 @@ class CallClass:
             if self._untimed > 0:
                 self._untimed -= 1
                 self._left -= 1
-                return self._profile.tracer.run_traced(site, instrumented, args, kwargs, None)
+                return self.profile.tracer.run_traced(site, instrumented, args, kwargs, None)
             return self._run_traced(site, instrumented, args, kwargs)
         if state is CallState.CHECKING:
             return self._check(site, function, args, kwargs)
-        if not self._profile.tracer.is_wanted:  # loops were found since
+        if not self.profile.tracer.is_wanted:  # loops were found since
             self.state, self.bypassed = CallState.PLAIN, True
             return self.bypass(site, function, args, kwargs)
         return self._try(site, instrumented, args, kwargs)
 
     def _try(self, site: Any, instrumented: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Perform a recorded call, or one of a trial, until its deadline."""
-        tracer = self._profile.tracer
+        tracer = self.profile.tracer
         counts = {id(block): block.count for block in list(site.interim_replays)}
         notes, predicted = site.annotated_calls, 0.0 if self.plain else site.numpy_seconds()
         budget = tracer.budget(self.plain, max(self.ledger.allowance(), 0.0))
@@ -409,7 +406,7 @@ class CallClass:
 
     def _run_traced(self, site: Any, instrumented: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Perform a timed call of a class that is traced."""
-        tracer = self._profile.tracer
+        tracer = self.profile.tracer
         start = perf_counter()
         try:
             return tracer.run_traced(site, instrumented, args, kwargs, None)
@@ -451,7 +448,7 @@ class CallClass:
         """Perform a plain call, to compare it with traced ones."""
         start = perf_counter()
         try:
-            return self._profile.tracer.run_plain(site, function, args, kwargs)
+            return self.profile.tracer.run_plain(site, function, args, kwargs)
         finally:
             taken = perf_counter() - start
             self.calls += 1

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 # -- plain calls
 
-#: Seconds of plain calls of a function after which its loops are looked for: parsing takes 3 to 7 ms.
-PREPARE_SECONDS = 1e-3
+#: Seconds of plain calls of a function after which its loops are looked for: as long as that takes.
+PREPARE_SECONDS = 5e-3
 #: Processor seconds that loading the tracer takes; the interpreter lock is held most of the time.
 LOADING_SECONDS = 0.12
 #: Seconds of a plain call below which it is not traced: recording one operation takes 0.4 us, a call 3 us.

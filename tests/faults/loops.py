@@ -111,7 +111,7 @@ def cold(f: Any, function: Callable[..., Any]) -> None:
 
 def queued(f: Any, function: Callable[..., Any]) -> None:
     """Have the loop wait for the compiler, which is held up by another job for a while."""
-    ENGINE.background.submit(lambda: time.sleep(0.5), soon=True)
+    ENGINE.background.submit(lambda: time.sleep(0.5))
     outcome(f)
     assert f.stats().loops_waiting
 

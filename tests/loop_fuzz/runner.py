@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from jitla.codegen import load_program
 from jitla.codegen.jit import Jit
-from jitla.codegen.loop_programs import compile_program
+from jitla.codegen.loop_programs import compile_program, compile_quickly
 from jitla.loopir.program import LoopProgram, state_layout
 from jitla.loopir.program_interpreter import run_program
 from jitla.loopir.program_verifier import verify_program
@@ -26,6 +27,7 @@ from jitla.loopjit import loop_sites
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopRun, State
+from jitla.loopjit.records import RecordStore
 from tests.loop_fuzz.arguments import arguments, is_large
 from tests.loop_fuzz.forced import plant_exits
 
@@ -36,8 +38,39 @@ _numbers = itertools.count()
 _jit: list[Jit] = []
 
 
+class Shelf(dict[str, bytes]):
+    """Keeps machine code and records in memory."""
+
+    def get(self, key: str, maker: str = "") -> bytes | None:  # type: ignore[override]
+        """Return the bytes of a key."""
+        return super().get(key)
+
+    def put(self, key: str, maker: str, code: bytes) -> None:
+        """Keep bytes."""
+        self[key] = code
+
+
+_shelf = Shelf()
+
+
+def compile_recorded(site: Any, specialisation: Any, *operands: Any) -> None:
+    """Compile a loop, and compile it again as a later process does, from its record."""
+    store = RecordStore(lambda: _shelf, lambda: "")
+    for _ in range(2):
+        compile_specialisation(
+            site, specialisation, *operands, lambda program: compile_quickly(program, _jit[0]),
+            lambda job: job(), store, lambda *args: load_program(*args, _jit[0]))
+        if specialisation.state is not State.COMPILED:
+            return
+        specialisation.on_checked()
+        specialisation.state = State.QUEUED
+    specialisation.state = State.COMPILED
+
+
 class Interpreted:
     """A loop program that the interpreter runs; it has the interface of a compiled program."""
+
+    optimise = None
 
     def __init__(self, program: LoopProgram) -> None:
         self.program, self.layout = program, state_layout(program)
@@ -214,12 +247,17 @@ def compare(
                 exits[:] = [(point.kind.value, point.line, point.reason) for point in program.exits]
             if not plan.machine:
                 return Interpreted(program)
-            if not _jit:
-                _jit.append(Jit())
-            return compile_program(program, _jit[0], plan.chooser.choice((0, 1)))
+            level = plan.chooser.choice((0, 1, None))
+            return compile_quickly(program, _jit[0]) if level is None else compile_program(
+                program, _jit[0], level)
 
+        if plan.machine and not _jit:
+            _jit.append(Jit(shelf=lambda: _shelf))
         try:
-            compile_specialisation(site, specialisation, values, source, groups, compiled)
+            if plan.machine and not plan.forced and plan.seed % 2:
+                compile_recorded(site, specialisation, values, source, groups)
+            else:
+                compile_specialisation(site, specialisation, values, source, groups, compiled)
         except _TooLong:
             raise
         except Exception:

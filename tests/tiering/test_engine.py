@@ -39,14 +39,13 @@ class World:
         self.is_possible = self.is_wanted = True
         self.has_loops = False
         self.crowding, self.loading_price, self.waited, self.waits = 1.0, 0.0, 0.0, 0
-        self.searches = 0  # for loops
         self.log: list[str] = []
         self.seconds: list[float] = []
         self.site: Any = SimpleNamespace(
             interim_replays=set(), annotated_calls=0, calls=0, is_planning=lambda notes: False,
             numpy_seconds=lambda: self.now)
         self.process = ProcessLedger(lambda: self.now)
-        self.profile = FunctionProfile(self, 1, True)
+        self.profile = FunctionProfile(self, 1)
         self.kind = CallClass(10, self.profile, Ledger(self.process))
 
     # what call classes ask of the tracer
@@ -61,9 +60,6 @@ class World:
     def load(self) -> None:
         assert self.loaded_at is None, "the tracer is loaded once"
         self.loaded_at = self.now + self.loading
-
-    def find_loops(self) -> None:
-        self.searches += 1
 
     @property
     def is_compiling(self) -> bool:
@@ -182,11 +178,11 @@ def test_the_tracer_is_loaded_in_the_background_once_plain_calls_have_taken_long
     assert world.kind.state is CallState.TRACED
 
 
-def test_loops_are_looked_for_once() -> None:
+def test_loops_are_looked_for_once_plain_calls_have_taken_long_enough() -> None:
     world = World(1e-4, 1e-3).call_for(0.9 * policy.PREPARE_SECONDS)
-    assert world.searches == 0
+    assert not world.profile.is_search_due()
     world.call_for(0.1)
-    assert world.searches == 1
+    assert world.profile.is_search_due()
 
 
 def test_calls_of_functions_that_live_by_their_loops_stay_plain() -> None:

@@ -278,7 +278,7 @@ def tapes(function, *arguments):
     f = jitla.jit(function, compile="background")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ENGINE, "_compilers", {})
-        patch.setattr(ENGINE.background, "submit", lambda job, soon=False, share=1.0: None)
+        patch.setattr(ENGINE.background, "submit", lambda job, priority=0.0: None)
         patch.setattr(Replay, "run", noted)
         f(*arguments)
     return found
