@@ -25,7 +25,7 @@ from jitla.codegen.compiled_program import SYMBOL, CompiledProgram
 from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
 from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, host_target
-from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol
+from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol, sort_symbol
 from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.codegen.target import PART, Target
@@ -80,6 +80,9 @@ _PARTS = (("s",), ("s", "i"))
 _BY_POSITION = frozenset({"fmax", "fmin"})
 #: Ufuncs whose inner loops do not clear floating-point flags, as those of comparisons and `maximum` do.
 _FLAG_KEEPING = frozenset({"add", "subtract", "multiply", "divide", "matmul"})
+#: Functions of `np.linalg` whose flags NumPy ignores; they report errors by results that are no numbers.
+_FLAG_DROPPING = frozenset({
+    "solve", "solve1", "inv", "cholesky_lo", "eigh_lo", "eigvalsh_lo", "svd_f", "svd_s", "svd"})
 _PLAIN = re.compile(r"[A-Za-z0-9_.$]+")
 
 
@@ -385,6 +388,8 @@ class _Writer:
                 self._inner_loop(statement)
             case ir.Dot():
                 self._dot(statement)
+            case ir.Sort():
+                self._sort(statement)
         return False
 
     def _label(self, name: str) -> _Label:
@@ -693,12 +698,35 @@ class _Writer:
         second = self.b.line(f"getelementptr i8, ptr {pair}, i64 8")
         data = self.b.line(f"load ptr, ptr {second}, align 8")
         call = f"  call void {code}(ptr {args}, ptr {counts}, ptr {apart}, ptr {data}) nounwind"
-        if self.program.raises and routine.partition(".")[0] not in _FLAG_KEEPING:
+        name = routine.partition(".")[0]
+        if not self.program.raises or name in _FLAG_KEEPING:
+            self.lines.append(call)
+        elif name in _FLAG_DROPPING:
+            self._without_flags(call)
+        else:
             before, now, both = (f"%{self._fresh(f'flags.{word}')}" for word in ("kept", "new", "both"))
             self.lines += [*self._get_flags(before), call, *self._get_flags(now),
                            f"  {both} = or i32 {before}, {now}", *self._set_flags(both)]
-        else:
+
+    def _without_flags(self, call: str) -> None:
+        """Write a call whose floating-point flags are not looked at."""
+        if not self.program.raises:
             self.lines.append(call)
+            return
+        before = f"%{self._fresh('flags.kept')}"
+        self.lines += [*self._get_flags(before), call, *self._set_flags(before)]
+
+    def _sort(self, statement: ir.Sort) -> None:
+        values, indices = statement.values, statement.indices
+        pair = f'@"{sort_symbol(self.views[values.view].dtype, statement.kind, indices is not None)}"'
+        self.declared[pair] = f"{pair} = external constant [2 x ptr]\n"
+        places = [self._operand(place, {}) for place in (values, indices) if place is not None]
+        length = self._value(statement.length).text
+        code = self.b.line(f"load ptr, ptr {pair}, align 8")
+        failed = f"%{self._fresh('sort')}"
+        self._without_flags(f"  {failed} = call i32 {code}({', '.join(f'ptr {place}' for place in places)}, "
+                            f"i64 {length}, ptr null) nounwind")
+        self._exit_if(self.b.line(f"icmp ne i32 {failed}, 0"), statement.exit)
 
     def _foreign(self, function: str, args: list[Value], dtype: np.dtype) -> Value:
         kind = element_type(dtype)

@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         Read,
         Repeat,
         ScalarVariable,
+        Sort,
         StateLayout,
         StoreElement,
         Stride,
@@ -154,9 +155,9 @@ else:
         program=(
             "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
             "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place "
-            "Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable StateLayout StoreElement "
-            "Stride ViewVariable constant dtype_of_value program_nodes state_layout uses_expiry variables_in "
-            "INT64"
+            "Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable Sort StateLayout "
+            "StoreElement Stride ViewVariable constant dtype_of_value program_nodes state_layout uses_expiry "
+            "variables_in INT64"
         ),
         program_interpreter="run_program",
         program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",
@@ -173,7 +174,7 @@ __all__ = [
     "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS", "Leave",
     "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number", "Operand", "Outcome",
     "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramStatement", "ProgramValue", "Quotient",
-    "Read", "Remainder", "Repeat", "ScalarVariable", "Scope", "StateLayout", "Statement", "Store",
+    "Read", "Remainder", "Repeat", "ScalarVariable", "Scope", "Sort", "StateLayout", "Statement", "Store",
     "StoreElement", "Stride", "Update", "Value", "ViewVariable", "Window", "accesses", "all_loops",
     "allocated_buffers", "apply", "apply_schedule", "buffers_of", "carried_dependence", "constant",
     "core_axes", "dtype_of_value", "find_ufunc", "intrinsics_of", "minimum", "number", "pack_state",

@@ -327,8 +327,23 @@ class Dot:
     length: Value
 
 
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """Sort `length` elements that follow each other in memory, by NumPy's function for their dtype.
+
+    `kind` is ``"quicksort"`` or ``"stable"``. With `indices`, which are int64, these are sorted by the
+    elements that they refer to. Without memory for it the program is left by `exit`.
+    """
+
+    kind: str
+    values: Address
+    length: Value
+    indices: Address | None
+    exit: int
+
+
 Statement = (Assign | StoreElement | BindView | Allocate | If | For | Repeat | Block | Break | Continue
-             | Check | Leave | InnerLoop | Dot)
+             | Check | Leave | InnerLoop | Dot | Sort)
 ProgramStatement = Statement
 
 
@@ -414,6 +429,7 @@ _PARTS: dict[type, Callable[[Any], Any] | None] = {
     Repeat: attrgetter("body"), Block: attrgetter("body"), Check: attrgetter("test"),
     Address: attrgetter("index"), InnerLoop: attrgetter("operands", "dims", "steps"),
     Dot: attrgetter("a", "a_step", "b", "b_step", "out", "length"),
+    Sort: attrgetter("values", "length", "indices"),
 }
 #: The fields of classes of nodes that are names of variables.
 _NAMES = {

@@ -11,6 +11,7 @@ import ctypes.util
 import operator
 import platform
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
@@ -143,6 +144,8 @@ class _Interpreter:
                 self.inner_loop(statement)
             case ir.Dot():
                 self.dot(statement)
+            case ir.Sort():
+                self.sort(statement)
 
     def iterate(self, label: str, body: Sequence[ir.Statement], counts: Any, name: str) -> None:
         """Run a loop; the outermost one frees the memory of the arena in each iteration."""
@@ -246,7 +249,9 @@ class _Interpreter:
         if reduces and steps[0] == steps[2] == 0 and count:
             outputs[0][:1] = ufunc.reduce(arrays[1], initial=arrays[0][0])
         elif count:
-            ufunc(*arrays[: ufunc.nin], out=outputs)
+            is_quiet = ufunc.signature is not None and ufunc is not np.matmul  # flags of LAPACK mean nothing
+            with np.errstate(all="ignore") if is_quiet else nullcontext():
+                ufunc(*arrays[: ufunc.nin], out=outputs)
         self.copy_back(copies)
 
     def dot(self, statement: ir.Dot) -> None:
@@ -260,6 +265,19 @@ class _Interpreter:
         address, dtype = self.operand(statement.out, copies)
         read_memory(address, dtype)[...] = vectors[0] @ vectors[1]
         self.copy_back(copies)
+
+    def sort(self, statement: ir.Sort) -> None:
+        """Sort elements, or indices by the elements that they refer to."""
+        values, length = statement.values, (self.word(statement.length),)
+        kind: Any = statement.kind
+        dtype = self.views[values.view].dtype
+        elements = read_memory(self.address(values.view, values.index), dtype, length, (dtype.itemsize,))
+        if statement.indices is None:
+            elements[:] = np.sort(elements, kind=kind)
+            return
+        place = self.address(statement.indices.view, statement.indices.index)
+        indices = read_memory(place, ir.INT64, length, (8,))
+        indices[:] = indices[np.argsort(elements[indices], kind=kind)]
 
     # -- values ---------------------------------------------------------------------------------
 

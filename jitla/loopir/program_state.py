@@ -96,8 +96,11 @@ def read_memory(
 
 
 def find_ufunc(name: str) -> np.ufunc | None:
-    """Return the ufunc of NumPy, or of SciPy if that is imported, called `name`, or None."""
-    for module in ("numpy._core.umath", "scipy.special"):
+    """Return the ufunc of NumPy, or of SciPy if that is imported, called `name`, or None.
+
+    Those of `np.linalg` are there under the names of its compiled module.
+    """
+    for module in ("numpy._core.umath", "numpy.linalg._umath_linalg", "scipy.special"):
         ufunc = getattr(sys.modules.get(module), name, None)
         if isinstance(ufunc, np.ufunc):
             return ufunc

@@ -132,6 +132,9 @@ def _format_line(statement: ir.Statement) -> str:
         case ir.InnerLoop(routine, operands, dims, steps):
             words = [repr(routine), *map(_format_operand, operands)]
             return f"call({', '.join(words)}, dims={_format_tuple(dims)}, steps={_format_tuple(steps)})"
+        case ir.Sort(kind, values, length, indices, number):
+            words = [repr(kind), *map(_format_operand, (values, *([indices] if indices else [])))]
+            return f"sort({', '.join([*words, show_value(length)])}, exit={number})"
         case ir.Dot(dtype, a, a_step, b, b_step, out, length):
             words = [repr(_type_name(dtype)), _format_operand(a), show_value(a_step), _format_operand(b),
                      show_value(b_step), _format_operand(out), show_value(length)]
@@ -350,6 +353,10 @@ class _Parser:
                 words = _keywords(node)
                 return ir.InnerLoop(_constant(routine, str), tuple(map(self.operand, operands)),
                                  self.value_tuple(words.get("dims")), self.value_tuple(words.get("steps")))
+            case "sort", [kind, values, *indices, length]:
+                places = [ir.Address(*self.element(place)) for place in (values, *indices)]
+                return ir.Sort(_constant(kind, str), places[0], self.value(length),
+                            places[1] if indices else None, self.exit(node))
             case "dot", [dtype, a, a_step, b, b_step, out, length]:
                 return ir.Dot(np.dtype(_constant(dtype, str)), self.operand(a), self.value(a_step),
                            self.operand(b), self.value(b_step), self.operand(out), self.value(length))

@@ -111,6 +111,13 @@ class _Checker:
                 self.inner_loop(statement)
             case ir.Dot():
                 self.dot(statement)
+            case ir.Sort(kind, values, length, indices, number):
+                _require("unknown-operator", kind in ("quicksort", "stable"), f"a sort that is {kind}")
+                self.operand(values)
+                if indices is not None:
+                    self.equal("indices", ir.INT64, self.operand(indices))
+                self.words((length,))
+                self.exit(number)
 
     def inside(self, label: str, body: Sequence[ir.Statement], loop: bool) -> None:
         """Check the statements of a loop or block."""

@@ -254,7 +254,7 @@ def _weak(value: Abstract) -> Any:
     return value.dtype
 
 
-def _operand_dtypes(op: str, values: Sequence[Abstract]) -> tuple[np.dtype, ...]:
+def operand_dtypes(op: str, values: Sequence[Abstract]) -> tuple[np.dtype, ...]:
     """Return the dtypes in which an operator computes; those of numbers of several kinds have to agree."""
     choices = [[_weak(of_kind(kind, x.value)) for kind in sorted(x.kinds)] if isinstance(x, Num)
                else [_weak(x)]
@@ -273,7 +273,7 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
                  dtype: np.dtype | None = None) -> Elementwise:
     """Return an operator of the op table applied to arrays and numbers, element by element."""
     values = [bound(b, x) if isinstance(x, Num) else x for x in operands]
-    ins = _operand_dtypes(op, values)
+    ins = operand_dtypes(op, values)
     out = result_dtype(op, ins)
     if op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal") and ins[0] != ins[1]:
         raise LoweringRefused("a signed and an unsigned integer are compared")
@@ -299,6 +299,20 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
 
     result = Elementwise(out, shape, element, tuple(arrays), ordered)
     return result if dtype is None or dtype == out else as_dtype(result, dtype)
+
+
+def part_of_complex(b: ProgramBuilder, array: Arr, name: str) -> Elementwise:
+    """Return the real or imaginary parts, `name`, of an array of complex numbers."""
+    source = elementwise(b, array)
+    dtype = np.dtype(f"f{array.dtype.itemsize // 2}")
+    return Elementwise(dtype, source.shape, lambda at: ir.Apply(name, (source.element(at),), dtype),
+                       source.operands, is_view=True)
+
+
+def require_value(value: Elementwise) -> None:
+    """Refuse to store an expression that is a view to NumPy."""
+    if value.is_view:
+        raise LoweringRefused("a view of the parts of complex numbers")
 
 
 class _VerbUsed(Exception):
@@ -659,6 +673,7 @@ def array_of(b: ProgramBuilder, value: Abstract) -> Arr:
     if isinstance(value, Arr):
         return require_bound(b, value)
     if isinstance(value, Elementwise):
+        require_value(value)
         require_c_order(b, value)
         return materialise(b, value)
     raise LoweringRefused(f"{describe(value)} where an array is needed")

@@ -11,8 +11,8 @@ import numpy as np
 
 from jitla.hops import Kind, all_ops
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, reductions, scalars, selections, shapes
-from jitla.loopjit.builder import LoweringContext, ProgramBuilder, apply, both, cast, compare, minus
+from jitla.loopjit import arrays, linear_algebra, reductions, scalars, selections, shapes, sorting
+from jitla.loopjit.builder import LoweringContext, ProgramBuilder, apply, both, cast, compare
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
     MAX_EXTENT,
@@ -28,6 +28,7 @@ from jitla.loopjit.values import (
     StaticValue,
     Tup,
     describe,
+    is_none,
     number,
     of_kind,
 )
@@ -36,6 +37,7 @@ Arguments = Sequence[Abstract]
 Keywords = Mapping[str, Abstract]
 Handler = Callable[[LoweringContext, Arguments, Keywords], Abstract]
 
+_ACCUMULATED = {np.add: "add", np.multiply: "multiply", np.maximum: "maximum", np.minimum: "minimum"}
 #: Operators of the op table by the NumPy functions that they stand for.
 _CELLS: dict[Any, str] = {function: op.name for op in all_ops() if op.kind is Kind.CELL
                           for function in op.numpy}
@@ -93,7 +95,8 @@ def shape_argument(b: ProgramBuilder, value: Abstract) -> tuple[ir.Value, ...]:
 def call(lowering: LoweringContext, function: Any, args: Arguments, keywords: Keywords) -> Abstract:
     """Return the result of a call of a known object."""
     b = lowering.b
-    handler = (_HANDLERS.get(function) or shapes.HANDLERS.get(function)) if _is_hashable(function) else None
+    handler = next((found for table in _TABLES if (found := table.get(function)) is not None),
+                   None) if _is_hashable(function) else None
     if handler is not None:
         try:
             return handler(lowering, args, keywords)
@@ -162,11 +165,24 @@ def _reduce(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -
     if not 1 <= len(args) <= 2:
         raise LoweringRefused(f"{len(args)} arguments of {name}")
     axes = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    if isinstance(args[0], Num) and axes is None and not keywords and name in ("sum", "max", "min", "mean"):
+        return _reduced_number(b, name, scalars.bound(b, args[0]))
     if not isinstance(args[0], (Arr, Elementwise)):
         raise LoweringRefused(f"{name} of {describe(args[0])}")
     keepdims = bool(constant_argument(keywords.get("keepdims"), "keepdims", 0))
     ddof = constant_argument(keywords.get("ddof"), "ddof", 0)
     return reductions.reduced(b, name, args[0], axes, keepdims, ddof)
+
+
+def _reduced_number(b: ProgramBuilder, name: str, value: Num) -> Num:
+    """Return what a reduction of a single number is: the number as one of NumPy, with a zero added to it."""
+    if not value.kinds <= {"float", "f8", "f4"}:
+        raise LoweringRefused(f"{name} of {describe(value)}")
+    kind = "f4" if value.kinds == {"f4"} else "f8"
+    result = value.value
+    if name in ("sum", "mean"):
+        result = apply("add", result, ir.constant(0, STORAGE[kind]))
+    return of_kind(kind, result)
 
 
 def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstract:
@@ -319,18 +335,6 @@ def _folded(name: str) -> Handler:
     return handler
 
 
-def _norm(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-    """Return ``np.linalg.norm`` of a vector of floats: the root of its product with itself.
-
-    NumPy makes the vector contiguous first, and BLAS adds contiguous products in another order than others.
-    """
-    require_keywords(keywords)
-    if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)) or args[0].ndim != 1 \
-            or args[0].dtype.kind != "f":
-        raise LoweringRefused("a norm of other than a vector of floats")
-    vector = arrays.contiguous_vector(lowering.b, arrays.array_of(lowering.b, args[0]))
-    (square,) = numbers([reductions.product(lowering.b, vector, vector, "dot")])
-    return of_kind(square.kind, apply("sqrt", square.value))
 
 
 def _round(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -456,41 +460,107 @@ def _outer(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Ab
 
 def _arg_extremum(name: str) -> Handler:
     def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-        require_keywords(keywords)
-        if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
-            raise LoweringRefused(f"{name} with options")
-        return reductions.arg_extremum(lowering.b, name, args[0])
+        return arg_extremum(lowering.b, name, args, keywords)
 
     return handler
+
+
+def arg_extremum(b: ProgramBuilder, name: str, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return the index of an extremum along an axis, or of that of all elements."""
+    require_keywords(keywords, "axis")
+    axes = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    if not 1 <= len(args) <= 2 or not isinstance(args[0], (Arr, Elementwise)) \
+            or axes is not None and len(axes) != 1:
+        raise LoweringRefused(f"{name} with options")
+    return reductions.arg_extremum(b, name, args[0], axes[0] if axes else None)
 
 
 def _cumulated(op: str) -> Handler:
     def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-        require_keywords(keywords)
-        if len(args) != 1 or not isinstance(args[0], (Arr, Elementwise)):
-            raise LoweringRefused("a cumulative sum with options")
-        return reductions.cumulated(lowering.b, op, args[0])
+        return cumulated(lowering.b, op, args, keywords)
 
     return handler
 
 
-def _flip(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+def cumulated(b: ProgramBuilder, op: str, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return a cumulative sum or product along an axis, or of all elements."""
+    require_keywords(keywords, "axis")
+    axes = axis_argument(args[1] if len(args) > 1 else keywords.get("axis"))
+    if not 1 <= len(args) <= 2 or not isinstance(args[0], (Arr, Elementwise)) \
+            or axes is not None and len(axes) != 1:
+        raise LoweringRefused("a cumulative sum with options")
+    value: Arr | Elementwise = args[0]
+    if axes is None and value.ndim > 1:
+        value = shapes.reshaped(b, arrays.array_of(b, value), [number(-1)])
+    return reductions.cumulated(b, op, value, axes[0] if axes else 0)
+
+
+def _clip(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``np.clip(a, low, high)``, of which one bound may be None."""
+    if len(args) == 3 and not keywords:
+        value, *bounds = args
+        for bound, name in zip(reversed(bounds), ("maximum", "minimum"), strict=True):
+            if is_none(bound):
+                other = bounds[0] if bound is bounds[1] else bounds[1]
+                return call_cell(lowering, name, [value, other], {})
+    return call_cell(lowering, "clip", args, keywords)
+
+
+def _inner(how: str) -> Handler:
+    """Return the handler of products of two vectors of floats."""
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        for value in args:
+            if not isinstance(value, (Arr, Elementwise)) or value.ndim != 1 or value.dtype.kind != "f":
+                raise LoweringRefused("a product of other than two vectors of floats")
+        left, right = args
+        return reductions.product(lowering.b, left, right, how)
+
+    return handler
+
+
+def _trace(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     require_keywords(keywords)
-    if len(args) != 1 or not isinstance(args[0], Arr) or args[0].ndim != 1:
-        raise LoweringRefused("flip of what is no vector")
-    return reverse(lowering.b, args[0])
+    (value,) = args
+    if not isinstance(value, (Arr, Elementwise)) or value.ndim != 2:
+        raise LoweringRefused(f"a trace of {describe(value)}")
+    matrix = arrays.elementwise(lowering.b, value)
+    size = lowering.b.temporary(apply("minimum", *matrix.shape))
+    line = Elementwise(matrix.dtype, (size,), lambda at: matrix.element((at[0], at[0])), matrix.operands)
+    return reductions.reduced(lowering.b, "sum", line, None)
 
 
-def reverse(b: ProgramBuilder, array: Arr) -> Arr:
-    """Return the view of a vector from its end."""
-    array = arrays.require_bound(b, array)
-    size = array.shape[0]
-    axis = ir.AxisMap(0, minus(size, arrays.ONE), size, ir.constant(-1))
-    return arrays.bind(b, array, (), [axis], None)
+def _diagonal(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``np.diag``: the diagonal of a matrix, as a view that is read only, or a diagonal matrix."""
+    require_keywords(keywords)
+    (value,) = args
+    b = lowering.b
+    if isinstance(value, (Arr, Elementwise)) and value.ndim == 1:
+        vector = arrays.elementwise(b, value)
+        size = b.temporary(vector.shape[0])
+        made = arrays.allocate(b, vector.dtype, (size, size), True)
+        arrays.each_element(b, (size,), lambda at: b.emit(
+            ir.StoreElement(made.view, (at[0], at[0]), vector.element(at))))
+        return made
+    if isinstance(value, Arr) and value.ndim == 2:
+        return shapes.diagonal(b, value, False)
+    raise LoweringRefused(f"a diagonal of {describe(value)}")
+
+
+def _fill_diagonal(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    matrix, value = args
+    if not isinstance(matrix, Arr) or matrix.ndim != 2 or not isinstance(value, Num):
+        raise LoweringRefused("a diagonal of other than a matrix is filled")
+    b = lowering.b
+    rows, columns = arrays.require_bound(b, matrix).shape
+    b.check(compare("greater", rows, columns), "a matrix with more rows than columns")
+    arrays.store(b, shapes.diagonal(b, matrix, matrix.writeable), value)
+    return StaticValue(None)
 
 
 _HANDLERS: dict[Any, Handler] = {
-    sum: _folded("sum"), any: _folded("any"), all: _folded("all"), np.linalg.norm: _norm,
+    sum: _folded("sum"), any: _folded("any"), all: _folded("all"),
     len: _len, abs: _abs, min: _extremum("min"), max: _extremum("max"), range: _range, round: _round,
     divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"),
     reversed: _iterated("reversed"),
@@ -500,8 +570,26 @@ _HANDLERS: dict[Any, Handler] = {
     np.where: _where, np.nonzero: _nonzero, np.flatnonzero: _flatnonzero, np.count_nonzero: _count_nonzero,
     np.dot: _product("dot"), np.matmul: _product("matmul"), np.outer: _outer,
     np.argmax: _arg_extremum("argmax"), np.argmin: _arg_extremum("argmin"), np.cumsum: _cumulated("add"),
-    np.cumprod: _cumulated("multiply"), np.flip: _flip,
+    np.cumprod: _cumulated("multiply"), np.clip: _clip, np.inner: _inner("dot"), np.vdot: _inner("vdot"),
+    np.trace: _trace, np.diag: _diagonal, np.diagonal: _diagonal, np.fill_diagonal: _fill_diagonal,
 }
+
+
+#: Functions that change their first argument.
+CHANGING = (np.fill_diagonal,)
+_TABLES = (_HANDLERS, shapes.HANDLERS, sorting.HANDLERS, linear_algebra.HANDLERS)
+
+def _at(b: ProgramBuilder, op: str, args: Arguments) -> Abstract:
+    """Lower ``ufunc.at(a, indices, value)``: the operation for one index after the other."""
+    array, indices, value = args
+    if not isinstance(array, Arr) or not array.writeable:
+        raise LoweringRefused(f"an operation at elements of {describe(array)}")
+    items = indices.items if isinstance(indices, Tup) and not indices.is_list else (
+        shapes.array_from(b, indices) if isinstance(indices, Tup) else indices,)
+    if not any(isinstance(item, (Arr, Elementwise)) for item in items):
+        raise LoweringRefused("an operation at elements that no array selects")
+    selections.operate_at(b, op, array, items, value)
+    return StaticValue(None)
 
 
 # --------------------------------------------------------------------------- attributes and methods
@@ -527,6 +615,10 @@ def array_attribute(b: ProgramBuilder, array: Arr, name: str) -> Abstract | None
             return arrays.transposed(b, array, range(array.ndim)[::-1])
         case "itemsize":
             return number(array.dtype.itemsize)
+        case "real" if array.dtype.kind != "c":
+            return array
+        case "real" | "imag" if array.dtype.kind == "c":
+            return arrays.part_of_complex(b, array, name)
     return None
 
 
@@ -550,10 +642,16 @@ def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arg
                 return StaticValue(None)
             case "nonzero" if not args and not keywords:
                 return _nonzero(lowering, [value], {})
-            case "argmax" | "argmin" if not args and not keywords:
-                return reductions.arg_extremum(b, name, value)
-            case "cumsum" | "cumprod" if not args and not keywords:
-                return reductions.cumulated(b, "add" if name == "cumsum" else "multiply", value)
+            case "argmax" | "argmin":
+                return arg_extremum(b, name, [value, *args], keywords)
+            case "cumsum" | "cumprod":
+                return cumulated(b, "add" if name == "cumsum" else "multiply", [value, *args], keywords)
+            case "trace":
+                return _trace(lowering, [value, *args], keywords)
+            case "diagonal" if isinstance(value, Arr) and value.ndim == 2:
+                return _diagonal(lowering, [value, *args], keywords)
+            case "conj" | "conjugate" if not args and not keywords and isinstance(value, Arr):
+                return value if value.dtype.kind != "c" else arrays.map_elements(b, "conjugate", [value])
             case "item" if isinstance(value, Arr) and len(args) == value.ndim and not keywords:
                 element = selections.subscript(b, value, args)
                 assert isinstance(element, Num)
@@ -561,9 +659,10 @@ def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arg
                 if kind is None or value.dtype == np.uint64:
                     raise LoweringRefused(f"item of {value.dtype}")
                 return of_kind(kind, cast(element.value, STORAGE[kind]))
-        found = shapes.call_shape_method(lowering, value, name, args, keywords)
-        if found is not None:
-            return found
+        for call_method_of in (shapes.call_shape_method, sorting.call_sorting_method):
+            found = call_method_of(lowering, value, name, args, keywords)
+            if found is not None:
+                return found
     if isinstance(value, Num) and name == "item" and not args and not value.kinds <= PYTHON_KINDS:
         return scalars.to_float(b, value) if value.dtype.kind == "f" else scalars.to_int(b, value)
     if isinstance(value, StaticValue) and isinstance(value.value, np.ufunc):
@@ -574,6 +673,9 @@ def call_method(lowering: LoweringContext, value: Abstract, name: str, args: Arg
             names = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
             if isinstance(args[0], (Arr, Elementwise)) and args[0].ndim == 1:
                 return _reduce(b, names[value.value], args, keywords)
-        if name == "at":
-            raise LoweringRefused("a call of ufunc.at")
+        if name == "accumulate" and value.value in _ACCUMULATED and len(args) == 1 and not keywords \
+                and isinstance(args[0], (Arr, Elementwise)) and args[0].ndim == 1:
+            return reductions.cumulated(b, _ACCUMULATED[value.value], args[0])
+        if name == "at" and op is not None and len(args) == 3 and not keywords:
+            return _at(b, op, args)
     raise LoweringRefused(f"a call of the method {name} of {describe(value)}")

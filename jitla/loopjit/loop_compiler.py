@@ -15,6 +15,7 @@ from jitla.errors import BackendError
 from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
+from jitla.loopjit import library
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
 from jitla.loopjit.operands import arrays_in
@@ -122,7 +123,7 @@ class NameResolver:
             return None
         inner = getattr(function, "__wrapped__", function)
         if type(inner) is not FunctionType or is_installed(inner.__code__.co_filename) \
-                and package_of(inner) != package_of(self.function):
+                and package_of(inner) != package_of(self.function) and inner.__module__ != library.__name__:
             return None
         code = inner.__code__
         if code.co_flags & GENERATOR_FLAGS:

@@ -20,7 +20,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.instrument import walk_tree
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, calls, reductions, scalars, selections, shapes
+from jitla.loopjit import arrays, calls, library, reductions, scalars, selections, shapes
 from jitla.loopjit.bounds import hoist_checks
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -222,7 +222,10 @@ class Lowering:
                     raise LoweringRefused("a raise statement of an inlined function")
                 self.terminal(node)
             case ast.Assert(test=test):
-                self.b.check(negated(self.test(test)), "an assertion that fails")
+                holds = self.test(test)
+                if scalars.static_truth(holds) is False:
+                    raise LoweringRefused("an assertion that fails")
+                self.b.check(negated(holds), "an assertion that fails")
             case _:
                 raise LoweringRefused(f"a {type(node).__name__.lower()} statement")
 
@@ -339,6 +342,7 @@ class Lowering:
             case Num():
                 return self.b.evaluated(value)
             case Elementwise():
+                arrays.require_value(value)
                 return arrays.array_of(self.b, value)
             case Tup(items):
                 return Tup(tuple(self.settled(item) for item in items), value.is_list)
@@ -794,6 +798,8 @@ class Lowering:
         if isinstance(base, Arr):
             return selections.subscript(self.b, base, indices)
         if isinstance(base, Elementwise):
+            if len(indices) < base.ndim or not all(isinstance(index, Num) for index in indices):
+                arrays.require_value(base)
             return selections.subscript(self.b, arrays.materialise(self.b, base), indices)
         if isinstance(base, Tup) and len(indices) == 1:
             (index,) = indices
@@ -826,6 +832,7 @@ class Lowering:
             if found is not None:
                 return found
         if isinstance(base, Elementwise):
+            arrays.require_value(base)
             return self.attribute(arrays.materialise(self.b, base), name)
         if isinstance(base, Num) and name in ("real",
                                               "imag") and base.dtype.kind == "c" and len(base.kinds) == 1:
@@ -1048,8 +1055,10 @@ class Lowering:
                 args, keywords = self.arguments(node, base)
                 if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
-                if isinstance(base, Arr) and node.func.attr == "fill":
-                    self.written |= base.origins
+                changed = base if node.func.attr in ("fill", "sort") else args[0] if node.func.attr == "at" \
+                    and args else None
+                if isinstance(changed, Arr):
+                    self.written |= changed.origins
                     self.stores += 1
                 return calls.call_method(self, base, node.func.attr, args, keywords)
             function = self.attribute(base, node.func.attr)
@@ -1058,15 +1067,32 @@ class Lowering:
         if not isinstance(function, StaticValue):
             raise LoweringRefused(f"a call of {describe(function)}")
         args, keywords = self.arguments(node)
-        helper = self.resolver.helper(function.value)
+        template = library.function_for(function.value)
+        helper = self.resolver.helper(template or function.value)
         if helper is not None:
-            return self.inline(helper, args, keywords)
+            return self.inline(helper, args, keywords) if template is None else self.call_of_library(
+                helper, function.value.__name__, node.lineno, args, keywords)
         out = keywords.get("out") or (args[-1] if args else None)
-        if isinstance(out, Arr) and (keywords.get("out") is not None or isinstance(function.value, np.ufunc)
-                                     and len(args) == function.value.nin + 1):
+        changes = bool(args) and any(function.value is each for each in calls.CHANGING)
+        if changes:
+            out = args[0]
+        if isinstance(out, Arr) and (
+                changes or keywords.get("out") is not None or isinstance(function.value, np.ufunc)
+                and len(args) == function.value.nin + 1):
             self.written |= out.origins
             self.stores += 1
         return calls.call(self, function.value, args, keywords)
+
+    def call_of_library(self, helper: Helper, name: str, line: int, args: Sequence[Abstract],
+                        keywords: dict[str, Abstract]) -> Abstract:
+        """Return the result of a function of NumPy that is written in Python."""
+        stores = self.stores
+        try:
+            return self.inline(helper, args, keywords)
+        except LoweringRefused as refused:
+            raise LoweringRefused(f"these arguments of {name}: {refused.reason}", line) from refused
+        finally:
+            self.stores = stores  # they are to arrays that it makes
 
     def arguments(self, node: ast.Call, *earlier: Abstract) -> tuple[list[Abstract], dict[str, Abstract]]:
         """Return the arguments of a call, which are evaluated after `earlier` values."""

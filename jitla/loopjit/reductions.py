@@ -22,15 +22,17 @@ from jitla.loopjit.arrays import (
     in_c_order,
     map_elements,
     materialise,
+    require_c_order,
 )
 from jitla.loopjit.builder import (
     ProgramBuilder,
     apply,
     both,
     cast,
-    choose,
     compare,
+    minus,
     negated,
+    plus,
     times,
 )
 from jitla.loopjit.flags import may_raise_flags
@@ -156,6 +158,9 @@ def _floats(
     b: ProgramBuilder, op: str, value: Arr | Elementwise, axes: Sequence[int], keepdims: bool = False,
 ) -> Num | Arr:
     """Reduce floats in the order of NumPy: runs in memory pairwise, all else in turn."""
+    if isinstance(value, Elementwise) and value.is_view:
+        require_c_order(b, value)
+        value = materialise(b, value)
     array = array_of(b, value) if value.ndim == 1 else in_c_order(b, value, BUFFER_ELEMENTS)
     if len(axes) == array.ndim:
         total = _line(b, op, array)
@@ -343,14 +348,32 @@ def _variance(
     return result
 
 
-def arg_extremum(b: ProgramBuilder, name: str, value: Arr | Elementwise) -> Num:
-    """Return the first index of the largest or smallest element; NaN is beyond all others."""
-    if value.ndim != 1 or value.dtype.kind == "c":
-        raise LoweringRefused(f"{name} of an array with {value.ndim} axes")
+def arg_extremum(
+    b: ProgramBuilder, name: str, value: Arr | Elementwise, axis: int | None = None,
+) -> Num | Arr:
+    """Return the first index of the largest or smallest element, of all or along an axis.
+
+    NaN is beyond all others. The index of one of all elements is that in C order.
+    """
+    if value.dtype.kind == "c":
+        raise LoweringRefused(f"{name} of complex numbers")
     value = elementwise(b, value)
-    b.check(compare("equal", value.shape[0], ZERO), EMPTY)
+    if axis is None or value.ndim == 1:
+        if axis is not None and not -1 <= axis < 1:
+            raise LoweringRefused("an axis out of bounds")
+        return _index_of_extremum(b, name, value)
+    if not -value.ndim <= axis < value.ndim:
+        raise LoweringRefused("an axis out of bounds")
+    along = axis % value.ndim
+    b.check(compare("equal", value.shape[along], ZERO), EMPTY)
+    return _along(b, value, (along,), False, ir.INT64, lambda line: _index_of_extremum(b, name, line))
+
+
+def _index_of_extremum(b: ProgramBuilder, name: str, value: Elementwise) -> Num:
+    size = b.temporary(reduce(times, value.shape))
+    b.check(compare("equal", size, ZERO), EMPTY)
     best, where = b.fresh("best"), b.fresh("where")
-    b.assign(best, value.element((ZERO,)))
+    b.assign(best, value.element((ZERO,) * value.ndim))
     b.assign(where, ZERO)
     top, at_top = b.scalar(best, value.dtype), b.scalar(where, ir.INT64)
     comparison = "greater" if name == "argmax" else "less"
@@ -363,10 +386,13 @@ def arg_extremum(b: ProgramBuilder, name: str, value: Arr | Elementwise) -> Num:
             beyond = ir.Apply("bitwise_or", (beyond, nan), ir.BOOL)
         if value.dtype.kind == "b":
             beyond = both(element, negated(top)) if name == "argmax" else both(negated(element), top)
-        b.emit(ir.If(beyond, (ir.Assign(best, element), ir.Assign(where, at[0]))))
+        place = at[0]
+        for index, extent in zip(at[1:], value.shape[1:], strict=True):
+            place = plus(times(place, extent), index)
+        b.emit(ir.If(beyond, (ir.Assign(best, element), ir.Assign(where, place))))
 
-    each_element(b, value.shape, body, skip_first=True)
-    return of_kind("i8", at_top, 0)
+    each_element(b, value.shape, body, skip_first=value.ndim == 1)
+    return of_kind("i8", b.temporary(at_top), 0)
 
 
 # --------------------------------------------------------------------------- products
@@ -494,28 +520,42 @@ def outer(b: ProgramBuilder, op: str, left: Abstract, right: Abstract) -> Elemen
     return map_elements(b, op, [one, two])
 
 
-def cumulated(b: ProgramBuilder, op: str, value: Arr | Elementwise) -> Arr:
-    """Return ``np.cumsum`` or ``np.cumprod`` of an array with one axis."""
-    if value.ndim != 1:
-        raise LoweringRefused("a cumulative sum of an array with several axes")
+def cumulated(b: ProgramBuilder, op: str, value: Arr | Elementwise, axis: int = 0) -> Arr:
+    """Return what ``accumulate`` of a ufunc returns along an axis; sums of integers have 64 bits."""
+    if not -value.ndim <= axis < value.ndim:
+        raise LoweringRefused("an axis out of bounds")
+    along = axis % value.ndim
     expression = elementwise(b, value)
-    if expression.dtype.kind in "bi":
+    if op in _IDENTITIES and expression.dtype.kind in "bi":
         expression = as_dtype(expression, ir.INT64)
-    elif expression.dtype.kind == "u":
+    elif op in _IDENTITIES and expression.dtype.kind == "u":
         expression = as_dtype(expression, np.dtype(np.uint64))
+    require_c_order(b, expression)
     result = allocate(b, expression.dtype, expression.shape)
+    if value.ndim > 1:
+        def step(at: tuple[ir.Value, ...]) -> None:
+            element = b.temporary(expression.element(at))
+            with b.into([]) as first:
+                b.emit(ir.StoreElement(result.view, at, element))
+            with b.into([]) as others:
+                before = tuple(minus(index, ONE) if k == along else index for k, index in enumerate(at))
+                total = ir.Element(result.view, before, result.dtype)
+                b.emit(ir.StoreElement(result.view, at, ir.Apply(op, (total, element), result.dtype)))
+            b.emit(ir.If(compare("equal", at[along], ZERO), first, others))  # type: ignore[arg-type]
+
+        each_element(b, expression.shape, step)
+        return result
     name = b.fresh("r")
-    b.assign(name, ir.constant(0 if op == "add" else 1, expression.dtype))
+    b.assign(name, cast(ZERO, expression.dtype))
     total = b.scalar(name, expression.dtype)
 
     def body(at: tuple[ir.Value, ...]) -> None:
-        element = expression.element(at)
-        first = compare("equal", at[0], ZERO)
-        following = b.temporary(ir.Apply(op, (total, element), expression.dtype))
-        b.emit(ir.Assign(name, choose(first, element, following)))
+        element = b.temporary(expression.element(at))
+        with b.into([]) as following:
+            b.emit(ir.Assign(name, ir.Apply(op, (total, element), expression.dtype)))
+        b.emit(ir.If(compare("equal", at[0], ZERO), (ir.Assign(name, element),),
+                     following))  # type: ignore[arg-type]
         b.emit(ir.StoreElement(result.view, at, total))
 
     each_element(b, expression.shape, body)
     return result
-
-

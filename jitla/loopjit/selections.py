@@ -19,6 +19,7 @@ from jitla.loopjit.arrays import (
     expanded,
     materialise,
     may_overlap,
+    operand_dtypes,
     position,
     require_bound,
     require_storable,
@@ -26,7 +27,7 @@ from jitla.loopjit.arrays import (
     squeezed,
 )
 from jitla.loopjit.builder import ProgramBuilder, apply, cast, compare
-from jitla.loopjit.scalars import bound, convert, index_value
+from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
 from jitla.loopjit.values import (
     Abstract,
     Arr,
@@ -146,6 +147,46 @@ def put(b: ProgramBuilder, array: Arr, items: Sequence[Abstract], value: Abstrac
         aligned = elementwise(b, materialise(b, aligned))
     each_element(b, chosen.result_shape, lambda at: b.emit(
         ir.StoreElement(view, chosen.source_index(b, at), cast(aligned.element(at), dtype))))
+
+
+def operate_at(b: ProgramBuilder, op: str, array: Arr, items: Sequence[Abstract], value: Abstract) -> None:
+    """Apply an operator to the elements that a subscript with arrays selects, in their order, and `value`.
+
+    An element that is selected twice is changed twice.
+    """
+    chosen = selection(b, array, items)
+    if len(chosen.indices) != array.ndim or len(chosen.shape) != 1:
+        raise LoweringRefused("an operation at parts of an array")
+    for k, index in list(chosen.indices.items()):
+        if isinstance(index, Elementwise) and any(x.may_share_memory(array) for x in index.operands):
+            chosen.indices[k] = elementwise(b, materialise(b, index))
+    view, dtype = chosen.source.view, array.dtype
+    if isinstance(value, (Arr, Elementwise)):
+        _, (aligned,) = broadcast(b, [value], chosen.result_shape)
+        assert isinstance(aligned, Elementwise)
+        if any(x.may_share_memory(array) for x in aligned.operands):
+            aligned = elementwise(b, materialise(b, aligned))
+        operand: Num | Elementwise = aligned
+    elif isinstance(value, Num):
+        operand = b.evaluated(bound(b, value))
+    else:
+        raise LoweringRefused("an operation with other than numbers")
+    stand_in = Elementwise(dtype, chosen.result_shape, lambda at: ZERO, ())
+    ins = operand_dtypes(op, [stand_in, operand])
+    out = result_dtype(op, ins)
+    if out != dtype or ins[0] != dtype:
+        raise LoweringRefused(f"an operation whose result is {out} at elements of {dtype}")
+    constant = b.temporary(convert(b, operand, ins[1])) if isinstance(operand, Num) else None
+
+    def change(at: tuple[ir.Value, ...]) -> None:
+        place = chosen.source_index(b, at)
+        other = constant
+        if other is None:
+            assert isinstance(operand, Elementwise)
+            other = cast(operand.element(at), ins[1])
+        b.emit(ir.StoreElement(view, place, ir.Apply(op, (ir.Element(view, place, dtype), other), out)))
+
+    each_element(b, chosen.result_shape, change)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from jitla.loopjit.arrays import (
     is_contiguous,
     map_elements,
     materialise,
+    require_bound,
     require_c_order,
     require_contiguous,
     store,
@@ -63,6 +64,7 @@ Keywords = Mapping[str, Abstract]
 Handler = Callable[[LoweringContext, Arguments, Keywords], Abstract]
 FULL = Sliced((None, None, None))
 FLOAT64 = np.dtype(np.float64)
+MAX_DIFFERENCES = 8  # that `np.diff` takes one after the other
 
 
 def dtype_argument(value: Abstract | None, default: Any) -> np.dtype:
@@ -308,6 +310,19 @@ def _squeeze(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> 
                 None)
 
 
+def diagonal(b: ProgramBuilder, matrix: Arr, writeable: bool) -> Arr:
+    """Return the view of the diagonal of a matrix whose rows are a multiple of its columns apart."""
+    matrix = require_bound(b, matrix)
+    row, column = ir.Stride(matrix.view, 0), ir.Stride(matrix.view, 1)
+    size = b.temporary(apply("minimum", *matrix.shape))
+    divisor = b.temporary(choose(compare("equal", column, ZERO), ONE, column))
+    b.check(either(compare("equal", column, ZERO), compare(
+        "not_equal", apply("remainder", row, divisor), ZERO)), "a matrix whose diagonal is no view of a row")
+    step = b.temporary(plus(apply("floor_divide", row, divisor), ONE))
+    view = bind(b, matrix, [(0, ZERO)], [ir.AxisMap(1, ZERO, size, step)], None)
+    return Arr(view.view, view.dtype, 1, view.origins, writeable, sizes=view.sizes)
+
+
 # --------------------------------------------------------------------------- arrays of several
 
 
@@ -376,6 +391,14 @@ def _vstack(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> A
     return concatenated(lowering.b, parts, 0)
 
 
+def _column_stack(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    parts = _sequence(*_arguments(args, keywords, "tup"))
+    b = lowering.b
+    columns = [_array(subscript(b, array_of(b, part), [FULL, StaticValue(None)])) if part.ndim == 1 else part
+               for part in parts]
+    return concatenated(b, columns, 1)
+
+
 # --------------------------------------------------------------------------- moved and padded
 
 
@@ -383,8 +406,12 @@ def _roll(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abs
     value, shift, axis = _arguments(args, keywords, "a", "shift", "axis")
     b = lowering.b
     array = _array(value)
-    if axis is None and array.ndim > 1 or not isinstance(shift, Num):
+    if not isinstance(shift, Num):
         raise LoweringRefused("a roll along several axes")
+    if axis is None and array.ndim > 1:
+        vector = reshaped(b, array_of(b, array), [number(-1)])
+        moved = array_of(b, _array(_roll(lowering, [vector, shift], {})))
+        return reshaped(b, moved, [Num(frozenset({"int"}), size) for size in array.shape])
     along = _axis(axis, array.ndim, 0)
     source = elementwise(b, array)
     size = b.temporary(source.shape[along])
@@ -472,12 +499,18 @@ def _bincount(lowering: LoweringContext, args: Arguments, keywords: Keywords) ->
 
 
 def _diff(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
-    value, _, axis = _arguments(args, keywords, "a", ".n", "axis")
-    array = array_of(lowering.b, _array(value))
-    along = _axis(axis, array.ndim, -1)
-    ends = [subscript(lowering.b, array, [*[FULL] * along, Sliced(part)])
-            for part in ((number(1), None, None), (None, number(-1), None))]
-    return map_elements(lowering.b, "not_equal" if array.dtype.kind == "b" else "subtract", ends)
+    value, times_value, axis = _arguments(args, keywords, "a", "n", "axis")
+    result: Arr | Elementwise = _array(value)
+    along = _axis(axis, result.ndim, -1)
+    count = constant(times_value, "a number of differences", 1)
+    if not 1 <= count <= MAX_DIFFERENCES:
+        raise LoweringRefused(f"{count} differences")
+    for _ in range(count):
+        array = array_of(lowering.b, result)
+        ends = [subscript(lowering.b, array, [*[FULL] * along, Sliced(part)])
+                for part in ((number(1), None, None), (None, number(-1), None))]
+        result = map_elements(lowering.b, "not_equal" if array.dtype.kind == "b" else "subtract", ends)
+    return result
 
 
 _MODES = ("constant", "edge", "wrap")
@@ -643,7 +676,26 @@ def _eye(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     return made
 
 
+def _ndim(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    (value,) = _arguments(args, keywords, "a")
+    if isinstance(value, Tup):
+        return number(1)
+    if isinstance(value, Num):
+        return number(0)
+    return number(_array(value).ndim)
+
+
+def _result_type(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``np.result_type`` of one array or number."""
+    (value,) = _arguments(args, keywords, "a")
+    if isinstance(value, Num):
+        return StaticValue(_dtype_of(value))
+    return StaticValue(_array(value).dtype)
+
+
 HANDLERS: dict[Any, Handler] = {
+    np.result_type: _result_type,
+    np.ndim: _ndim, np.column_stack: _column_stack,
     np.array: _make_array(True), np.asarray: _make_array(False), np.reshape: _reshape, np.ravel: _ravel,
     np.transpose: _transpose, np.swapaxes: _swapaxes, np.moveaxis: _moveaxis, np.expand_dims: _expand_dims,
     np.squeeze: _squeeze, np.concatenate: _concatenate, np.stack: _stack, np.hstack: _hstack,

@@ -199,6 +199,7 @@ class Elementwise:
     operands: tuple[Arr, ...]
     is_ordered: bool = True
     array: Arr | None = None
+    is_view: bool = False  # NumPy has a view of other memory, which the program does not have
 
     @property
     def ndim(self) -> int:

@@ -275,9 +275,9 @@ def reduced_rows(a, x, y):
     return y
 
 
-def sums_of_each(a, y):
+def products_of_each(a, y):
     for i in range(len(y)):
-        y[i] = np.sum(a[i])
+        y[i] = np.prod(a[i])
     return y
 
 

@@ -197,7 +197,7 @@ def test_rows_that_share_memory_are_stored_as_numpy_does(eager, one, other):
 
 @pytest.mark.parametrize(("name", "args", "reason"), [
     ("eliminated", (np.eye(4, dtype=int),), "NumPy raises TypeError: float64 is not cast to int64"),
-    ("sums_of_each", (f8(), f8(4)), "sum of a number (f8)"),
+    ("products_of_each", (f8(), f8(4)), "prod of a number (f8)"),
     ("while_less", (f8(), "text"), "Lt of a number (float) and text"),
     ("running_sum", (np.ones(3, np.uint64),), "a value is a uint64 at times, and another number")])
 def test_refused_loops_have_reasons(eager, name, args, reason):

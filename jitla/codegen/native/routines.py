@@ -21,9 +21,11 @@ from jitla.loopir import find_ufunc
 
 __all__ = ["c_symbol", "dot_symbol", "find_loop", "loop_symbol", "routine_symbols_in"]
 
-_SYMBOL = re.compile(rb"jitla\.(loop|dot|c)\.([^\x00]+)\x00")
-#: Of `PyArray_ArrFuncs`: casts to 21 types, getitem, setitem, copyswapn, copyswap, compare, argmax, dotfunc.
-_DOTFUNC_WORD = 27
+_SYMBOL = re.compile(rb"jitla\.(loop|dot|c|sort|argsort)\.([^\x00]+)\x00")
+#: Of `PyArray_ArrFuncs`: casts to 21 types, getitem, setitem, copyswapn, copyswap, compare, argmax, dotfunc,
+#: scanfunc, fromstr, nonzero, fill, fillwithscalar, three functions that sort, and three that sort indices.
+_DOTFUNC_WORD, _SORT_WORD, _ARGSORT_WORD = 27, 33, 36
+_SORTS = {"quicksort": 0, "stable": 2}
 _GET_ARR_FUNCS = 365  # of NumPy's table of C functions, since 2.0
 
 Pair = ctypes.Array[ctypes.c_void_p]
@@ -37,6 +39,11 @@ def loop_symbol(routine: str) -> str:
 def dot_symbol(dtype: np.dtype) -> str:
     """Return the symbol of the `dot` function of `dtype`."""
     return f"jitla.dot.{dtype.char}"
+
+
+def sort_symbol(dtype: np.dtype, kind: str, indices: bool) -> str:
+    """Return the symbol of the function that sorts elements of `dtype`, or indices by them."""
+    return f"jitla.{'argsort' if indices else 'sort'}.{dtype.char}.{kind}"
 
 
 def c_symbol(function: str) -> str:
@@ -53,7 +60,9 @@ def routine_symbols_in(objects: Sequence[bytes]) -> dict[str, int]:
             if kind == b"c":
                 addresses[symbol] = _c_function(name.decode())
             else:
-                pair = _loop(name.decode()) if kind == b"loop" else _dot(name.decode())
+                find = _loop if kind == b"loop" else _dot if kind == b"dot" else _sort if kind == b"sort" \
+                    else _argsort
+                pair = find(name.decode())
                 addresses[symbol] = ctypes.addressof(pair)
     return addresses
 
@@ -101,20 +110,26 @@ def _loop(routine: str) -> Pair:
 @cache
 def _dot(char: str) -> Pair:
     """Return the `dot` function of a dtype, tested against ``@``."""
+    code = _array_function(np.dtype(char), _DOTFUNC_WORD)
+    _test_dot(code, np.dtype(char))
+    return (ctypes.c_void_p * 2)(code, None)
+
+
+def _array_function(dtype: np.dtype, number: int) -> int:
+    """Return the address of a function of a dtype, by its number in NumPy's table."""
     if sys.implementation.name != "cpython" or int(np.__version__.split(".")[0]) < 2:
-        raise BackendError("no `dot` functions in this NumPy")
+        raise BackendError("no tables of the functions of dtypes in this NumPy")
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = get(sys.modules["numpy._core._multiarray_umath"]._ARRAY_API, None)
     word = ctypes.sizeof(ctypes.c_void_p)
     address = ctypes.c_void_p.from_address(table + word * _GET_ARR_FUNCS).value or 0
     get_functions = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(address)
-    functions = get_functions(np.dtype(char))
-    code = ctypes.c_void_p.from_address(functions + word * _DOTFUNC_WORD).value if functions else None
+    functions = get_functions(dtype)
+    code = ctypes.c_void_p.from_address(functions + word * number).value if functions else None
     if not code:
-        raise BackendError(f"no `dot` function of {np.dtype(char)}")
-    _test_dot(code, np.dtype(char))
-    return (ctypes.c_void_p * 2)(code, None)
+        raise BackendError(f"no function {number} of {dtype}")
+    return code
 
 
 def call_dot(code: int, a: Any, b: Any, out: Any) -> None:
@@ -140,6 +155,53 @@ def _test_dot(code: int, dtype: np.dtype) -> None:
             call_dot(code, a, b, out)
             if out.tobytes() != np.asarray(a @ b, dtype).tobytes():
                 raise BackendError(f"the `dot` function of {dtype} is not that of NumPy's products")
+
+
+# --------------------------------------------------------------------------- functions that sort
+
+
+@cache
+def _sort(name: str) -> Pair:
+    """Return the function that sorts elements, by dtype and kind, tested against ``np.sort``."""
+    dtype, kind, code = _sorting(name, _SORT_WORD)
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_void_p)(code)
+    for values in _unsorted(dtype):
+        made = values.copy()
+        if call(made.ctypes.data, len(made), None) or made.tobytes() != np.sort(values, kind=kind).tobytes():
+            raise BackendError(f"the function that sorts {dtype} is not that of `np.sort`")
+    return (ctypes.c_void_p * 2)(code, None)
+
+
+@cache
+def _argsort(name: str) -> Pair:
+    """Return the function that sorts indices, by dtype and kind, tested against ``np.argsort``."""
+    dtype, kind, code = _sorting(name, _ARGSORT_WORD)
+    call = ctypes.CFUNCTYPE(
+        ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_void_p)(code)
+    for values in _unsorted(dtype):
+        made = np.arange(len(values))
+        if call(values.ctypes.data, made.ctypes.data, len(made), None) \
+                or (made != np.argsort(values, kind=kind)).any():
+            raise BackendError(f"the function that sorts indices of {dtype} is not that of `np.argsort`")
+    return (ctypes.c_void_p * 2)(code, None)
+
+
+def _sorting(name: str, word: int) -> tuple[np.dtype, Any, int]:
+    """Return the dtype, the kind and the address of a function that sorts."""
+    char, kind = name.split(".")
+    dtype = np.dtype(char)
+    return dtype, kind, _array_function(dtype, word + _SORTS[kind])
+
+
+def _unsorted(dtype: np.dtype) -> list[np.ndarray]:
+    """Return vectors with elements that repeat, zeros of both signs and NaN among them."""
+    rng = np.random.default_rng(5)
+    vectors = [rng.integers(0, 2 + 7 * size, size).astype(dtype) for size in (1, 3, 20, 300)]
+    if dtype.kind == "f":
+        for vector in vectors[1:]:
+            vector[::3] *= -0.0
+            vector[1] = np.nan
+    return vectors
 
 
 # --------------------------------------------------------------------------- the C library
