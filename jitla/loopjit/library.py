@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+SMALL_KERNEL = 11  # elements, up to which `np.correlate` adds products one after the other
 NEAR = 8  # elements around a guess that `np.interp` looks at first
 
 
@@ -352,6 +353,67 @@ def delete(arr: Any, obj: Any) -> Any:
     return made
 
 
+def slid(x: Any, k: Any, left: Any, right: Any) -> Any:
+    """Return the products of `k` with the parts of `x` that it is slid over, as `np.correlate` adds them.
+
+    `left` and `right` are the numbers of positions where it is not all over `x`.
+    """
+    n = len(x)
+    size = len(k)
+    whole = n - size + 1
+    out = np.empty(left + whole + right)
+    for i in range(left):
+        m = size - left + i
+        out[i] = x[:m] @ k[left - i:left - i + m]
+    if size <= SMALL_KERNEL:
+        for i in range(whole):
+            total = x[i] * k[0]
+            for j in range(1, size):
+                total += x[i + j] * k[j]
+            out[left + i] = total
+    else:
+        for i in range(whole):
+            out[left + i] = x[i:i + size] @ k
+    for i in range(right):
+        m = size - 1 - i
+        out[left + whole + i] = x[whole + i:whole + i + m] @ k[:m]
+    return out
+
+
+def correlate(a: Any, v: Any, mode: Any = "valid") -> Any:
+    """Return the correlation of a vector with one that is not longer."""
+    assert a.ndim == 1
+    assert v.ndim == 1
+    assert a.dtype.kind == "f"
+    assert v.dtype.kind == "f"
+    assert a.dtype.itemsize == 8
+    assert v.dtype.itemsize == 8
+    size = len(v)
+    assert 0 < size <= len(a)
+    if mode == "valid":
+        return slid(a.copy(), v.copy(), 0, 0)
+    if mode == "same":
+        return slid(a.copy(), v.copy(), size // 2, size - 1 - size // 2)
+    assert mode == "full"
+    return slid(a.copy(), v.copy(), size - 1, size - 1)
+
+
+def convolve(a: Any, v: Any, mode: Any = "full") -> Any:
+    """Return the convolution of two vectors."""
+    if len(v) > len(a):
+        return correlate(v, a[::-1], mode)
+    return correlate(a, v[::-1], mode)
+
+
+def pinv(a: Any) -> Any:
+    """Return the pseudo-inverse of a matrix."""
+    u, s, vt = np.linalg.svd(a, full_matrices=False)
+    limit = 1e-15 * np.max(s)
+    for k in range(len(s)):
+        s[k] = 1 / s[k] if s[k] > limit else 0.0
+    return vt.T @ (u * s).T
+
+
 def angle(z: Any) -> Any:
     """Return the angles of complex numbers."""
     return np.arctan2(z.imag, z.real)
@@ -420,5 +482,6 @@ FUNCTIONS: dict[Any, Any] = {
     np.allclose: allclose, np.array_equal: array_equal, np.round: rounded, np.around: rounded,
     np.gradient: gradient, np.tile: tile, np.meshgrid: meshgrid, np.append: append, np.insert: insert,
     np.delete: delete, np.angle: angle, np.take: take, np.fliplr: fliplr, np.flipud: flipud, np.flip: flip,
+    np.correlate: correlate, np.convolve: convolve, np.linalg.pinv: pinv,
     np.full_like: full_like, np.linalg.matrix_power: matrix_power,
 }

@@ -150,6 +150,28 @@ def _det(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     return of_kind("f8", b.temporary(b.scalar(name, FLOAT64)))
 
 
+def _svd(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return the singular values of a matrix, and the matrices of its vectors if they are wanted."""
+    value, full, vectors = _arguments(args, keywords, "a", "full_matrices", "compute_uv")
+    b = lowering.b
+    if value is None:
+        raise LoweringRefused("svd of nothing")
+    matrix, dtype = _operand(b, value, (2,), "svd")
+    rows, columns = map(b.temporary, matrix.shape)
+    least = b.temporary(apply("minimum", rows, columns))
+    b.check(compare("less", least, ONE), "an empty matrix")
+    values = allocate(b, FLOAT64, (least,))
+    dims = rows, columns, least
+    if vectors is not None and not _integer(vectors):
+        _call(b, "svd.d->d", dims, (matrix,), (values,))
+        return _as_result(b, values, dtype)
+    is_full = full is None or bool(_integer(full))
+    left = allocate(b, FLOAT64, (rows, rows if is_full else least))
+    right = allocate(b, FLOAT64, (columns if is_full else least, columns))
+    _call(b, f"svd_{'f' if is_full else 's'}.d->ddd", dims, (matrix,), (left, values, right))
+    return Tup(tuple(_as_result(b, x, dtype) for x in (left, values, right)), True)
+
+
 def _slogdet(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
     (value,) = _arguments(args, keywords, "a")
     b = lowering.b
@@ -240,7 +262,7 @@ def _root(b: ProgramBuilder, value: Num | Arr) -> Abstract:
 
 HANDLERS: dict[Any, Handler] = {
     np.linalg.solve: _solve, np.linalg.inv: _of_matrix("inv.d->d", "inv"), np.linalg.det: _det,
-    np.linalg.slogdet: _slogdet,
+    np.linalg.slogdet: _slogdet, np.linalg.svd: _svd,
     np.linalg.cholesky: _of_matrix("cholesky_lo.d->d", "cholesky"), np.linalg.eigh: _eigh,
     np.linalg.eigvalsh: _of_matrix("eigvalsh_lo.d->d", "eigvalsh"), np.linalg.norm: _norm,
 }

@@ -564,6 +564,10 @@ class Generator:
             "np.diff(np.append(a, (1.0, 2.0)), n=2)",
             f"np.digitize({one}, np.sort(b))",
             "np.where(np.isnan(a), 0, a)",
+            f"np.convolve({one}, {self.pick('b', 'a[:3]', 'b[::2]')})[:n]",
+            f"np.correlate({one}, a[:2], 'same')",
+            "np.linalg.svd(m, full_matrices=False)[0][:, 0]",
+            "np.linalg.pinv(m)[0]",
         )
 
     def measure(self) -> str:

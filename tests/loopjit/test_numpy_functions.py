@@ -79,6 +79,10 @@ GROUPS = [
     ("(z.real ** 2 + z.imag ** 2).sum()", "(z.conj() * z).real.sum()", "np.angle(z).sum()", "z.real[2]"),
     ("np.flip(m)[0, 1]", "np.fliplr(m)[0, 1]", "np.flip(m, axis=0)[1, 0]", "np.take(x, [1, 2]).sum()",
      "np.take(x, (3,))[0]", "np.full_like(x, 2).sum()"),
+    ("np.convolve(x, y)[2]", "np.convolve(y[:3], x, 'same')[1]", "np.correlate(x, w[:2])[1]",
+     "np.convolve(table[:, 0], table[:13, 1], mode='valid').sum()", "np.convolve(x[::-1], w[::2]).sum()"),
+    ("np.linalg.svd(m)[1][0]", "np.linalg.svd(m[:3])[0][0, 1]", "np.linalg.pinv(m[:, :4])[0, 1]",
+     "np.linalg.svd(m, compute_uv=False)[2]"),
     ("np.sum(x[0])", "np.mean(2.5)", "np.max(x[1])", "np.linalg.slogdet(m)[1]"),
 ]
 
