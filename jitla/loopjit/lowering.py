@@ -1068,6 +1068,8 @@ class Lowering:
             raise LoweringRefused(f"a call of {describe(function)}")
         args, keywords = self.arguments(node)
         template = library.function_for(function.value)
+        if template is not None:
+            args = list(map(self.index, args))  # lists are arrays
         helper = self.resolver.helper(template or function.value)
         if helper is not None:
             return self.inline(helper, args, keywords) if template is None else self.call_of_library(
