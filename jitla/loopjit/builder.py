@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 
 import numpy as np
@@ -158,7 +158,7 @@ def cast(value: ir.Value, dtype: np.dtype) -> ir.Value:
     if ir.dtype_of_value(value) == dtype:
         return value
     if isinstance(value, ir.Number):
-        with np.errstate(all="ignore"):
+        with suppress(FloatingPointError), np.errstate(all="raise"):  # else it is left to run time
             return ir.Number(dtype, np.frombuffer(value.bits, value.dtype).astype(dtype).tobytes())
     return ir.Apply("cast", (value,), dtype, (("dtype", dtype),))
 

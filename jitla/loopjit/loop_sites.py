@@ -494,8 +494,9 @@ class LoopRun:
             else:
                 specialisation.state = state = State.QUEUED
         if state is State.QUEUED and specialisation.process != getpid():
-            specialisation.process, specialisation.job = getpid(), CompileJob()
+            specialisation.job = CompileJob()
             site.request(site, specialisation, values, source, groups)
+            specialisation.process = getpid()  # an exception of a signal before has it requested again
         if specialisation.state is State.QUEUED:
             specialisation.job.wait()
         state = specialisation.state

@@ -178,7 +178,9 @@ def binary(b: ProgramBuilder, name: str, x: Num, y: Num) -> Num:
     x, y = bound(b, x), bound(b, y)
     if x.known and y.known:
         try:
-            return number(fold(name, x.known[0], y.known[0]))
+            folded = fold(name, x.known[0], y.known[0])
+            if folded is not None:
+                return number(folded)
         except (ArithmeticError, ValueError, TypeError) as error:
             raise LoweringRefused(f"Python raises {type(error).__name__}") from error
     if len(x.kinds) == 1 and len(y.kinds) == 1:
@@ -638,8 +640,9 @@ def result_dtype(ufunc: str, dtypes: Sequence[np.dtype]) -> np.dtype:
 def unary(b: ProgramBuilder, name: str, x: Num) -> Num:
     """Return the result of ``-x``, ``+x`` or ``~x``."""
     x = bound(b, x)
-    if x.known:
-        return number(fold(name, x.known[0]))
+    folded = fold(name, x.known[0]) if x.known else None
+    if folded is not None:
+        return number(folded)
     if len(x.kinds) > 1:
         if name == "USub" and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
             if any(STORAGE[kind].kind in "iu" for kind in x.kinds):
@@ -711,8 +714,9 @@ def to_float(b: ProgramBuilder, x: Num) -> Num:
 def absolute(b: ProgramBuilder, x: Num) -> Num:
     """Return ``abs(x)``."""
     x = bound(b, x)
-    if x.known:
-        return number(abs(x.known[0]))
+    folded = fold("abs", x.known[0]) if x.known else None
+    if folded is not None:
+        return number(folded)
     if len(x.kinds) > 1 and x.kinds <= _EXACT_KINDS and x.dtype == FLOAT64:
         return Num(x.kinds, apply("absolute", x.value), x.tag)
     if len(x.kinds) > 1:

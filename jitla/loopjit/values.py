@@ -41,6 +41,7 @@ STORAGE = {kind: np.dtype({"int": "i8", "float": "f8", "bool": "b1", "complex": 
 INT64_LOW, INT64_HIGH = -(1 << 63), (1 << 63) - 1
 MAX_OPTIONS = 4  # types of a variable
 MAX_EXTENT = 1 << 47  # elements along an axis: addresses have 48 bits
+MAX_FOLDED_POWER = 1024  # exponent of constants
 EXACT_FLOAT64 = 1 << 53  # integers up to this magnitude are exact as float64
 
 _EXAMPLES: dict[str, Any] = {kind: kind_type(1) for kind, kind_type in KIND_TYPES.items()}
@@ -50,6 +51,7 @@ _OPERATORS: dict[str, Callable[..., Any]] = {
     "BitOr": operator.or_, "BitXor": operator.xor, "LShift": operator.lshift, "RShift": operator.rshift,
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
     "NotEq": operator.ne, "USub": operator.neg, "UAdd": operator.pos, "Invert": operator.invert,
+    "abs": abs,
 }
 
 
@@ -82,8 +84,14 @@ def result_kind(name: str, *kinds: str) -> str:
 
 
 def fold(name: str, *values: Any) -> Any:
-    """Return the result of an operator applied to Python constants."""
-    return _OPERATORS[name](*values)
+    """Return the result of an operator applied to constants; None if NumPy warns, or the result is large."""
+    if name in ("Pow", "LShift") and isinstance(values[1], int) and values[1] > MAX_FOLDED_POWER:
+        return None
+    try:
+        with np.errstate(all="raise"):
+            return _OPERATORS[name](*values)
+    except FloatingPointError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""Constants in loops: NumPy warns of operations on them in each iteration."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from tests.loopjit.test_loop_programs import check
+
+LARGE, BYTE, UNSIGNED, LEAST = np.float32(1e30), np.int8(100), np.uint8(5), np.int8(-128)
+ZERO, TEN = np.float64(0.0), 10
+
+
+def casts_of_scalars(y, n):
+    s = y
+    for _ in range(n):
+        s = -(s * 1e308)
+        s = s * 0 + np.float32(2)
+    return s
+
+
+def casts_of_elements(a, n):
+    for i in range(n):
+        a[i] = 1e300
+        a += 1e300
+        a[:] = 1e308
+        a[0] = 1e-300
+    return a
+
+
+def casts_of_arguments(y, n):
+    s = y
+    q = False
+    for _ in range(n):
+        s = np.float32(1e300) + np.maximum(y, 1e200)
+        s = np.float32(1e-300) + s
+        q = y > 1e300
+    return s, q
+
+
+def products(n):
+    s = 0
+    for _ in range(n):
+        s = LARGE * LARGE
+    return s
+
+
+def integers(n):
+    s = t = u = 0
+    for _ in range(n):
+        s = BYTE + BYTE
+        t = -UNSIGNED
+        u = abs(LEAST)
+    return s, t, u
+
+
+def quotients(n):
+    s = t = 0
+    for _ in range(n):
+        s = BYTE / ZERO
+        t = ZERO / ZERO
+    return s, t
+
+
+@pytest.mark.parametrize("errors", ["warn", "ignore", "raise", "strict"])
+def test_operations_on_constants_warn_in_each_iteration(errors):
+    for function in (casts_of_scalars, casts_of_arguments):
+        check(function, lambda: (np.float32(2), 4), compiled=False, errors=errors)
+    check(casts_of_elements, lambda: (np.zeros(4, np.float32), 4), compiled=False, errors=errors)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the compiler itself does not warn
+        for function in (products, integers, quotients):
+            check(function, lambda: (4,), compiled=False, errors=errors)
+
+
+def large_powers(n):
+    s = 0
+    for i in range(n):
+        if i > 50:
+            s = TEN**1000000000
+        if i > 60:
+            s = 1 << TEN**12
+        s = s + 1
+    return s
+
+
+def test_large_powers_that_are_never_needed():
+    check(large_powers, lambda: (5,))
