@@ -25,6 +25,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.instrument import walk_tree
 from jitla.introspection import hide_module
+from jitla.loopjit import rollback
 from jitla.loopjit.operands import arrays_in, key_of, kind_text, list_operand, overlap_groups
 from jitla.loopjit.rewriting import (
     BEGIN,
@@ -387,8 +388,8 @@ class _Check:
 
     specialisation: Specialisation
     results: dict[str, Any]
-    arrays: list[np.ndarray]
-    copies: list[np.ndarray]
+    saved: rollback.Saved
+    after: list[np.ndarray]  # the arrays of `saved`, behind the iterations
     seconds: float
     end: int
 
@@ -448,8 +449,8 @@ class LoopRun:
 
     def __del__(self) -> None:
         """Add the part that Python did last to the profile, if the loop was left within it."""
-        specialisation = self._specialisation
-        if self._handed and specialisation is not None:
+        specialisation = getattr(self, "_specialisation", None)  # which an exception of a signal leaves out
+        if specialisation is not None and self._handed:
             taken = perf_counter() - self._began
             if taken < MAX_LEFT_SECONDS:  # else a traceback has kept it
                 specialisation.seconds += taken
@@ -620,7 +621,7 @@ class LoopRun:
         saved = _saved(specialisation, arrays)
         while end > self._position:
             try:
-                outcome = self._enter(code, specialisation, values, end)
+                outcome = self._enter(code, specialisation, values, end, self.source.arrays)
             except OverflowError as error:  # an operand that its variable cannot hold
                 specialisation.failure = str(error)
                 return None
@@ -631,8 +632,7 @@ class LoopRun:
                 specialisation.give_back(outcome.arena, outcome.state, outcome.address)
                 return _Outcome(outcome.exit, outcome.position, results, outcome.seconds)
             specialisation.give_back(outcome.arena, outcome.state, outcome.address)
-            for array, copy in saved:
-                np.copyto(array, copy)
+            self._undo(code, specialisation, values, arrays, saved, end)
             if kind != "part":
                 specialisation.failure = f"{reason} (line {line})"
                 if reason == NO_MEMORY and specialisation.grow_arena():
@@ -643,8 +643,24 @@ class LoopRun:
                 end = self._position + (end - self._position) // 2
         return None
 
+    def _undo(
+        self, code: LoopCode, specialisation: Specialisation, values: tuple[Any, ...],
+        arrays: list[np.ndarray], saved: rollback.Saved, end: int, wants_copies: bool = False,
+    ) -> list[np.ndarray]:
+        """Undo the iterations up to `end`; return copies of the arrays as they have left them, if wanted."""
+        if saved and rollback.has_other_threads():
+            def rerun(values: tuple[Any, ...], through: Sequence[np.ndarray]) -> None:
+                entered = self._enter(code, specialisation, values, end, through)
+                specialisation.give_back(entered.arena, entered.state, entered.address)
+
+            return rollback.undo(saved, specialisation.written, values, arrays, self.source.arrays, rerun)
+        after = [array.copy(order="K") for array, _ in saved] if wants_copies else []
+        rollback.restore(saved)
+        return after
+
     def _enter(
         self, code: LoopCode, specialisation: Specialisation, values: tuple[Any, ...], end: int,
+        through: Sequence[np.ndarray],
     ) -> _Entered:
         """Run machine code once, from the present position."""
         places = code.places
@@ -652,7 +668,7 @@ class LoopRun:
         code.write(state, values)
         _WORD.pack_into(state, 8 * places[BEGIN], self._position)
         _WORD.pack_into(state, 8 * places[LIMIT], end)
-        _write_source(self.source, state, places)
+        _write_source(self.source.starts, through, state, places)
         arena = specialisation.take_arena()
         if arena is not None:
             begin = arena.ctypes.data
@@ -682,12 +698,9 @@ class LoopRun:
             if specialisation.trials > MAX_TRIALS and specialisation.state is State.COMPILED:
                 specialisation.state = State.READY  # the loop ends in its first iterations each time
             return
-        copies = [array.copy(order="K") for array, _ in saved]
-        for array, copy in saved:
-            np.copyto(array, copy)
-        self._check = _Check(specialisation, outcome.results, [array for array, _ in saved], copies,
-                             outcome.seconds,
-                             outcome.position)
+        assert specialisation.code is not None
+        after = self._undo(specialisation.code, specialisation, values, arrays, saved, outcome.position, True)
+        self._check = _Check(specialisation, outcome.results, saved, after, outcome.seconds, outcome.position)
 
     def _compare(self, check: _Check, values: tuple[Any, ...]) -> None:
         """Compare what Python has done with what compiled code did."""
@@ -699,10 +712,15 @@ class LoopRun:
             if not _same(value, other):
                 specialisation.refuse(f"compiled code made {name} {other!r:.40}, Python {value!r:.40}")
                 return
-        for array, copy in zip(check.arrays, check.copies, strict=True):
-            if not _same_memory(array, copy):
+        for (array, before), after in zip(check.saved, check.after, strict=True):
+            if _same_memory(array, after):
+                continue
+            changed = rollback.differs(before, after)
+            if not rollback.has_other_threads() or not _same_memory(array[changed], after[changed]):
                 specialisation.refuse("compiled code made another array than Python")
                 return
+            if specialisation.trials <= MAX_TRIALS:
+                return  # another thread has changed other elements: it is checked again
         if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
             specialisation.slow_checks += 1
             if specialisation.slow_checks == MAX_SLOW_CHECKS:
@@ -745,13 +763,15 @@ def _saved(
             if arrays[k].flags.writeable]
 
 
-def _write_source(source: Source, state: bytearray, places: Mapping[str, int]) -> None:
-    """Write what a loop goes through to the state."""
-    for k, start in enumerate(source.starts):
+def _write_source(
+    starts: Sequence[int], through: Sequence[np.ndarray], state: bytearray, places: Mapping[str, int],
+) -> None:
+    """Write what a loop goes through to the state: the begins of ranges, and arrays."""
+    for k, start in enumerate(starts):
         place = places.get(f"{START}{k}")
         if place is not None:
             _WORD.pack_into(state, 8 * place, start)
-    for k, array in enumerate(source.arrays):
+    for k, array in enumerate(through):
         place = places.get(f"{SEQUENCE}{k}")
         if place is not None:
             struct.pack_into(f"={1 + 2 * array.ndim}q", state, 8 * place, array.ctypes.data, *array.shape,

@@ -26,7 +26,6 @@ from tests.faults.running import SECONDS, ended, fault, in_child
 
 Arrays = tuple[np.ndarray, np.ndarray]
 ROWS, WORK, RARE = 4000, 20, 900
-LOG: list[int] = []
 
 
 def smoothed(a: np.ndarray, b: np.ndarray, rare: int) -> float:
@@ -38,7 +37,7 @@ def smoothed(a: np.ndarray, b: np.ndarray, rare: int) -> float:
             x = 0.5 * x + b[i]
         a[i] = x
         if i % rare == 0:
-            LOG.append(i)
+            str(i)
         b[i - 1] = total - x
         total += x
     return total
@@ -179,6 +178,31 @@ def one_function(at: Path, threads: int) -> None:
     settle(f)
 
 
+def halves(a: np.ndarray, b: np.ndarray, rare: int, begin: int, end: int) -> None:
+    """Change a range of elements."""
+    for i in range(begin, end):
+        a[i] = 0.5 * a[i] + b[i]
+        if i % rare == 0:
+            str(i)
+        b[i] = a[i] - 1.0
+
+
+@fault(*[(threads, rare) for threads in (2, 4) for rare in (10**9, 1001)])
+def shared_arrays(at: Path, threads: int, rare: int) -> None:
+    """Threads change ranges of elements of the same arrays, some of whose iterations are undone."""
+    rows = 5_000 * threads
+    a, b = arrays(rows)
+    halves(a, b, rare, 0, rows)
+    f = decorated(halves)
+    for _ in range(20):
+        one, other = arrays(rows)
+        together(threads, lambda k, one=one, other=other: f(
+            one, other, rare, k * rows // threads, (k + 1) * rows // threads))
+        assert (one == a).all() and (other == b).all()
+        ENGINE.background.wait()
+    assert f.stats().loop_runs, str(jitla.explain(f))
+
+
 @fault(*STATES)
 def killed_thread(at: Path, state: str) -> None:
     """An exception thrown into a thread from outside, anywhere in its calls."""
@@ -235,17 +259,24 @@ def storm(at: Path, state: str) -> None:
     """A signal every few milliseconds, whose handler calls the function that it interrupts."""
     f = decorated()
     STATES[state](f, smoothed)
-    a, b = arrays(50)
-    small = repr(smoothed(a, b, RARE))
+    small = repr(smoothed(*arrays(50), ROWS))
     seen: set[str] = set()
-    signal.signal(signal.SIGALRM, lambda *args: seen.add(repr(f(*arrays(50), RARE))))
+    inside: list[int] = []
+
+    def call(*args: Any) -> None:
+        if not inside:
+            inside.append(1)
+            seen.add(repr(f(*arrays(50), ROWS)))
+            inside.pop()
+
+    wanted = outcome(smoothed, ROWS)
+    signal.signal(signal.SIGALRM, call)
     signal.setitimer(signal.ITIMER_REAL, 5e-4, 3e-3)
-    wanted = outcome(smoothed)
     for _ in range(40):
-        assert outcome(f) == wanted
+        assert outcome(f, ROWS) == wanted
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert seen == {small}
-    settle(f)
+    settle(f, rare=ROWS)
 
 
 # ------------------------------------------------------------------------------ settings of NumPy

@@ -16,7 +16,9 @@ SAMPLE = (
     "content.cut[52]", "content.flipped[300]", "content.machine_code[noise]", "content.no_file[pipe]",
     "disks.writable[511]", "disks.always[rename-EROFS-empty]", "disks.full[100]", "disks.killed[5]",
     "compiling.always[emit-BackendError]", "compiling.stage[3]", "compiling.cold_interrupt[0.0321]",
-    "living.fork_while[emit]", "living.fork_in_llvm[lost]",
+    "living.fork_while[emit]", "living.fork_in_llvm[lost]", "loops.fork_in[queued]",
+    "loops.fork_while[compile]", "loops.shared_arrays[2-1001]", "loops.interrupt[compiled-7]",
+    "loops.errstate[compiled-all]", "loops.killed_thread[compiled]",
 )
 COLD = (
     "cold.interrupt[71]", "cold.interrupt_import[277]", "cold.fork[71]", "cold.no_handles[0]",
