@@ -139,8 +139,9 @@ def fork_in(at: Path, state: str) -> None:
 
 
 STEPS: dict[str, tuple[Any, str]] = {
-    "request": (LoopSite, "specialisation"), "lower": (loop_compiler, "lower_specialisation"),
-    "compile": (ENGINE, "_compile_loop"), "try": (LoopRun, "_try"), "enter": (LoopRun, "_enter"),
+    "request": (LoopSite, "specialisation"), "lower": (loop_compiler, "lower_loop_of"),
+    "compile": (ENGINE, "_compile_loop"), "optimise": (loop_compiler, "_optimise"),
+    "try": (LoopRun, "_try"), "enter": (LoopRun, "_enter"),
     "compare": (LoopRun, "_compare"), "execute": (LoopRun, "_execute"), "give": (LoopRun, "_hand_out"),
 }
 
