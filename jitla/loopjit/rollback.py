@@ -47,7 +47,8 @@ def restore_changed(saved: Saved, after: Sequence[np.ndarray]) -> None:
 def differs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return which elements of two arrays have different bits."""
     if a.dtype.kind == "c":
-        return np.logical_or(differs(a.real, b.real), differs(a.imag, b.imag))
+        either: np.ndarray = np.logical_or(differs(a.real, b.real), differs(a.imag, b.imag))
+        return either
     bits = _ITEMS_OF_BITS[a.dtype.itemsize]
     result: np.ndarray = a.view(bits) != b.view(bits)
     return result
