@@ -138,9 +138,8 @@ def _call_plain(
     try:
         return kind.bypass(site, function, args, kwargs, is_plain)
     finally:
-        if not is_plain:  # the fast path is for the user's function
-            kind.skip = kind.granted = 0
-        elif kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
+        fast_path.body, fast_path.body_of = function, getattr(state.function, "__code__", None)
+        if kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
             _extend_fast_path(function, fast_path, state, kind, args, kwargs)
 
 

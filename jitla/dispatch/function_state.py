@@ -331,6 +331,9 @@ class FunctionState:
             return f"runs in NumPy: {self.plain_reason or self._untraceable_reason()}"
         if None in self.sites.values():
             return "runs in NumPy: compile=\"off\""
+        loops = self._looping
+        if loops is not _UNKNOWN and loops is not None and loops.entries and not loops.traced:
+            return ""  # its loops have records
         few = all(s.call_classes and s.call_classes.is_cold for s in sites) and bool(self.sites)
         return "runs in NumPy: calls have not taken long enough to be traced" if few else ""
 

@@ -76,13 +76,13 @@ _FAST_PATH = """\
 """
 _TESTED = """\
 if not {own}1.running and {own}1.process is {own}1.standing[0] \\
-        and ({own}5 := {own}1.innermost)() is {own}1.local{same}:
+        and ({own}5 := {own}1.innermost)() is {own}1.local and {own}1.plain.__code__ is {own}1.body_of{same}:
     {tests}
     else:
         {own}3 = None
     if {own}3 is not None and {own}3.skip > 0:
         {own}3.skip -= 1
-        return ({own}5 := {own}1.plain)({handed})
+        return ({own}5 := {own}1.body)({handed})
 """
 _RENEW = """\
 {own}g = {given}
@@ -284,7 +284,7 @@ class FastPath:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "link", "code", "plain", "defaults", "named", "__weakref__", "_patterns", "_signature",
+                 "link", "code", "plain", "body", "body_of", "defaults", "named", "__weakref__", "_patterns", "_signature",
                  "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
@@ -299,6 +299,8 @@ class FastPath:
         self.link: Link
         self.code: CodeType  # of the function that users call, but in recursions
         self.plain = plain
+        # What runs plain calls, the function itself or its version with compiled loops; the code that it is of.
+        self.body, self.body_of = plain, getattr(plain, "__code__", None)
         # The defaults of the plain function, as they were seen last.
         self.defaults = getattr(plain, "__defaults__", None)
         self.named = getattr(plain, "__kwdefaults__", None)
