@@ -325,7 +325,8 @@ class Engine:
             specialisation.job.start()
             packages.loopjit.loop_compiler.compile_specialisation(
                 site, specialisation, values, source, groups, self._compile_loop, submit,
-                self._loop_records(), self._load_loop)
+                self._loop_records(), self._load_loop,
+                lambda: packages.codegen.load_loop_entry(self._jit_of_loops()))
 
         def run(job: Callable[[], None]) -> None:
             try:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from jitla.codegen.loop_programs import compile_program, compile_quickly
     from jitla.codegen.loopir import CompiledNest
     from jitla.codegen.native.loader import load_native
+    from jitla.codegen.native.loop_entry import load_loop_entry
     from jitla.codegen.target import Target
 else:
     __getattr__ = lazy_exports(
@@ -41,11 +42,11 @@ else:
         loop_programs="compile_program compile_quickly",
         loopir="CompiledNest",
         target="Target",
-        **{"native.loader": "load_native"},
+        **{"native.loader": "load_native", "native.loop_entry": "load_loop_entry"},
     )
 
 __all__ = [
     "CompiledNest", "CompiledProgram", "Jit", "Library", "LlvmBackend", "LlvmExecutable", "ObjectCache",
     "Target", "compile_program", "compile_quickly",
-    "host_target", "lacking", "level_target", "load_native", "load_program", "modules",
+    "host_target", "lacking", "level_target", "load_loop_entry", "load_native", "load_program", "modules",
 ]

@@ -1,8 +1,8 @@
 """Explicit loops: rewritten so that compiled code runs their iterations, lowered to loop programs, compiled.
 
 - `loop_functions`: functions with rewritten loops (`rewriting`, `liveness`, `callees`), and their records.
-- `loop_sites`: loops at run time: profiles, specialisations, and parts that Python or compiled code runs
-  (`sources` that loops go through, `operands`).
+- `loop_sites`: loops at run time: profiles, `specialisations`, and parts that Python or compiled code runs
+  (`sources` that loops go through, `operands`); `native_entry` enters short runs without Python.
 - `loop_compiler`: lowering and compilation for operands, in the background; `records` of it on disk.
 - `lowering`: statements, expressions and inlined functions as a loop program (`builder`); `calls`, `shapes`,
   `arrays`, `selections`, `reductions`, `scalars` lower operations, `flow` meeting points of paths, `bounds`
@@ -15,8 +15,9 @@ comes from `codegen`, which `engine` hands over.
 from typing import TYPE_CHECKING
 
 from jitla.loopjit.loop_functions import LoopFunction, Loops, LoopSiteRecord
-from jitla.loopjit.loop_sites import LoopSite, Specialisation
+from jitla.loopjit.loop_sites import LoopSite
 from jitla.loopjit.sources import Source
+from jitla.loopjit.specialisations import Specialisation
 from jitla.process.loading import lazy_modules
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
 from jitla.loopjit import library
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
-from jitla.loopjit.loop_sites import MIN_ARENA_BYTES, LoopCode, LoopSite, Specialisation, State
+from jitla.loopjit.loop_sites import LoopSite
+from jitla.loopjit.native_entry import MISSING, make_entry
 from jitla.loopjit.operands import arrays_in
 from jitla.loopjit.records import (
     LoopTables,
@@ -29,9 +30,11 @@ from jitla.loopjit.records import (
     replay,
 )
 from jitla.loopjit.sources import Endless, Source
+from jitla.loopjit.specialisations import MIN_ARENA_BYTES, LoopCode, Specialisation, State
 from jitla.loopjit.state import read_results, state_writer
 from jitla.loopjit.values import Helper, LoweringRefused
 from jitla.process.loading import lazy_functions
+from jitla.runtime.entry_table import GuardRecord
 
 if TYPE_CHECKING:
     from jitla.loopjit.lowering import LoweredLoop, lower_loop
@@ -41,7 +44,6 @@ else:  # not where there are records of all loops
     entry_environment, lower_source = lazy_functions(
         "jitla.loopjit.operand_values", "entry_environment", "lower_source")
 
-MISSING = object()
 MAX_LIST = 16  # items of a global list that are constants
 
 
@@ -144,8 +146,21 @@ class NameResolver:
         return Helper(inner, names, defaults, tuple(body) if isinstance(body, list) else (
             ast.copy_location(ast.Return(body), body),))
 
+    def guards(self) -> tuple[tuple[Any, ...], ...]:
+        """Return what `is_current` compares as records for native code: kinds, objects and numbers."""
+        spaces = [space for space, _, _ in self.assumptions.values()]
+        if any(type(space) is not dict for space in spaces):
+            return ((GuardRecord.CALL, self.is_current),)
+        return (
+            *((GuardRecord.NAME, *noted) for noted in self.assumptions.values()),
+            *((GuardRecord.FUNCTION, function, *noted) for function, noted in self.inlined.items()),
+            *((GuardRecord.CELL, *noted) for noted in self.cells),
+            *((GuardRecord.LENGTH, value, len(items)) for value, items in self.lists),
+            *((GuardRecord.ITEM, value, k, item) for value, items in self.lists
+              for k, item in enumerate(items)))
+
     def is_current(self) -> bool:
-        """Return whether all names still stand for the same."""
+        """Return whether all names still stand for the same; `guards` has to return the same conditions."""
         for space, name, value in self.assumptions.values():
             if space.get(name, MISSING) is not value:
                 return False
@@ -195,18 +210,19 @@ def compile_specialisation(
     site: LoopSite, specialisation: Specialisation, values: Sequence[Any], source: Source,
     groups: tuple[int, ...], compile_program: CompileProgram,
     later: Callable[[Callable[[], None]], None] = lambda job: None, records: RecordStore | None = None,
-    load_program: Callable[..., Any] = lambda *args: None,
+    load_program: Callable[..., Any] = lambda *args: None, load_entry: Callable[[], int] | None = None,
 ) -> None:
     """Compile a loop for operands like `values`, or refuse it.
 
-    `later` runs the jobs that optimise its code and write its record. If there is one from another process,
-    `load_program` loads its code.
+    `later` runs the jobs that optimise its code, load native entry by `load_entry`, and write its record. If
+    there is one from another process, `load_program` loads its code.
     """
     if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
         return
     key = None if records is None else record_key(site, values, source, groups)
     record = None if records is None else records.find(key)
     if record is not None and _use_record(site, specialisation, values, record, load_program):
+        _load_entry(specialisation, load_entry, later)
         return
     resolver = NameResolver(site.function, constants_in(values))
     try:
@@ -243,6 +259,7 @@ def compile_specialisation(
     specialisation.state = State.COMPILED
     if compiled.optimise is not None:
         later(lambda: _optimise(specialisation, compiled.optimise))
+    _load_entry(specialisation, load_entry, later)
 
 
 def _use_code(site: LoopSite, specialisation: Specialisation, tables: LoopTables, compiled: Any,
@@ -252,7 +269,8 @@ def _use_code(site: LoopSite, specialisation: Specialisation, tables: LoopTables
     specialisation.code = LoopCode(
         compiled.call, layout.size, layout.places, layout.arena, tables.exits, tables.terminals,
         state_writer(tables.values, site.names, layout.places),
-        lambda state, arrays: read_results(results, state, layout.places, arrays), compiled, tables.raises)
+        lambda state, arrays: read_results(results, state, layout.places, arrays), compiled, tables.raises,
+        getattr(compiled, "address", 0), tables.values, results, resolver.guards(), make_entry)
     specialisation.written, specialisation.undo = tables.written, tables.undo
     specialisation.arena_bytes = tables.arena_bytes
     specialisation.is_current = resolver.is_current
@@ -275,6 +293,23 @@ def _use_record(
     _use_code(site, specialisation, record.tables, compiled, resolver)
     specialisation.state = State.READY
     return True
+
+
+def _load_entry(
+    specialisation: Specialisation, load_entry: Callable[[], int] | None,
+    later: Callable[[Callable[[], None]], None],
+) -> None:
+    """Have the code of native entry loaded; without it Python enters the program."""
+    def load(load_entry: Callable[[], int]) -> None:
+        try:
+            specialisation.entry_address = load_entry()
+        except BackendError as error:
+            specialisation.entry_refusal = str(error)
+
+    if load_entry is None:
+        specialisation.entry_refusal = "native entry is not loaded"
+    else:
+        later(lambda: load(load_entry))
 
 
 def _optimise(specialisation: Specialisation, optimise: Callable[[], Any]) -> None:

@@ -16,8 +16,9 @@ from jitla.instrument import compile_changed, syntax_tree_of, walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit import liveness
 from jitla.loopjit.callees import CalleeVersion, called, handed
-from jitla.loopjit.loop_sites import LoopSite, Request, Specialisation, State
-from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, rewrite
+from jitla.loopjit.loop_sites import LoopSite, Request
+from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, count_source_arguments, rewrite
+from jitla.loopjit.specialisations import Specialisation, State
 from jitla.tiering.loop_detector import (
     MAX_CALL_DEPTH,
     any_reachable,
@@ -88,12 +89,15 @@ def rewrite_function(
                              | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
         key = f"\0loops site {len(sites)}"
         fields = fields_read(loop, frozenset(names) - assigned)
+        source_arguments = count_source_arguments(
+            loop, lambda name: name in local or name in function.__globals__)
         site = sites_before.get((loop.lineno, loop.col_offset)) or LoopSite(
-            loop, function, (*names, *map(".".join, fields)), kept, terminals, request)
+            loop, function, (*names, *map(".".join, fields)), kept, terminals, request, source_arguments)
         sites.append(site)
         constants[key] = site
         reads = (f"'{key}'.field({name}, '{field}')" for name, field in fields)
-        rewritten.append(RewrittenLoop(loop, key, (*names, *reads), site.results, terminals))
+        rewritten.append(
+            RewrittenLoop(loop, key, (*names, *reads), site.results, terminals, source_arguments))
     callees = _callees(function, source.node, [site.node for site in sites], known | {code}, callee)
     if not sites and not callees:
         return RewrittenFunction(function, (), tuple(refused)) if refused else None
@@ -382,6 +386,8 @@ class LoopFunction:
         if not self.entries:
             self.traced = True
         elif self._seconds >= JUDGED_SECONDS:
+            for x in found:
+                x.collect()
             spent = sum(x.seconds + x.compiled_seconds + x.job.waited_seconds for x in found)
             ready = any(x.state is State.READY for x in found)
             self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
@@ -404,6 +410,7 @@ class LoopFunction:
                 for line, reason in self.refused if self.kept]
         for site in self.sites:
             for x in list(site.specialisations.values()) or [Specialisation(None)]:
+                x.collect()
                 code = x.code  # which another thread may discard
                 made.append(LoopSiteRecord(
                     site.function.__code__.co_filename, x.line or site.node.lineno, _STATE_NAMES[x.state],

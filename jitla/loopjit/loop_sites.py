@@ -8,14 +8,11 @@ then used. A `LoopRun` is one execution of the loop: it hands out parts, done by
 from __future__ import annotations
 
 import ast
-import ctypes
 import struct
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field, replace
-from enum import Enum
+from functools import partial
 from os import getpid
-from threading import Event
 from time import perf_counter
 from types import FunctionType
 from typing import Any
@@ -48,11 +45,21 @@ from jitla.loopjit.sources import (
     source_of,
     source_of_call,
 )
+from jitla.loopjit.specialisations import (
+    LOSS,
+    CompileJob,
+    EntryImpossible,
+    LoopCode,
+    NativeEntry,
+    Specialisation,
+    State,
+    Surroundings,
+    is_slower,
+)
 
 HOT_SECONDS = 2e-3  # of Python in a loop, after which it is compiled
 COLD_SECONDS = 15e-3  # of Python in all loops before the first one is: it takes longer to load the compiler
 FIRST_RUN_SECONDS = 0.1  # the same in the first run of a loop: a short first call is to take no longer for it
-MAX_WAIT_SECONDS = 0.1  # that the runs of a loop wait for its compilation
 CHECK_SECONDS = 5e-3  # of Python's iterations that are repeated by compiled code, to compare both
 PYTHON_PART_SECONDS = 1e-3  # of the iterations that Python does at a time while the loop may be compiled
 # of the iterations that compiled code does at a time: signals are handled between
@@ -61,10 +68,8 @@ MAX_COMPILED_PART_SECONDS = 0.5  # the same where arrays are saved before each p
 COPY_SHARE = 0.05  # of the time of a part, that saving arrays may take
 COPY_BYTES_PER_SECOND = 5e9  # of arrays that are saved
 MAX_SAVED_BYTES, MAX_CHECKED_BYTES = 1 << 30, 1 << 28  # of arrays that are saved, or compared
-MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
 MIN_TRACED_SECONDS = 3e-5  # of a statement over arrays, from which kernels are better than scalar code
-JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
-LOSS = "compiled code takes longer"
+SLOW_RUNS = 256  # more runs until the time of code is compared with Python's, if native entry is not loaded
 TOO_LARGE = "it changes arrays that are too large to be saved"
 SHORT = "its runs are too short for entering compiled code to be worth it"
 LARGE_ARRAYS = "its statements work on large arrays, for which there are kernels"
@@ -74,179 +79,13 @@ MAX_SLOW_CHECKS = 3  # that take longer than Python, as first runs touch new mem
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
 MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
-SHORT_RUN_SECONDS = 15e-6  # of runs by Python on average, from which entering compiled code is worth it
-COUNTED_RUNS = 64  # runs after which the average is believed
-WIN = 0.95  # of Python's time that compiled code may take
+SHORT_RUN_SECONDS = 1.2e-6  # of runs by Python on average, from which native entry is worth it
+SHORT_RUN_SECONDS_BY_PYTHON = 15e-6  # the same where only Python can enter compiled code
+COUNTED_RUNS, COUNTED_SAMPLES = 64, 8  # runs, and those of them that are measured, that make an average
+SAMPLED_SECONDS = 1e-4  # of Python in short runs, of which one is measured
+MAX_SKIPPED = 200  # runs between two that are measured
 _WORD = struct.Struct("=q")
 NO_MEMORY = "no memory for a temporary array"  # the reason of exits for lack of memory in the arena
-
-
-class State(Enum):
-    """What a specialisation is at."""
-
-    COLD = "cold"
-    QUEUED = "queued"
-    COMPILED = "compiled"  # to be checked
-    READY = "ready"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True)
-class LoopCode:
-    """Machine code of a loop, and how it is called.
-
-    `enter` is called with the address of the state and returns the exit in 32 bits, flags above them.
-    `exits` are kinds ("part", "final" or "undo"), lines and reasons by number. `write` writes variables to
-    the state, `read` returns them. `terminals` are the numbers of statements that Python does, by exit.
-    """
-
-    enter: Callable[[int], int]
-    size: int  # words of the state
-    places: Mapping[str, int]  # words, by name
-    arena: int  # the word of the begin of the arena
-    exits: tuple[tuple[str, int, str], ...]
-    terminals: Mapping[int, int]
-    write: Callable[[bytearray, Sequence[Any]], None]
-    read: Callable[[bytearray, Sequence[np.ndarray]], dict[str, Any]]
-    owner: Any  # the machine code lives as long
-    raises: bool = False  # whether floating-point flags may be set
-
-
-class CompileJob:
-    """The compilation of a loop, for which its runs wait.
-
-    It is work of the interpreter, which one thread does at a time: a run that went on would take from the
-    compilation the time that it does not wait. Runs wait for `MAX_WAIT_SECONDS` in all, and only for a
-    compilation that is under way.
-    """
-
-    __slots__ = ("_is_running", "_done", "waited_seconds")
-
-    def __init__(self) -> None:
-        self._is_running = False
-        self._done = Event()
-        self.waited_seconds = 0.0
-
-    def start(self) -> None:
-        """Let runs wait."""
-        self._is_running = True
-
-    def finish(self) -> None:
-        """Let runs go on."""
-        self._done.set()
-
-    def wait(self) -> None:
-        """Wait for code that can be used."""
-        remaining = MAX_WAIT_SECONDS - self.waited_seconds
-        if self._is_running and remaining > 0.0 and not self._done.is_set():
-            start = perf_counter()
-            self._done.wait(remaining)
-            self.waited_seconds += perf_counter() - start
-
-
-@dataclass(eq=False)
-class Specialisation:
-    """A loop for one combination of kinds of its operands."""
-
-    key: Any
-    state: State = State.COLD
-    reason: str = ""
-    line: int = 0
-    entries: int = 0  # runs of the loop that began with these kinds
-    seconds: float = 0.0  # by Python
-    iterations: int = 0
-    compiled_seconds: float = 0.0
-    compiled_iterations: int = 0
-    runs: int = 0
-    failures: int = 0
-    successes: int = 0
-    trials: int = 0
-    failure: str = ""  # why an iteration was left to Python last
-    code: LoopCode | None = None
-    written: tuple[int, ...] = ()  # numbers of the arrays whose memory may be changed
-    undo: bool = False  # whether iterations may have to be undone
-    arena_bytes: int = 0
-    arenas: list[np.ndarray] = field(default_factory=list)  # that are not in use
-    states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
-    is_current: Callable[[], bool] = lambda: True
-    process: int = 0  # that has it compiled: a fork does not inherit the thread of the compiler
-    job: CompileJob = field(default_factory=lambda: CompileJob())
-    slow_checks: int = 0  # of the code
-    on_checked: Callable[[], None] = lambda: None  # called when it has passed its check
-    is_quick: bool = False  # whether code was compiled without optimisation, and better code will follow
-    judged_runs: int = JUDGED_RUNS  # runs after which the time of the code is compared with Python's
-    earlier_code: tuple[float, int] = (0.0, 0)  # seconds and iterations of code that was replaced
-
-    def replace_code(self, enter: Callable[[int], int], owner: Any) -> None:
-        """Use better code of the same program, after a check; nothing may refer to the earlier code then."""
-        if self.code is not None and self.state is not State.REFUSED:
-            self.is_quick, self.trials, self.slow_checks = False, 0, 0
-            self.judged_runs = self.runs + JUDGED_RUNS
-            self.earlier_code = self.compiled_seconds, self.compiled_iterations
-            self.code = replace(self.code, enter=enter, owner=owner)
-            self.state = State.COMPILED
-
-    def keep_quick_code(self, reason: str) -> None:
-        """Go on without better code, which could not be compiled."""
-        self.is_quick = False
-        if self.state is State.QUEUED:
-            self.refuse(reason)
-
-    def lose(self) -> None:
-        """Leave the loop to Python, as code takes longer; code without optimisation waits for better code."""
-        if self.is_quick:
-            self.state = State.QUEUED
-        else:
-            self.refuse(LOSS)
-
-    def refuse(self, reason: str, line: int = 0) -> None:
-        """Leave the loop to Python for these kinds."""
-        self.state, self.reason, self.line = State.REFUSED, reason, line
-        self.code = None
-        self.states.clear()
-        self.arenas.clear()
-
-    def take_arena(self) -> np.ndarray | None:
-        """Return memory for temporary arrays; None if the program has none."""
-        if not self.arena_bytes:
-            return None
-        try:
-            return self.arenas.pop()
-        except IndexError:
-            return np.empty(self.arena_bytes, np.uint8)
-
-    def take_state(self, size: int) -> tuple[bytearray, int]:
-        """Return memory for the state of the program, and its address."""
-        try:
-            return self.states.pop()
-        except IndexError:
-            state = bytearray(size)
-            return state, ctypes.addressof(ctypes.c_char.from_buffer(state))
-
-    def give_back(self, arena: np.ndarray | None, state: bytearray, address: int) -> None:
-        """Take memory back that is no longer in use."""
-        if arena is not None and arena.nbytes == self.arena_bytes:
-            self.arenas.append(arena)
-        self.states.append((state, address))
-
-    def grow_arena(self) -> bool:
-        """Provide more memory; return whether there is more."""
-        if self.arena_bytes >= MAX_ARENA_BYTES:
-            return False
-        self.arena_bytes *= 8
-        self.arenas.clear()
-        return True
-
-    def loses(self) -> bool:
-        """Return whether iterations by compiled code take longer than by Python, all that it takes included.
-        """
-        seconds, iterations = self.earlier_code
-        compiled = (self.compiled_seconds - seconds) / max(self.compiled_iterations - iterations, 1)
-        return bool(self.iterations) and compiled > WIN * self.per_iteration()
-
-    def per_iteration(self) -> float:
-        """Return the seconds of an iteration by Python."""
-        return self.seconds / self.iterations if self.iterations else 0.0
 
 
 #: Has a loop compiled for operands like these, gone through like this source, sharing memory by these groups.
@@ -280,8 +119,7 @@ class LoopSite:
 
     def __init__(
         self, node: ast.For | ast.While, function: FunctionType, names: tuple[str, ...], kept: frozenset[str],
-        terminals: tuple[ast.stmt, ...],
-        request: Request,
+        terminals: tuple[ast.stmt, ...], request: Request, source_arguments: int = -1,
     ) -> None:
         self.node = node
         self.function = function
@@ -300,6 +138,13 @@ class LoopSite:
         self.hot_seconds = HOT_SECONDS
         self.preview: Request | None = None  # asked about loops that are not hot, for explanations
         self.request = request
+        self.source_arguments = source_arguments  # of `enter` before variables; -1 if it is not called
+        self.enter: Callable[..., Any] = self.begin  # by native entries, the latest first
+        self._entries: list[NativeEntry] = []  # each is the fallback of the next
+        self.has_native_entry = True  # whether native entries are made
+        # Runs that Python does without measuring them; how many it has done since the last that was measured;
+        # and the extent of operands up to which that holds.
+        self._to_skip = self._skipped = self._skipped_extent = self._skipped_iterations = 0
         self.specialisations: dict[Any, Specialisation] = {}
         self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
         self.on_give_up: Callable[[], None] = lambda: None
@@ -317,6 +162,9 @@ class LoopSite:
     def give_up(self) -> None:
         """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""
         found = list(self.specialisations.values())
+        begun = [x for x in found if x.entries]
+        if all(x.reason in (LOSS, SHORT) for x in begun):
+            found = begun  # other kinds are those within runs, which Python does as a whole now
         if found and all(x.state is State.REFUSED for x in found):
             self.disabled = found[-1].line or self.node.lineno, found[-1].reason
             self.inner_loops = not any(x.reason in (LOSS, SHORT, LARGE_ARRAYS) for x in found)
@@ -325,6 +173,9 @@ class LoopSite:
     def clear(self) -> None:
         """Discard profiles and compiled code, but for what is being compiled."""
         self.disabled = None
+        self.enter = self.begin
+        self._entries.clear()
+        self._to_skip = self._skipped = 0
         self.specialisations = {key: x for key, x in self.specialisations.items() if x.state is State.QUEUED}
 
     def kinds(self, specialisation: Specialisation) -> str:
@@ -334,7 +185,90 @@ class LoopSite:
         return ", ".join(f"{name} {kind_text(key)}" for name, key in zip(
             self.names, specialisation.key[2:], strict=True))
 
+    def add_entry(
+        self, specialisation: Specialisation, values: Sequence[Any], source: Source, arguments: Sequence[Any],
+    ) -> None:
+        """Have calls with operands like these enter a program natively."""
+        code = specialisation.code
+        if code is None or code.make_entry is None:
+            return
+        while self._entries and self._entries[-1].is_disabled():
+            self._entries.pop()
+        fallback = self._entries[-1].function if self._entries else self.begin
+        try:
+            around = Surroundings(self.names, self.results, fallback, self.resume, FINISHED,
+                                  partial(self.roll_back, specialisation))
+            entry = code.make_entry(around, specialisation, values, source, arguments)
+        except EntryImpossible as error:
+            specialisation.entry_refusal = str(error)
+            return
+        self._entries.append(entry)
+        specialisation.entry, self.enter = entry, entry.function
+
     # -- called by the rewritten function ----------------------------------------------------
+
+    def begin(self, *operands: Any) -> tuple[None, Run]:
+        """Begin a run by Python, with what the loop goes through and its variables; no iteration is done."""
+        count, extent = self.source_arguments, _extent(operands)
+        if self._to_skip > 0 and extent <= self._skipped_extent:
+            self._to_skip -= 1
+            self._skipped += 1
+            if count > 1:
+                return None, PlainRun(operands[0](*operands[1:count]), False)
+            return None, PlainRun(operands[0], False) if count else PlainWhile(self, self._skipped_iterations)
+        if not count:
+            run = self.begin_while()
+        elif count == 1:
+            run = self.begin_over(operands[0])
+        else:
+            run = self.begin_call(*operands[:count])
+        if type(run) is LoopRun:
+            run.arguments, run.weight, run.extent = operands[:count], self._skipped + 1, extent
+            self._to_skip = self._skipped = 0
+        return None, run
+
+    def skip(self, seconds: float, iterations: int, extent: int) -> None:
+        """Let Python do the next runs at once, after one that took so long: measuring would take longer."""
+        self._to_skip = min(MAX_SKIPPED, int(SAMPLED_SECONDS / max(seconds, 1e-9)))
+        self._skipped_extent, self._skipped_iterations = 2 * extent, 4 * iterations
+
+    def resume(self, position: int) -> LoopRun:
+        """Return the run of a ``while`` loop from an iteration on."""
+        run = LoopRun(self, _ENDLESS)
+        run._position = position
+        return run
+
+    def roll_back(
+        self, specialisation: Specialisation, written: Sequence[int], copies: bytes, end: int, *operands: Any,
+    ) -> None:
+        """Undo the iterations up to `end`, all of a run by native entry; `copies` are of the arrays before.
+
+        The copies of arrays that are contiguous are of their memory, those of others are in C order.
+        """
+        code = specialisation.code
+        count = self.source_arguments
+        source = _ENDLESS if not count else source_of(operands[0]) if count == 1 else source_of_call(
+            operands[0], operands[1:count])
+        assert source is not None
+        values = self._operands(operands[count:])
+        arrays = [*arrays_in(values), *source.arrays]
+        saved, offset = [], 0
+        for array in (arrays[k] for k in written):
+            order: Any = "C" if array.flags.c_contiguous or not array.flags.forc else "F"
+            elements = np.frombuffer(copies, array.dtype, array.size, offset)
+            saved.append((array, elements.reshape(array.shape, order=order)))
+            offset += array.nbytes
+        if code is None:  # refused by another thread meanwhile
+            rollback.restore(saved)
+        else:
+            LoopRun(self, source)._undo(code, specialisation, values, arrays, saved, end)
+
+    def _operands(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the values of variables as operands: lists that are only read by their items."""
+        if not self.lists:
+            return values
+        return tuple(list_operand(value) if name in self.lists else value
+                     for name, value in zip(self.names, values, strict=True))
 
     def begin_call(self, function: Any, *args: Any, **options: Any) -> Run:
         """Return the run of ``for ... in function(*args, **options)``."""
@@ -427,11 +361,45 @@ class PlainRun:
         self.more = False
 
 
+class PlainWhile:
+    """One execution of a ``while`` loop that is expected to be short: some iterations by Python at once."""
+
+    __slots__ = ("more", "part", "_site", "_iterations", "_rest")
+
+    def __init__(self, site: LoopSite, iterations: int) -> None:
+        self.more = True
+        self.part: Iterable[Any] = ()
+        self._site, self._iterations = site, iterations
+        self._rest: LoopRun | None = None
+
+    def run(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """Let Python do some iterations first; the others are as in any run."""
+        if not self.part:
+            self.part = range(self._iterations)
+            return None
+        if self._rest is None:
+            self._rest = self._site.resume(self._iterations)
+        results = self._rest.run(values)
+        self.more, self.part = self._rest.more, self._rest.part
+        return results
+
+    def finish(self, done: int) -> None:
+        """End the loop, whose test has failed."""
+        self.more = False
+        if self._rest is not None:
+            self._rest.finish(done)
+
+
+FINISHED = PlainRun((), False)  # the run of a loop that has ended
+FINISHED.more = False
+
+
 class LoopRun:
     """One execution of a loop; `part` is what Python goes through next, `more` whether to ask again."""
 
     __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
-                 "_specialisation", "_retry", "_backoff", "_taken")
+                 "_specialisation", "_retry", "_backoff", "_taken", "_spent", "arguments", "weight",
+                 "extent")
 
     def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
@@ -446,6 +414,10 @@ class LoopRun:
         self._specialisation: Specialisation | None = None
         self._retry = 0  # position before which compiled code is not tried again
         self._backoff = 1  # iterations that Python does when compiled code has failed
+        self._spent = 0.0  # seconds by Python
+        self.arguments: tuple[Any, ...] | None = None  # of `LoopSite.enter` before variables
+        self.weight = 1  # runs that it stands for in the profile
+        self.extent = 0  # of the arguments
 
     def __del__(self) -> None:
         """Add the part that Python did last to the profile, if the loop was left within it."""
@@ -453,26 +425,28 @@ class LoopRun:
         if specialisation is not None and self._handed:
             taken = perf_counter() - self._began
             if taken < MAX_LEFT_SECONDS:  # else a traceback has kept it
-                specialisation.seconds += taken
+                specialisation.seconds += taken * self.weight
                 specialisation.iterations += not specialisation.iterations
+                self._spent += taken
+                self._close()
 
     def finish(self, done: int) -> None:
         """End a ``while`` loop, whose test has failed after `done` iterations of the part."""
         self.more = False
         self._handed = done
         self._account()
+        self._close()
 
     def run(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """Do iterations by compiled code and return the variables, or set `part` to what Python does next."""
         source, site = self.source, self.site
         self._account()
-        if site.lists:
-            values = tuple(list_operand(value) if name in site.lists else value
-                           for name, value in zip(site.names, values, strict=True))
+        values = site._operands(values)
         if self._check is not None:
             self._compare(self._check, values)
         if self._position >= source.length:
             self.more, self.part = False, ()
+            self._close()
             return None
         arrays = [*arrays_in(values), *source.arrays]
         groups = overlap_groups(arrays)
@@ -484,9 +458,12 @@ class LoopRun:
         state = specialisation.state
         if site.preview is not None and state is State.COLD:
             site.preview(site, specialisation, values, source, groups)
-        specialisation.entries += not self._position
-        if state is State.COLD and specialisation.entries == COUNTED_RUNS \
-                and specialisation.seconds < SHORT_RUN_SECONDS * COUNTED_RUNS and site.hot_seconds:
+        if not self._position:
+            specialisation.entries += self.weight
+            specialisation.samples += 1
+        if specialisation.entry is not None:
+            state = self._judge_entry(specialisation)
+        if state is State.COLD and self._is_short(specialisation):
             specialisation.refuse(SHORT)
             state = State.REFUSED
         if state is State.COLD and site.is_hot(specialisation):
@@ -507,6 +484,7 @@ class LoopRun:
             elif state is State.READY and self._position >= self._retry and sys.gettrace() is None:
                 found = self._execute(specialisation, values, arrays)
                 if found is not None:
+                    self._add_entry(specialisation, values)
                     return found
         except MemoryError:  # before anything was done: arrays are saved first
             specialisation.refuse(TOO_LARGE)
@@ -524,14 +502,32 @@ class LoopRun:
         self._handed = 0
         if specialisation is not None:
             taken = self._taken = perf_counter() - self._began
-            specialisation.seconds += taken
+            self._spent += taken
+            specialisation.seconds += taken * self.weight
             if not LoopSite.is_compiler_loaded:
-                LoopSite.seconds_before_compiler += taken
-            specialisation.iterations += handed
+                LoopSite.seconds_before_compiler += taken * self.weight
+            specialisation.iterations += handed * self.weight
             if taken < PYTHON_PART_SECONDS / 4:
                 self._size = 4 * handed
             elif taken > 4 * PYTHON_PART_SECONDS:
                 self._size = max(1, handed // 4)
+
+    def _is_short(self, specialisation: Specialisation) -> bool:
+        """Return whether runs are so short that entering compiled code takes longer."""
+        runs = specialisation.entries
+        least = SHORT_RUN_SECONDS if self.arguments is not None else SHORT_RUN_SECONDS_BY_PYTHON
+        return bool(self.site.hot_seconds) and not self._position and runs >= COUNTED_RUNS \
+            and specialisation.samples >= COUNTED_SAMPLES and specialisation.seconds < least * runs
+
+    def _close(self) -> None:
+        """Have runs like this one done without measuring them, if they are short and not entered soon."""
+        specialisation = self._specialisation
+        if self.arguments is None or self._spent >= SAMPLED_SECONDS or specialisation is not None and (
+                specialisation.state is State.COMPILED or specialisation.state is State.READY
+                and (specialisation.entry_address or not self._waits_for_entry(specialisation))):
+            return
+        if self._spent and self.site.hot_seconds:
+            self.site.skip(self._spent, self._position, self.extent)
 
     def _part_end(self, specialisation: Specialisation) -> int:
         """Return the position up to which Python goes next."""
@@ -574,7 +570,10 @@ class LoopRun:
         specialisation.successes += 1
         specialisation.compiled_seconds += perf_counter() - began
         specialisation.compiled_iterations += outcome.position - self._position
-        if specialisation.runs == specialisation.judged_runs and specialisation.loses():
+        specialisation.machine_seconds += outcome.seconds
+        specialisation.runs_by_python += 1
+        judged = specialisation.judged_runs + (SLOW_RUNS if self._waits_for_entry(specialisation) else 0)
+        if specialisation.runs_by_python == judged and specialisation.loses():
             specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
         code = outcome.exit
@@ -585,6 +584,27 @@ class LoopRun:
             self.more = False
         results = outcome.results
         return code, *[results.get(name, Unassigned) for name in self.site.results]
+
+    def _waits_for_entry(self, specialisation: Specialisation) -> bool:
+        """Return whether runs are to be faster by native entry."""
+        return specialisation.entry is None and not specialisation.entry_refusal \
+            and self.arguments is not None and self.site.has_native_entry
+
+    def _add_entry(self, specialisation: Specialisation, values: tuple[Any, ...]) -> None:
+        """Provide native entry, after a run by compiled code."""
+        if specialisation.entry_address and self.arguments is not None \
+                and self._waits_for_entry(specialisation):
+            self.site.add_entry(specialisation, values, self.source, self.arguments)
+
+    @staticmethod
+    def _judge_entry(specialisation: Specialisation) -> State:
+        """Give up code that loses time, now and then; return the state."""
+        assert specialisation.entry is not None
+        if specialisation.state is State.READY and specialisation.entry.is_due():
+            specialisation.collect()
+            if specialisation.loses():
+                specialisation.lose()
+        return specialisation.state
 
     @staticmethod
     def _compiled_size(specialisation: Specialisation, nbytes: int) -> int:
@@ -721,7 +741,7 @@ class LoopRun:
                 return
             if specialisation.trials <= MAX_TRIALS:
                 return  # another thread has changed other elements: it is checked again
-        if self._taken > MIN_JUDGED_SECONDS and check.seconds > WIN * self._taken:
+        if self._taken > MIN_JUDGED_SECONDS and is_slower(check.seconds, self._taken):
             specialisation.slow_checks += 1
             if specialisation.slow_checks == MAX_SLOW_CHECKS:
                 specialisation.lose()
@@ -732,7 +752,7 @@ class LoopRun:
                 specialisation.on_checked = lambda: None
 
 
-Run = PlainRun | LoopRun
+Run = PlainRun | PlainWhile | LoopRun
 
 
 @dataclass(eq=False)
@@ -746,6 +766,20 @@ class _Entered:
     address: int
     seconds: float
     arena: Any
+
+
+def _extent(operands: Sequence[Any]) -> int:
+    """Return a number that grows with the time of a run: sizes of arrays, and integers."""
+    extent = 0
+    for value in operands:
+        kind = type(value)
+        if kind is np.ndarray:
+            extent += value.size
+        elif kind is int:
+            extent += abs(value)
+        elif isinstance(value, (list, tuple, np.integer)):
+            extent += abs(int(value)) if isinstance(value, np.integer) else len(value)
+    return extent
 
 
 def _saved_bytes(specialisation: Specialisation, arrays: Sequence[np.ndarray]) -> int:

@@ -69,7 +69,7 @@ def overlap_groups(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     if len(arrays) < 2:
         return (0,) * len(arrays)
     groups = list(range(len(arrays)))
-    bounds = [_byte_bounds(array) for array in arrays]
+    bounds = [memory_bounds(array) for array in arrays]
     for k, (begin, end) in enumerate(bounds):
         for other in range(k):
             first, last = bounds[other]
@@ -79,7 +79,7 @@ def overlap_groups(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:
     return tuple(groups)
 
 
-def _byte_bounds(array: np.ndarray) -> tuple[int, int]:
+def memory_bounds(array: np.ndarray) -> tuple[int, int]:
     """Return the addresses between which the elements of an array are."""
     begin = address_of(array)
     if array.flags.forc:

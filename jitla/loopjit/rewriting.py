@@ -2,13 +2,15 @@
 
 A loop becomes a loop over parts: before each part a `LoopRun` is asked with the variables that the loop
 reads. It either runs iterations by compiled code, and returns the variables as they are then, or returns
-None; after that Python runs the iterations of `part`, by the statements as they were written.
+None; after that Python runs the iterations of `part`, by the statements as they were written. Where nothing
+observes when what the loop goes through is evaluated, `LoopSite.enter` is given it and the variables at once:
+it returns the run, and the variables if compiled code has run iterations already.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeGuard
 
 from jitla.classes import dataclass
@@ -31,7 +33,7 @@ class Unassigned:
 @dataclass(frozen=True)
 class RewrittenLoop:
     """A loop to rewrite: the constant that its `LoopSite` replaces, arguments, results, and terminal
-    statements.
+    statements; and the number of arguments of `LoopSite.enter` before those, -1 if it is not called.
     """
 
     node: ast.For | ast.While
@@ -39,14 +41,18 @@ class RewrittenLoop:
     arguments: tuple[str, ...]
     results: tuple[str, ...]
     terminals: tuple[ast.stmt, ...]
+    source_arguments: int = -1
 
 
 # A loop ends by a deletion: CPython would report errors of a variable that is read behind an assignment at
 # its line.
 _FOR = """
-hidden_run = {begin}
-while hidden_run.more:
-    hidden_out = hidden_run.run(({arguments}))
+hidden_out, hidden_run = {begin}
+hidden_more = True
+while hidden_more:
+    if hidden_out is None:
+        hidden_out = hidden_run.run(({arguments}))
+    hidden_more = hidden_run.more
     if hidden_out is not None:
         {unpack} = hidden_out
         hidden_out = None
@@ -65,9 +71,12 @@ del hidden_run
 """
 
 _WHILE = """
-hidden_run = '{key}'.begin_while()
-while hidden_run.more:
-    hidden_out = hidden_run.run(({arguments}))
+hidden_out, hidden_run = {begin}
+hidden_more = True
+while hidden_more:
+    if hidden_out is None:
+        hidden_out = hidden_run.run(({arguments}))
+    hidden_more = hidden_run.more
     if hidden_out is not None:
         {unpack} = hidden_out
         hidden_out = None
@@ -78,11 +87,12 @@ while hidden_run.more:
     for hidden_count in hidden_run.part:
         if not hidden_TEST:
             hidden_run.finish(hidden_count)
+            hidden_more = False
             break
         hidden_BODY
     else:
         continue
-    if hidden_run.more:
+    if hidden_more:
         break
 else:
     hidden_ORELSE
@@ -109,7 +119,7 @@ def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
     expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
         "TARGET": node.target}
     text = template.format(
-        begin=_beginning(loop, expressions), key=loop.key, arguments=arguments,
+        begin=_beginning(loop, expressions, arguments), key=loop.key, arguments=arguments,
         unpack=f"{_HIDDEN}exit, {unpack}",
         broken=LOOP_BROKEN)
     tree = ast.parse(text.replace("\0", "\\0"))
@@ -123,16 +133,39 @@ def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
     return tree.body
 
 
-def _beginning(loop: RewrittenLoop, expressions: dict[str, ast.expr]) -> str:
-    """Return the text that begins the run of a ``for`` loop; `expressions` are those that its words stand
-    for.
-    """
+def _beginning(loop: RewrittenLoop, expressions: dict[str, ast.expr], arguments: str) -> str:
+    """Return the text that begins the run of a loop; `expressions` are those that its words stand for."""
     node = loop.node
+    if loop.source_arguments >= 0:
+        parts = () if isinstance(node, ast.While) else (
+            node.iter.func, *node.iter.args) if isinstance(node.iter, ast.Call) \
+            and loop.source_arguments > 1 else (node.iter,)
+        words = "".join(f"{_word(part, expressions)}, " for part in parts)
+        return f"'{loop.key}'.enter({words}{arguments})"
     if isinstance(node, ast.While):
-        return ""
+        return f"None, '{loop.key}'.begin_while()"
     if _is_source_call(node.iter):
-        return _source_call(f"'{loop.key}'.begin_call", loop.key, node.iter, expressions)
-    return f"'{loop.key}'.begin_over({_word(node.iter, expressions)})"
+        return "None, " + _source_call(f"'{loop.key}'.begin_call", loop.key, node.iter, expressions)
+    return f"None, '{loop.key}'.begin_over({_word(node.iter, expressions)})"
+
+
+def count_source_arguments(node: ast.For | ast.While, rebound: Callable[[str], bool]) -> int:
+    """Return the number of arguments of `LoopSite.enter` for what a loop goes through; -1 if it needs others.
+
+    Variables are read before a range is made, so its function has to be the builtin one: `rebound` returns
+    whether a name is another thing.
+    """
+    if isinstance(node, ast.While):
+        return 0
+    call = node.iter
+    if not _is_source_call(call):
+        return 1
+    assert isinstance(call.func, ast.Name)
+    if call.keywords or call.func.id not in ("range", "enumerate", "zip") or rebound(call.func.id) or any(
+            _is_source_call(arg) and isinstance(arg.func, ast.Name) and arg.func.id in _NESTED
+            for arg in call.args):
+        return -1
+    return 1 + len(call.args)
 
 
 #: Functions whose calls within others are not done before the loop begins.

@@ -156,7 +156,7 @@ def _require_exact(value: Any) -> None:
 
 
 def read_results(
-    results: Mapping[str, Abstract], state: bytearray, places: Mapping[str, int],
+    results: Mapping[str, Abstract], state: bytearray | bytes, places: Mapping[str, int],
     arrays: Sequence[np.ndarray],
 ) -> dict[str, Any]:
     """Return the variables that a program gives back; `Unassigned` for those that have no value."""
@@ -168,7 +168,9 @@ def read_results(
     return found
 
 
-def _read(value: Abstract, state: bytearray, places: Mapping[str, int], memory: _Memory) -> Any:
+def _read(
+    value: Abstract, state: bytearray | bytes, places: Mapping[str, int], memory: _Memory,
+) -> Any:
     match value:
         case Num(kinds, ir.Read(name, dtype), tag):
             kind = _KIND_BY_TAG[state[8 * places[tag.name]]] if isinstance(tag,

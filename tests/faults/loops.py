@@ -18,7 +18,7 @@ import jitla
 from jitla.dispatch import function_state
 from jitla.engine import ENGINE
 from jitla.errors import BackendError
-from jitla.loopjit import LoopSite, loop_compiler, loop_functions, loop_sites
+from jitla.loopjit import LoopSite, loop_compiler, loop_functions, loop_sites, specialisations
 from jitla.loopjit.loop_sites import LoopRun
 from tests.faults.compiling import failing, interrupted
 from tests.faults.living import paused, together
@@ -86,7 +86,7 @@ def decorated(function: Callable[..., Any] = smoothed) -> Any:
     loop_sites.HOT_SECONDS = 0.0
     loop_functions.JUDGED_SECONDS = inf
     function_state.SHORT_CALL_SECONDS = -1.0
-    loop_sites.WIN = inf  # machines that do much else are slow: compiled code stays
+    specialisations.WIN = inf  # machines that do much else are slow: compiled code stays
     return jitla.jit(function, compile="auto")
 
 

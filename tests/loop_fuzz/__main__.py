@@ -140,8 +140,9 @@ def _chunk(
                 seed = int(rest)
                 counts["programs"] += 1
             elif word == "runs":
-                runs, raised = map(int, rest.split())
+                runs, raised, native = map(int, rest.split())
                 counts["programs with compiled runs"] += runs > 0
+                counts["programs with native entry"] += native > 0
                 counts["programs with exceptions"] += raised > 0
             elif word in ("DIFFERENT", "CRASH"):
                 print(

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from jitla.codegen import load_program
+from jitla.codegen import load_loop_entry, load_program
 from jitla.codegen.jit import Jit
 from jitla.codegen.loop_programs import compile_program, compile_quickly
 from jitla.loopir.program import LoopProgram, state_layout
@@ -26,14 +26,17 @@ from jitla.loopir.program_verifier import verify_program
 from jitla.loopjit import loop_sites
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
-from jitla.loopjit.loop_sites import LoopRun, State
+from jitla.loopjit.loop_sites import LoopRun
 from jitla.loopjit.records import RecordStore
+from jitla.loopjit.specialisations import State
 from tests.loop_fuzz.arguments import arguments, is_large
 from tests.loop_fuzz.forced import plant_exits
 
 VARIANTS = (0, 0, 1, 0)  # arguments of the calls of one program
 SECONDS = 10  # of one program
 MODES = ("first", "checked", "midway", "parts")
+NATIVE_SHARE = 0.3  # of programs that are entered natively, the mode "native"
+NATIVE_CALLS = 3  # times as many calls where programs are entered natively
 _numbers = itertools.count()
 _jit: list[Jit] = []
 
@@ -59,7 +62,8 @@ def compile_recorded(site: Any, specialisation: Any, *operands: Any) -> None:
     for _ in range(2):
         compile_specialisation(
             site, specialisation, *operands, lambda program: compile_quickly(program, _jit[0]),
-            lambda job: job(), store, lambda *args: load_program(*args, _jit[0]))
+            lambda job: job(), store, lambda *args: load_program(*args, _jit[0]),
+            lambda: load_loop_entry(_jit[0]))
         if specialisation.state is not State.COMPILED:
             return
         specialisation.on_checked()
@@ -102,6 +106,7 @@ class Report:
     crashes: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
     runs: int = 0
+    native_runs: int = 0
     failures: list[str] = field(default_factory=list)
     raised: int = 0  # calls that end by an exception
 
@@ -109,9 +114,10 @@ class Report:
 def plan_of(seed: int, machine: float, forced: bool) -> Plan:
     """Return the plan of a seed."""
     chooser = random.Random(f"plan {seed}")
+    mode = chooser.choice(MODES)
     return Plan(
         seed,
-        chooser.choice(MODES),
+        "native" if random.Random(f"native {seed}").random() < NATIVE_SHARE else mode,
         chooser.random() < machine or is_large(seed),
         forced,
         chooser.choice(("warn",) * 12 + ("ignore", "raise", "raise", "strict")),
@@ -235,6 +241,7 @@ def compare(
     """Call a function, and the same with rewritten loops, with the arguments that `calls` make."""
     report = Report()
     plan.chooser.seed(f"run {plan.seed}")
+    by_machine = plan.machine or plan.mode == "native"
 
     def request(site: Any, specialisation: Any, values: Any, source: Any, groups: Any) -> None:
         exits: list[Any] = []
@@ -245,19 +252,21 @@ def compare(
                 program = plant_exits(program, plan.chooser)
                 verify_program(program)
                 exits[:] = [(point.kind.value, point.line, point.reason) for point in program.exits]
-            if not plan.machine:
+            if not by_machine:
                 return Interpreted(program)
             level = plan.chooser.choice((0, 1, None))
             return compile_quickly(program, _jit[0]) if level is None else compile_program(
                 program, _jit[0], level)
 
-        if plan.machine and not _jit:
+        if by_machine and not _jit:
             _jit.append(Jit(shelf=lambda: _shelf))
         try:
-            if plan.machine and not plan.forced and plan.seed % 2:
+            if by_machine and not plan.forced and plan.seed % 2:
                 compile_recorded(site, specialisation, values, source, groups)
             else:
-                compile_specialisation(site, specialisation, values, source, groups, compiled)
+                compile_specialisation(
+                    site, specialisation, values, source, groups, compiled, lambda job: job(),
+                    load_entry=lambda: load_loop_entry(_jit[0]) if by_machine else 0)
         except _TooLong:
             raise
         except Exception:
@@ -276,6 +285,7 @@ def compare(
     report.refused += [reason for _, reason in rewritten.refused]
     for site in rewritten.sites:
         site.hot_seconds = 0.0
+        site.has_native_entry = plan.mode == "native"
     signal.signal(signal.SIGALRM, _stop)
     signal.alarm(SECONDS)
     original_run, original_size = LoopRun.run, LoopRun.__dict__["_compiled_size"]
@@ -286,7 +296,7 @@ def compare(
             LoopRun._compiled_size = lambda *_: plan.chooser.randint(1, 4)  # type: ignore[method-assign]
         else:
             LoopRun._compiled_size = lambda *_: 1000  # type: ignore[method-assign]
-        for call, make in enumerate(calls):
+        for call, make in enumerate([*calls] * (NATIVE_CALLS if plan.mode == "native" else 1)):
             plain = observe(original, make(), plan.errors)
             other = observe(rewritten.function, make(), plan.errors)
             report.raised += "error" in plain
@@ -301,7 +311,10 @@ def compare(
         LoopRun.run, LoopRun._compiled_size = original_run, original_size  # type: ignore[method-assign]
     for site in rewritten.sites:
         for specialisation in site.specialisations.values():
+            by_python = specialisation.runs
+            specialisation.collect()
             report.runs += specialisation.runs
+            report.native_runs += specialisation.runs - by_python
             if specialisation.reason.startswith("compiled code made"):
                 report.differences.append(
                     f"check, line {site.node.lineno}: {specialisation.reason}"
@@ -355,5 +368,5 @@ def main_of_chunk(
         ):
             for one in texts:
                 print(kind, seed, one.replace("\n", "\\n")[-1500:], flush=True)
-        print("runs", report.runs, report.raised, flush=True)
+        print("runs", report.runs, report.raised, report.native_runs, flush=True)
     sys.stdout.flush()

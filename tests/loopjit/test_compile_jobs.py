@@ -9,8 +9,9 @@ import pytest
 import jitla
 from jitla.codegen import Jit, compile_quickly
 from jitla.engine import ENGINE
-from jitla.loopjit import Loops, loop_compiler, loop_sites
-from jitla.loopjit.loop_sites import CompileJob, LoopSite, State
+from jitla.loopjit import Loops, loop_compiler, loop_sites, specialisations
+from jitla.loopjit.loop_sites import LoopSite
+from jitla.loopjit.specialisations import CompileJob, State
 
 
 def shifted(x):
@@ -111,11 +112,11 @@ def test_runs_wait_for_a_compilation_that_is_under_way(monkeypatch):
         fast(np.arange(30_000.0))
     assert fast.stats().loop_runs > 0
     (found,) = fast.__jitla_state__.loop_function.sites[0].specialisations.values()
-    assert 0.0 < found.job.waited_seconds < loop_sites.MAX_WAIT_SECONDS + 1.0
+    assert 0.0 < found.job.waited_seconds < specialisations.MAX_WAIT_SECONDS + 1.0
 
 
 def test_waiting_has_a_bound(monkeypatch):
-    monkeypatch.setattr(loop_sites, "MAX_WAIT_SECONDS", 0.02)
+    monkeypatch.setattr(specialisations, "MAX_WAIT_SECONDS", 0.02)
     job = CompileJob()
     start = perf_counter()
     job.wait()

@@ -16,8 +16,9 @@ from jitla.codegen.loop_programs import compile_program
 from jitla.loopjit import loop_sites
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
-from jitla.loopjit.loop_sites import LoopSite, Specialisation, State
+from jitla.loopjit.loop_sites import LoopSite
 from jitla.loopjit.sources import Source
+from jitla.loopjit.specialisations import Specialisation, State
 
 JIT = Jit()
 

@@ -15,7 +15,6 @@ import pytest
 
 from jitla.codegen import Jit, compile_quickly, load_program
 from jitla.loopjit import Loops, loop_compiler
-from jitla.loopjit.loop_sites import State
 from jitla.loopjit.records import (
     NameLog,
     NotRecordable,
@@ -26,6 +25,7 @@ from jitla.loopjit.records import (
     record_key,
     replay,
 )
+from jitla.loopjit.specialisations import State
 from jitla.loopjit.values import LoweringRefused
 from jitla.runtime.disk_cache import DiskCache
 

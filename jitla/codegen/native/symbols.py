@@ -19,7 +19,8 @@ from jitla.errors import BackendError
 
 __all__ = [
     "HEADER", "LOOP_SYMBOLS", "fill_table", "fuses", "has_loop", "itemsize_offset", "loop_call_text",
-    "loop_declaration", "loop_symbol", "loop_symbols_in", "references", "table_ir", "text_ir", "usleep",
+    "loop_declaration", "loop_symbol", "loop_symbols_in",
+    "numpy_function", "references", "table_ir", "text_ir", "usleep",
 ]
 
 
@@ -81,7 +82,7 @@ def fill_table(address: int) -> None:
         found["madvise"] = None  # its advice has other numbers there
     found |= {name: _function(ctypes.pythonapi, name) for name in _PYTHON}
     found |= {name: id(thing) for name, thing in _OBJECTS.items()}
-    found |= _numpy_functions()
+    found |= {name: numpy_function(number) for name, number in _NUMPY.items()}
     (ctypes.c_void_p * len(TABLE)).from_address(address)[:] = [found[name] for name in TABLE]
 
 
@@ -113,13 +114,12 @@ def _function(library: ctypes.CDLL, name: str) -> int | None:
     return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
 
 
-def _numpy_functions() -> dict[str, int | None]:
+def numpy_function(number: int) -> int | None:
+    """Return the address of a function of NumPy's C interface, by its place in the table of these."""
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    module = sys.modules["numpy._core._multiarray_umath"]
-    base = get(module._ARRAY_API, None)
-    table = (ctypes.c_void_p * (max(_NUMPY.values()) + 1)).from_address(base)
-    return {name: table[i] for name, i in _NUMPY.items()}
+    base = get(sys.modules["numpy._core._multiarray_umath"]._ARRAY_API, None)
+    return ctypes.c_void_p.from_address(base + number * ctypes.sizeof(ctypes.c_void_p)).value
 
 
 # --------------------------------------------------------------------------- inner loops of ufuncs
