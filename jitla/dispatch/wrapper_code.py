@@ -284,8 +284,8 @@ class FastPath:
     """What one function's calls are tested for; it is the same when a copy of the function travels."""
 
     __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "link", "code", "plain", "body", "body_of", "defaults", "named", "__weakref__", "_patterns", "_signature",
-                 "t0", "t1", "t2", "t3")
+                 "link", "code", "plain", "body", "body_of", "defaults", "named", "__weakref__", "_patterns",
+                 "_signature", "t0", "t1", "t2", "t3")
 
     def __init__(self, plain: Any) -> None:
         self.running: Any = True  # no kind of calls is known yet
@@ -299,7 +299,7 @@ class FastPath:
         self.link: Link
         self.code: CodeType  # of the function that users call, but in recursions
         self.plain = plain
-        # What runs plain calls, the function itself or its version with compiled loops; the code that it is of.
+        # What runs plain calls: the function or its version with compiled loops; the code that it was made of.
         self.body, self.body_of = plain, getattr(plain, "__code__", None)
         # The defaults of the plain function, as they were seen last.
         self.defaults = getattr(plain, "__defaults__", None)
