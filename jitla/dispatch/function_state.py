@@ -44,7 +44,7 @@ MAX_STEP_TIMES = 256  # options and numbers of elements that generators are judg
 SHORT_CALL_SECONDS = 0.3  # estimated, above which loops are looked for before the call
 MAX_WAIT_SECONDS = 5.0  # of a call for the compiler
 ARRAY_STATEMENT_FACTOR = 10  # ratio of the time of an instruction in a loop over slices to one over elements
-LARGE_BITS = 18  # bits of the number of elements, from which whole-array statements in loops are traced
+LARGE_BITS = 18  # bits of the number of elements, above which loops over slices are looked for at once
 # Frames of files that begin so are not the user's.
 _OWN = __file__[: -len("dispatch/function_state.py")]
 
@@ -505,10 +505,6 @@ class FunctionTracer:
                     seconds == inf or ARRAY_STATEMENT_FACTOR * seconds <= SHORT_CALL_SECONDS)
             if not is_short:
                 state.loop_function  # noqa: B018  (looks for loops)
-        loops = state._looping
-        if bits > LARGE_BITS and loops is not _UNKNOWN and loops is not None and loops.entries \
-                and loops.has_array_statements_only:
-            loops.traced = True
 
     def load(self) -> None:
         """Load the tracer and instrument the function in the background."""

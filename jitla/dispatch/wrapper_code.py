@@ -299,7 +299,7 @@ class FastPath:
         self.link: Link
         self.code: CodeType  # of the function that users call, but in recursions
         self.plain = plain
-        # What runs plain calls: the function or its version with compiled loops; the code that it was made of.
+        # What runs plain calls: the function or its version with compiled loops; the code that it is made of.
         self.body, self.body_of = plain, getattr(plain, "__code__", None)
         # The defaults of the plain function, as they were seen last.
         self.defaults = getattr(plain, "__defaults__", None)

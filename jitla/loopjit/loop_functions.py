@@ -282,25 +282,6 @@ _STATE_NAMES = {State.COLD: "cold", State.QUEUED: "waiting", State.COMPILED: "tr
                 State.REFUSED: "refused"}
 
 
-def has_array_statements_only(site: LoopSite) -> bool:
-    """Return whether a loop over numbers has no indices of elements: its statements are over whole arrays."""
-    space = site.function.__globals__
-    for part in walk_tree(site.node):
-        match part:
-            case ast.For(iter=ast.Call(func=ast.Name("range"))):
-                pass
-            case ast.For():
-                return False
-            case ast.Subscript(slice=ast.Tuple(elts=items)):
-                if not all(isinstance(item, ast.Slice) for item in items):
-                    return False
-            case ast.Subscript(slice=index) if not isinstance(index, ast.Slice):
-                return False
-            case ast.Call(func=ast.Name(id=name)) if isinstance(space.get(name), FunctionType):
-                return False
-    return True
-
-
 class LoopFunction:
     """One function with loops: calls run its rewritten version."""
 
@@ -319,7 +300,6 @@ class LoopFunction:
         # Python runs loops over elements
         self.kept = not self.entries and has_element_loops(function.__code__)
         self.traced = not self.entries  # whether calls are to be traced, because loops are not what they do
-        self.has_array_statements_only = all(map(has_array_statements_only, self.entries))
         self.sliced = False
         self._code = function.__code__
         self._calls = 0

@@ -243,28 +243,6 @@ def test_a_loop_over_long_rows_is_traced_unless_it_is_compiled(hot):
     assert fast.__jitla_state__.loop_function.traced or stats.loops == 1
 
 
-def relaxed(x):
-    for _ in range(20):
-        x = x * 0.5 + 1.0
-    return x
-
-
-def relaxed_rows(x):
-    for k in range(len(x)):
-        x[k] = x[k] * 0.5 + 1.0
-    return x
-
-
-@pytest.mark.parametrize(("function", "size", "is_traced"), [
-    (relaxed, 300_000, True), (relaxed, 300, False), (relaxed_rows, 300, False)])
-def test_loops_of_statements_over_large_arrays_are_left_to_the_tracer(monkeypatch, function, size, is_traced):
-    monkeypatch.setattr(state, "SHORT_CALL_SECONDS", -1.0)
-    monkeypatch.setattr(loop_functions, "JUDGED_SECONDS", inf)
-    fast = jitla.jit(function, compile="auto")
-    fast(np.ones(size))
-    assert fast.__jitla_state__.loop_function.traced is is_traced
-
-
 def test_cleared_functions_begin_anew(hot):
     fast = called(programs.reversed_down, np.ones(9))
     fast.cache_clear()
