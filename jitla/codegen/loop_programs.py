@@ -22,15 +22,18 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.codegen.compiled_program import SYMBOL, CompiledProgram
+from jitla.codegen.exact_text import ExactText
 from jitla.codegen.ir import BOOL, Value, element_type, part_of, refuse, whole
 from jitla.codegen.ir_elementwise import LlvmBuilder, float_ir
 from jitla.codegen.jit import Jit, host_target
+from jitla.codegen.loop_vectors import WrittenLoop, write_loop
 from jitla.codegen.native.routines import c_symbol, dot_symbol, find_loop, loop_symbol, sort_symbol
 from jitla.codegen.passes import PIPELINE
 from jitla.codegen.scalar_text import ScalarText
 from jitla.codegen.target import PART, Target
 from jitla.errors import BackendError
 from jitla.hops import Kind, OpSpec, lookup
+from jitla.loopir import ProgramFacts, find_vector_loop
 from jitla.loopir import program as ir
 
 __all__ = ["compile_program", "compile_quickly", "program_text"]
@@ -40,24 +43,25 @@ FELL_OUT = 0xFFFFFFFF  # the exit of a program whose body ends without leaving i
 UNLIKELY = "!0 = !{!\"branch_weights\", i32 1, i32 4000}\n"
 
 
-def compile_program(program: ir.LoopProgram, jit: Jit, level: int = 1) -> CompiledProgram:
+def compile_program(
+    program: ir.LoopProgram, jit: Jit, level: int = 1, vectors: bool = True,
+) -> CompiledProgram:
     """Compile and load `program`.
 
     `level` is LLVM's for code generation: 0 takes half the time of 1, for code that takes two to three times
     as long; 2 gains nothing. A cached object is loaded without running passes.
     """
-    library = jit.load(PART.format(level) + program_text(program, jit.target), (SYMBOL,))
+    library = jit.load(PART.format(level) + program_text(program, jit.target, vectors), (SYMBOL,))
     return CompiledProgram(program, ir.state_layout(program), library)
 
 
 def compile_quickly(program: ir.LoopProgram, jit: Jit) -> CompiledProgram:
-    """Compile and load `program` without optimisation, which `CompiledProgram.optimise` does later.
+    """Compile and load `program` without vectors and passes: `CompiledProgram.optimise` makes better code.
 
     That takes a sixth to a thirtieth of the time; its code takes two to three times as long. Code that is
     cached is loaded at once.
     """
-    text = program_text(program, jit.target)
-    optimised, layout = PART.format(1) + text, ir.state_layout(program)
+    optimised, layout = PART.format(1) + program_text(program, jit.target), ir.state_layout(program)
     keys = jit.part_keys(optimised)
 
     def optimise() -> CompiledProgram:
@@ -65,13 +69,14 @@ def compile_quickly(program: ir.LoopProgram, jit: Jit) -> CompiledProgram:
 
     if jit.is_cached(keys):
         return optimise()
+    text = program_text(program, jit.target, vectors=False)
     library = jit.load_quickly(text.removeprefix(PIPELINE), (SYMBOL,))
     return CompiledProgram(program, layout, library, optimise)
 
 
-def program_text(program: ir.LoopProgram, target: Target | None = None) -> str:
-    """Return the LLVM module of `program`, whose function is called `SYMBOL`."""
-    return _Writer(program, target or host_target()).module()
+def program_text(program: ir.LoopProgram, target: Target | None = None, vectors: bool = True) -> str:
+    """Return the LLVM module of `program`, whose function is called `SYMBOL`; with `vectors` of its loops."""
+    return _Writer(program, target or host_target(), vectors).module()
 
 
 #: Prefixes of the names of a scalar's registers, by whether it is complex.
@@ -106,8 +111,8 @@ class _Label:
 class _Writer:
     """Writes the module of one program."""
 
-    def __init__(self, program: ir.LoopProgram, target: Target) -> None:
-        self.program, self.target = program, target
+    def __init__(self, program: ir.LoopProgram, target: Target, vectors: bool) -> None:
+        self.program, self.target, self.vectors = program, target, vectors
         self.halves = ir.uses_expiry(program)
         self.machine = target.triple.split("-")[0]
         self.machine = "x86_64" if self.machine == "amd64" else self.machine
@@ -128,7 +133,7 @@ class _Writer:
             _PARTS[v.dtype.kind == "c"])}
         self.known: dict[str, str] = {}  # values of variables with a single assignment, where that dominates
         self.scopes: list[list[str]] = [[]]
-        self.stores: dict[str, list[int]] = {}  # numbers of lines
+        self.stored: set[str] = set()  # memory of variables
         self.loaded: dict[str, str] = {}  # types of the variables that need memory
         self.b = ScalarText(self.lines, self._math, program.raises, self.machine == "x86_64")
         self.declared: dict[str, str] = {}
@@ -137,6 +142,7 @@ class _Writer:
         self.loops = 0  # around the statement that is written
         self._count = 0
         self._slots: dict[str, str] = {}
+        self.facts = ProgramFacts(program)
 
     # -- the function ---------------------------------------------------------------------------
 
@@ -147,12 +153,12 @@ class _Writer:
         if not self._body(self.program.body):
             self._jump(self._exit(FELL_OUT))
         self._leave()
-        allocas = self._allocas()
         if self.program.raises:
             self.lines[begin:begin] = [
                 *self._get_flags("%flags.before"), "  %flags.none = and i32 %flags.before, -14",
                 *self._set_flags("%flags.none")]
-        body = "\n".join(["entry:", *allocas, *self.head, *filter(None, self.lines)])
+        allocas = self._allocas()
+        body = "\n".join(["entry:", *allocas, *self.head, *self.lines])
         code = (f"define i64 @{SYMBOL}(ptr noalias %state) nounwind {{\n{body}\n}}\n")
         flags = self._float_ir() if self.program.raises and self.calls else ""
         return (f'{PIPELINE}target triple = "{self.target.triple}"\n{flags}'
@@ -192,8 +198,7 @@ class _Writer:
 
     def _store(self, place: str, kind: str, text: str) -> None:
         """Write an assignment to the memory of a variable; reads of what it dominates need no memory."""
-        self.stores.setdefault(place, []).append(len(self.lines))
-        self.lines.append(f"  store {kind} {text}, ptr {place}")
+        self._start(place, kind, text)
         if place in self.single:
             self.known[place] = text
             self.scopes[-1].append(place)
@@ -212,10 +217,9 @@ class _Writer:
 
     def _allocas(self) -> list[str]:
         """Return the memory of variables; remove the assignments to those that are never loaded."""
-        for place, numbers in self.stores.items():
-            if place not in self.loaded:
-                for number in numbers:
-                    self.lines[number] = ""
+        unused = self.stored - self.loaded.keys()
+        self.lines = [line for line in self.lines
+                      if not line.startswith("  store ") or line.rpartition(", ptr ")[2] not in unused]
         return [f"  {place} = alloca {kind}" for place, kind in self.loaded.items()]
 
     def _place(self, prefix: str, name: str) -> str:
@@ -235,7 +239,7 @@ class _Writer:
         for name in self.program.parameters:
             word = self.layout.places[name]
             if name in self.scalars:
-                self._set(self.scalars[name], self.b.load(self._state(word), self.scalars[name].dtype))
+                self.assign(self.scalars[name], self.b.load(self._state(word), self.scalars[name].dtype))
                 continue
             for k, (prefix, kind) in enumerate(_words_of(self.views[name])):
                 value = self.b.line(f"load {kind}, ptr {self._state(word + k)}, align 8")
@@ -258,7 +262,7 @@ class _Writer:
             self._start(self._place(prefix, variable.name), kind, "null" if kind == "ptr" else "0")
 
     def _start(self, place: str, kind: str, text: str) -> None:
-        self.stores.setdefault(place, []).append(len(self.lines))
+        self.stored.add(place)
         self.lines.append(f"  store {kind} {text}, ptr {place}")
 
     def _leave(self) -> None:
@@ -290,7 +294,7 @@ class _Writer:
 
     # -- lines ----------------------------------------------------------------------------------
 
-    def _fresh(self, hint: str) -> str:
+    def fresh(self, hint: str) -> str:
         self._count += 1
         return f"{hint}${self._count}"
 
@@ -310,16 +314,16 @@ class _Writer:
         self.exits.add(number)
         return f"exit.{number}"
 
-    def _exit_if(self, test: str, number: int) -> None:
+    def exit_if(self, test: str, number: int) -> None:
         """Leave the program by exit `number` where `test` holds."""
-        fine = self._fresh("fine")
+        fine = self.fresh("fine")
         self._branch(test, self._exit(number), fine, ", !prof !0")
         self._begin(fine)
 
     def _word(self, text: str) -> Value:
         return Value(ir.INT64, self.b.line(text))
 
-    def _set(self, scalar: ir.ScalarVariable, x: Value) -> None:
+    def assign(self, scalar: ir.ScalarVariable, x: Value) -> None:
         for prefix, part in zip(_PARTS[scalar.dtype.kind == "c"], x.parts, strict=True):
             self._store(self._place(prefix, scalar.name), element_type(part.dtype), part.text)
 
@@ -344,31 +348,32 @@ class _Writer:
     def _statement(self, statement: ir.Statement) -> bool:
         match statement:
             case ir.Assign(name, value):
-                self._set(self.scalars[name], self._value(value))
+                self.assign(self.scalars[name], self.value(value))
             case ir.StoreElement(view, index, value):
-                places = [self._value(i) for i in index]
-                result = self._value(value)
+                places = [self.value(i) for i in index]
+                result = self.value(value)
                 self.b.store(result, self._element(view, places))
             case ir.BindView():
                 self._bind(statement)
             case ir.Allocate():
                 self._allocate(statement)
             case ir.Check(test, number):
-                self._exit_if(self._value(test).text, number)
+                self.exit_if(self.value(test).text, number)
             case ir.If():
                 return self._if(statement)
             case ir.For():
                 self._for(statement)
             case ir.Repeat(label, body):
-                head, behind = self._fresh(f"{label}.head"), self._fresh(f"{label}.out")
-                self._enter_loop(label, head)
+                head, behind = self.fresh(f"{label}.head"), self.fresh(f"{label}.out")
+                self._enter_loop()
+                self._jump(head)
                 self._begin(head)
                 self._reset_arena()
                 if not self._inside(_Label(label, behind, head), body, loop=True):
                     self._jump(head)
                 self._begin(behind)
             case ir.Block(label, body):
-                behind = self._fresh(f"{label}.out")
+                behind = self.fresh(f"{label}.out")
                 if not self._inside(_Label(label, behind, None), body, loop=False):
                     self._jump(behind)
                 self._begin(behind)
@@ -406,8 +411,8 @@ class _Writer:
         self.labels.pop()
         return ended
 
-    def _enter_loop(self, label: str, first: str) -> None:
-        """Write the end of the block before a loop; the outermost one keeps where the arena begins."""
+    def _enter_loop(self) -> None:
+        """Write what comes before a loop: the outermost one keeps where the arena begins."""
         if not self.loops:
             low = self._load("%arena", "i64")
             self._start("%arena.low", "i64", low)
@@ -417,7 +422,6 @@ class _Writer:
                 middle = self.b.line(f"add i64 {low}, {self.b.line(f'lshr i64 {both}, 1')}")
                 for name, value in (("middle", middle), ("high", high), ("half", middle)):
                     self._start(f"%arena.{name}", "i64", value)
-        self._jump(first)
 
     def _halves(self) -> tuple[str, str, str, str]:
         """Write whether memory is allocated from the first half, and the loads of the ends of both halves."""
@@ -449,8 +453,8 @@ class _Writer:
         return Value(BOOL, self.b.line(f"and i1 {above}, {below}"))
 
     def _if(self, statement: ir.If) -> bool:
-        test = self._value(statement.test).text
-        then, other, behind = (self._fresh(hint) for hint in ("then", "else", "endif"))
+        test = self.value(statement.test).text
+        then, other, behind = (self.fresh(hint) for hint in ("then", "else", "endif"))
         self._branch(test, then, other if statement.otherwise else behind)
         self._begin(then)
         ended = self._body(statement.then)
@@ -470,8 +474,8 @@ class _Writer:
         """Write a counted loop; steps of one end by comparison, others by the number of iterations."""
         if not loop.step:
             raise BackendError("a loop with step 0")
-        begin, end = self._value(loop.begin).text, self._value(loop.end).text
-        tag = self._fresh(loop.label)
+        begin, end = self.value(loop.begin).text, self.value(loop.end).text
+        tag = self.fresh(loop.label)
         first, inside, latch, behind = (f"{tag}.{part}" for part in ("in", "body", "next", "out"))
         counter, following = f"%{_quoted(f'{tag}.i')}", f"%{_quoted(f'{tag}.i.next')}"
         up = loop.step > 0
@@ -483,20 +487,29 @@ class _Writer:
             last = self.b.line(f"udiv i64 {less}, {abs(loop.step)}")
         self._branch(some, first, behind)
         self._begin(first)
-        self._enter_loop(loop.label, inside)
+        self._enter_loop()
+        before, code = first, self._vectors(loop, begin, end, counter, first, f"{tag}.rest", behind)
+        if code is not None:
+            self.lines += code.lines
+            before, begin = f"{tag}.rest", code.start
+        self._jump(inside)
         self._begin(inside)
-        self.lines.append(f"  {counter} = phi i64 [ {begin}, %{_quoted(first)} ], "
+        self.lines.append(f"  {counter} = phi i64 [ {begin}, %{_quoted(before)} ], "
                           f"[ {following}, %{_quoted(latch)} ]")
         if not single:
             count, count_next = f"%{_quoted(f'{tag}.n')}", f"%{_quoted(f'{tag}.n.next')}"
-            self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(first)} ], "
+            self.lines.append(f"  {count} = phi i64 [ 0, %{_quoted(before)} ], "
                               f"[ {count_next}, %{_quoted(latch)} ]")
         self._reset_arena()
-        self.scopes.append([])
-        self._set(self.scalars[loop.name], Value(ir.INT64, counter))
-        if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
+        if code is not None:
+            self.lines += code.single
             self._jump(latch)
-        self._close_scope()
+        else:
+            self.scopes.append([])
+            self.assign(self.scalars[loop.name], Value(ir.INT64, counter))
+            if not self._inside(_Label(loop.label, behind, latch), loop.body, loop=True):
+                self._jump(latch)
+            self._close_scope()
         self._begin(latch)
         if single:
             self.lines.append(f"  {following} = add nsw i64 {counter}, {loop.step}")
@@ -508,47 +521,59 @@ class _Writer:
         self._branch(more, inside, behind)
         self._begin(behind)
 
+    def _vectors(self, loop: ir.For, begin: str, end: str, counter: str, *blocks: str) -> WrittenLoop | None:
+        """Write a loop with vectors of its iterations; None if it has none."""
+        simple = (ir.Assign, ir.StoreElement, ir.Check)
+        if not self.vectors or not all(isinstance(s, simple) for s in loop.body):
+            return None
+        plan = find_vector_loop(loop, self.facts)
+        if isinstance(plan, str):
+            return None
+        self.scopes.append([])
+        try:
+            return write_loop(self, plan, begin, end, counter, *map(_quoted, blocks))
+        except BackendError:
+            return None
+        finally:
+            self._close_scope()
+
     # -- views ----------------------------------------------------------------------------------
 
     def _data(self, view: str) -> str:
         return self._load(self._place("p", view), "ptr")
 
-    def _view_word(self, view: str, kind: str, axis: int) -> str:
+    def view_word(self, view: str, kind: str, axis: int) -> str:
         return self._load(self._place(f"{kind}{axis}", view), "i64")
 
     def _element(self, view: str, index: Sequence[Value]) -> str:
         """Write the address of an element."""
-        return self._moved(view, list(enumerate(index)))
+        return self.moved(view, list(enumerate(index)))
 
-    def _moved(self, view: str, offsets: Sequence[tuple[int, Value]]) -> str:
+    def moved(self, view: str, offsets: Sequence[tuple[int, Value]]) -> str:
         """Write the address that is some elements further along some axes."""
         total = ""
         for axis, at in offsets:
             if at.text == "0":
                 continue
-            step = self.b.line(f"mul nsw i64 {at.text}, {self._view_word(view, 'stride', axis)}")
+            step = self.b.line(f"mul nsw i64 {at.text}, {self.view_word(view, 'stride', axis)}")
             total = self.b.line(f"add nsw i64 {total}, {step}") if total else step
         pointer = self._data(view)
         return self.b.line(f"getelementptr i8, ptr {pointer}, i64 {total}") if total else pointer
 
     def _bind(self, statement: ir.BindView) -> None:
         source = statement.source
-        moves = [(axis, self._value(at)) for axis, at in statement.points]
+        moves = [(axis, self.value(at)) for axis, at in statement.points]
         words: list[tuple[str, str]] = []
         for axis in statement.axes:
-            begin, length, step = (self._value(v) for v in (axis.begin, axis.length, axis.step))
+            begin, length, step = (self.value(v) for v in (axis.begin, axis.length, axis.step))
             if axis.axis is None:
                 words.append((length.text, "0"))
                 continue
             moves.append((axis.axis, begin))
-            stride = self._view_word(source, "stride", axis.axis)
+            stride = self.view_word(source, "stride", axis.axis)
             apart = stride if step.text == "1" else self.b.line(f"mul i64 {stride}, {step.text}")
-            if axis.stretch:
-                size = self._view_word(source, "size", axis.axis)
-                one = self.b.line(f"icmp eq i64 {size}, 1")
-                apart = self.b.line(f"select i1 {one}, i64 0, i64 {apart}")
             words.append((length.text, apart))
-        pointer = self._moved(source, moves)
+        pointer = self.moved(source, moves)
         self._store(self._place("p", statement.name), "ptr", pointer)
         self._put_words(statement.name, words)
 
@@ -560,9 +585,9 @@ class _Writer:
 
     def _allocate(self, statement: ir.Allocate) -> None:
         view = self.views[statement.name]
-        sizes = [self._value(v).text for v in statement.shape]
+        sizes = [self.value(v).text for v in statement.shape]
         for size in sizes:
-            self._exit_if(self.b.line(f"icmp slt i64 {size}, 0"), statement.exit)
+            self.exit_if(self.b.line(f"icmp slt i64 {size}, 0"), statement.exit)
         strides, step, empty = [], str(view.dtype.itemsize), "false"
         for size in reversed(sizes):
             strides.append(step)
@@ -577,8 +602,8 @@ class _Writer:
         low = self.b.line(f"add i64 {at}, {ALIGNMENT - 1}")
         begin = self.b.line(f"and i64 {low}, {-ALIGNMENT}")
         room = self.b.line(f"sub i64 {end}, {begin}")
-        self._exit_if(self.b.line(f"icmp sgt i64 {begin}, {end}"), statement.exit)
-        self._exit_if(self.b.line(f"icmp ugt i64 {needed}, {room}"), statement.exit)
+        self.exit_if(self.b.line(f"icmp sgt i64 {begin}, {end}"), statement.exit)
+        self.exit_if(self.b.line(f"icmp ugt i64 {needed}, {room}"), statement.exit)
         self._start("%arena", "i64", self.b.line(f"add i64 {begin}, {needed}"))
         pointer = self.b.line(f"inttoptr i64 {begin} to ptr")
         if statement.zero:
@@ -591,12 +616,12 @@ class _Writer:
     def _fitting(self, op: str, x: str, y: str, number: int) -> str:
         """Write unsigned arithmetic of words that leaves by exit `number` where it overflows."""
         pair = self.b.line(f"call {{ i64, i1 }} @llvm.{op}.with.overflow.i64(i64 {x}, i64 {y})")
-        self._exit_if(self.b.line(f"extractvalue {{ i64, i1 }} {pair}, 1"), number)
+        self.exit_if(self.b.line(f"extractvalue {{ i64, i1 }} {pair}, 1"), number)
         return self.b.line(f"extractvalue {{ i64, i1 }} {pair}, 0")
 
     # -- values ---------------------------------------------------------------------------------
 
-    def _value(self, value: ir.Value) -> Value:
+    def value(self, value: ir.Value) -> Value:
         """Write the instructions that compute `value`."""
         match value:
             case ir.Number(dtype, bits):
@@ -604,26 +629,29 @@ class _Writer:
             case ir.Read(name, _):
                 return self._get(self.scalars[name])
             case ir.Element(view, index, dtype):
-                return self.b.load(self._element(view, [self._value(i) for i in index]), dtype)
+                return self.b.load(self._element(view, [self.value(i) for i in index]), dtype)
             case ir.Extent(view, axis):
-                return Value(ir.INT64, self._view_word(view, "size", axis))
+                return Value(ir.INT64, self.view_word(view, "size", axis))
             case ir.Stride(view, axis):
-                return Value(ir.INT64, self._view_word(view, "stride", axis))
+                return Value(ir.INT64, self.view_word(view, "stride", axis))
             case ir.Expires(view):
                 return self._expires(view)
             case ir.Pointer(view, index):
-                pointer = self._element(view, [self._value(i) for i in index])
+                pointer = self._element(view, [self.value(i) for i in index])
                 return self._word(f"ptrtoint ptr {pointer} to i64")
             case ir.Checked():
                 return self._checked(value)
             case ir.Foreign(function, args):
-                return self._foreign(function, [self._value(a) for a in args], value.dtype)
+                return self._foreign(function, [self.value(a) for a in args], value.dtype)
             case ir.Apply():
                 return self._apply(value)
 
     def _apply(self, value: ir.Apply) -> Value:
+        return self.operator(self.b, value, [self.value(a) for a in cast(tuple[ir.Value, ...], value.args)])
+
+    def operator(self, b: ExactText, value: ir.Apply, args: Sequence[Value]) -> Value:
+        """Write an operator of the op table by its recipe, or one scalar by the inner loop of its ufunc."""
         op, attrs = lookup(value.op), dict(value.attrs)
-        args = [self._value(a) for a in cast(tuple[ir.Value, ...], value.args)]
         if op.kind is not Kind.CELL:
             raise BackendError(f"{op.name} is not element-wise")
         dtypes = tuple(a.dtype for a in args)
@@ -631,18 +659,20 @@ class _Writer:
         if wanted != dtypes:
             convert = lookup("cast")
             pairs = zip(args, wanted, strict=True)
-            args = [convert.emit(self.b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
-        before, fuses = len(self.lines), self.b.fuses
-        self.b.fuses = fuses and not attrs.pop("rounded", False)
+            args = [convert.emit(b, a, {"dtype": w}) for a, w in pairs if convert.emit is not None]
+        before, fuses = len(b.lines), b.fuses
+        b.fuses = fuses and not attrs.pop("rounded", False)
         try:
-            result = op.emit(self.b, *args, attrs) if op.emit and op.name not in _BY_POSITION else None
+            result = op.emit(b, *args, attrs) if op.emit and op.name not in _BY_POSITION else None
         except BackendError:
             if not _ufunc_name(op):
                 raise
-            del self.lines[before:]
+            del b.lines[before:]
             result = None
-        self.b.fuses = fuses
+        b.fuses = fuses
         if result is None:
+            if b is not self.b:
+                raise BackendError(f"{op.name} has no vectors")
             result = self._call_loop(op, args, value.dtype)
         found: Value = result if result.dtype is value.dtype else replace(result, dtype=value.dtype)
         return found
@@ -704,7 +734,7 @@ class _Writer:
         elif name in _FLAG_DROPPING:
             self._without_flags(call)
         else:
-            before, now, both = (f"%{self._fresh(f'flags.{word}')}" for word in ("kept", "new", "both"))
+            before, now, both = (f"%{self.fresh(f'flags.{word}')}" for word in ("kept", "new", "both"))
             self.lines += [*self._get_flags(before), call, *self._get_flags(now),
                            f"  {both} = or i32 {before}, {now}", *self._set_flags(both)]
 
@@ -713,7 +743,7 @@ class _Writer:
         if not self.program.raises:
             self.lines.append(call)
             return
-        before = f"%{self._fresh('flags.kept')}"
+        before = f"%{self.fresh('flags.kept')}"
         self.lines += [*self._get_flags(before), call, *self._set_flags(before)]
 
     def _sort(self, statement: ir.Sort) -> None:
@@ -721,12 +751,12 @@ class _Writer:
         pair = f'@"{sort_symbol(self.views[values.view].dtype, statement.kind, indices is not None)}"'
         self.declared[pair] = f"{pair} = external constant [2 x ptr]\n"
         places = [self._operand(place, {}) for place in (values, indices) if place is not None]
-        length = self._value(statement.length).text
+        length = self.value(statement.length).text
         code = self.b.line(f"load ptr, ptr {pair}, align 8")
-        failed = f"%{self._fresh('sort')}"
+        failed = f"%{self.fresh('sort')}"
         self._without_flags(f"  {failed} = call i32 {code}({', '.join(f'ptr {place}' for place in places)}, "
                             f"i64 {length}, ptr null) nounwind")
-        self._exit_if(self.b.line(f"icmp ne i32 {failed}, 0"), statement.exit)
+        self.exit_if(self.b.line(f"icmp ne i32 {failed}, 0"), statement.exit)
 
     def _foreign(self, function: str, args: list[Value], dtype: np.dtype) -> Value:
         kind = element_type(dtype)
@@ -741,7 +771,7 @@ class _Writer:
     # -- checked arithmetic ---------------------------------------------------------------------
 
     def _checked(self, value: ir.Checked) -> Value:
-        args = [self._value(a) for a in value.args]
+        args = [self.value(a) for a in value.args]
         dtype, number = value.dtype, value.exit
         if value.op == "cast":
             return self._checked_cast(args[0], dtype, number)
@@ -756,11 +786,11 @@ class _Writer:
             case "shl", [x, y]:
                 width = 8 * dtype.itemsize
                 kind = self.b.type(dtype)
-                self._exit_if(self.b.line(f"icmp uge {kind} {y.text}, {width}"), number)
+                self.exit_if(self.b.line(f"icmp uge {kind} {y.text}, {width}"), number)
                 moved = Value(dtype, self.b.line(f"shl {kind} {x.text}, {y.text}"))
                 back = "ashr" if dtype.kind == "i" else "lshr"
                 again = Value(dtype, self.b.line(f"{back} {kind} {moved.text}, {y.text}"))
-                self._exit_if(self.b.ne(again, x).text, number)
+                self.exit_if(self.b.ne(again, x).text, number)
                 return moved
             case ("floordiv" | "mod") as op, [x, y]:
                 return self._floored(op, x, y, number)
@@ -770,14 +800,14 @@ class _Writer:
         kind, sign = self.b.type(x.dtype), "s" if x.dtype.kind == "i" else "u"
         pair = self.b.line(
             f"call {{ {kind}, i1 }} @llvm.{sign}{op}.with.overflow.{kind}({kind} {x.text}, {kind} {y.text})")
-        self._exit_if(self.b.line(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), number)
+        self.exit_if(self.b.line(f"extractvalue {{ {kind}, i1 }} {pair}, 1"), number)
         return Value(x.dtype, self.b.line(f"extractvalue {{ {kind}, i1 }} {pair}, 0"))
 
     def _floored(self, op: str, x: Value, y: Value, number: int) -> Value:
         """Write the quotient rounded down, or its remainder; the least integer over -1 does not fit."""
         dtype, kind = x.dtype, self.b.type(x.dtype)
         zero = self.b.const(0, dtype)
-        self._exit_if(self.b.eq(y, zero).text, number)
+        self.exit_if(self.b.eq(y, zero).text, number)
         if dtype.kind == "u":
             how = "udiv" if op == "floordiv" else "urem"
             return Value(dtype, self.b.line(f"{how} {kind} {x.text}, {y.text}"))
@@ -785,7 +815,7 @@ class _Writer:
         over_minus = self.b.eq(y, minus)
         if op == "floordiv":
             least = self.b.eq(x, self.b.const(np.iinfo(dtype).min, dtype))
-            self._exit_if(self.b.and_(least, over_minus).text, number)
+            self.exit_if(self.b.and_(least, over_minus).text, number)
             safe = y
         else:
             safe = self.b.select(over_minus, one, y)
@@ -808,7 +838,7 @@ class _Writer:
             return b.cast(x, dtype)
         if dtype == BOOL:
             zero, one = b.eq(x, b.const(0, source)), b.eq(x, b.const(1, source))
-            self._exit_if(b.not_(b.or_(zero, one)).text, number)
+            self.exit_if(b.not_(b.or_(zero, one)).text, number)
             return one
         if source.kind == "f":
             return self._cast_of_float(x, dtype, number)
@@ -821,7 +851,7 @@ class _Writer:
                 wrong = b.or_(wrong, b.lt(x, b.const(0, source)))
             elif source.kind == "u" and dtype.kind == "i":
                 wrong = b.or_(wrong, b.lt(result, b.const(0, dtype)))
-            self._exit_if(wrong.text, number)
+            self.exit_if(wrong.text, number)
         return result
 
     def _cast_of_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
@@ -830,14 +860,14 @@ class _Writer:
             if dtype.itemsize > source.itemsize:
                 return b.cast(x, dtype)
             narrow = b.cast(x, dtype)
-            self._exit_if(b.ne(b.cast(narrow, source), x).text, number)
+            self.exit_if(b.ne(b.cast(narrow, source), x).text, number)
             return narrow
         info = np.iinfo(dtype)
         fits = b.and_(b.ge(x, b.const(float(info.min), source)),
                       b.lt(x, b.const(float(info.max + 1), source)))
-        self._exit_if(b.not_(fits).text, number)
+        self.exit_if(b.not_(fits).text, number)
         result = b.to_integer(x, dtype)
-        self._exit_if(b.ne(b.cast(result, source), x).text, number)
+        self.exit_if(b.ne(b.cast(result, source), x).text, number)
         return result
 
     def _cast_to_float(self, x: Value, dtype: np.dtype, number: int) -> Value:
@@ -847,8 +877,8 @@ class _Writer:
             return result
         top = b.const(float(np.iinfo(source).max + 1), dtype)
         near = b.lt(result, top)
-        self._exit_if(b.not_(near).text, number)
-        self._exit_if(b.ne(b.to_integer(result, source), x).text, number)
+        self.exit_if(b.not_(near).text, number)
+        self.exit_if(b.ne(b.to_integer(result, source), x).text, number)
         return result
 
     # -- routines -------------------------------------------------------------------------------
@@ -856,7 +886,7 @@ class _Writer:
     def _operand(self, operand: ir.Operand, copies: dict[str, str]) -> str:
         """Write the address of an operand; scalars are copied, for their memory to remain registers."""
         if isinstance(operand, ir.Address):
-            return self._element(operand.view, [self._value(i) for i in operand.index])
+            return self._element(operand.view, [self.value(i) for i in operand.index])
         if operand.name not in copies:
             place = self._slot(f"copy.{len(copies)}", "[16 x i8]")
             self.b.store(self._get(self.scalars[operand.name]), place)
@@ -866,21 +896,21 @@ class _Writer:
     def _copy_back(self, copies: dict[str, str]) -> None:
         for name, place in copies.items():
             scalar = self.scalars[name]
-            self._set(scalar, self.b.load(place, scalar.dtype))
+            self.assign(scalar, self.b.load(place, scalar.dtype))
 
     def _inner_loop(self, statement: ir.InnerLoop) -> None:
         copies: dict[str, str] = {}
         pointers = [self._operand(o, copies) for o in statement.operands]
-        dims = [self._value(v).text for v in statement.dims]
-        steps = [self._value(v).text for v in statement.steps]
+        dims = [self.value(v).text for v in statement.dims]
+        steps = [self.value(v).text for v in statement.steps]
         self._call_routine(statement.routine, pointers, dims, steps)
         self._copy_back(copies)
 
     def _dot(self, statement: ir.Dot) -> None:
         copies: dict[str, str] = {}
         a, b, out = (self._operand(o, copies) for o in (statement.a, statement.b, statement.out))
-        a_step, b_step = self._value(statement.a_step).text, self._value(statement.b_step).text
-        length = self._value(statement.length).text
+        a_step, b_step = self.value(statement.a_step).text, self.value(statement.b_step).text
+        length = self.value(statement.length).text
         pair = f'@"{dot_symbol(statement.dtype)}"'
         self.declared[pair] = f"{pair} = external constant [2 x ptr]\n"
         code = self.b.line(f"load ptr, ptr {pair}, align 8")

@@ -13,7 +13,8 @@ be printed, parsed back and interpreted after every primitive.
 
 A loop program (`program`) is what a loop of a Python function is lowered to: scalars and views that change,
 control flow, checks and exits. `program_verifier`, `program_interpreter` and `program_text` are for it what
-the others are for nests; `program_state` is how it is given operands.
+the others are for nests; `program_state` is how it is given operands. `loop_fusion` joins loops of programs,
+`vector_loops` finds those whose iterations are computed several at a time.
 
 Sizes are constants: a nest describes one binding. What cannot be proven legal is refused. The package uses
 the op table (`hops`) only; code generation, the accelerator and the tuner use it.
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
         intrinsics_of,
         rewrite_body,
         substitute_variables,
+    )
+    from jitla.loopir.loop_fusion import (
+        fuse_loops,
     )
     from jitla.loopir.nodes import (
         Alloc,
@@ -107,6 +111,9 @@ if TYPE_CHECKING:
         uses_expiry,
         variables_in,
     )
+    from jitla.loopir.program_facts import (
+        ProgramFacts,
+    )
     from jitla.loopir.program_interpreter import (
         run_program,
     )
@@ -122,6 +129,13 @@ if TYPE_CHECKING:
         parse_program,
         show_program,
     )
+    from jitla.loopir.program_uses import (
+        assigned_in,
+        is_pure,
+        may_leave,
+        operands_of,
+        variables_of_value,
+    )
     from jitla.loopir.program_verifier import (
         PROGRAM_LAWS,
         verify_program,
@@ -135,6 +149,14 @@ if TYPE_CHECKING:
         parse,
         show,
     )
+    from jitla.loopir.vector_loops import (
+        Linear,
+        LinearAccess,
+        Reduction,
+        VectorLoop,
+        find_vector_loop,
+        show_vector_loop,
+    )
     from jitla.loopir.verifier import (
         LAWS,
         run,
@@ -147,6 +169,7 @@ else:
             "accesses all_loops allocated_buffers buffers_of carried_dependence intrinsics_of "
             "rewrite_body substitute_variables"
         ),
+        loop_fusion="fuse_loops",
         nodes=(
             "Alloc Apply Buffer Guard Index Intrinsic Invoke Minimum Load Loop LoopKind Nest "
             "Number Quotient Remainder Scope Statement Store Update Value Window minimum number "
@@ -162,9 +185,12 @@ else:
         program_interpreter="run_program",
         program_state="Outcome core_axes find_ufunc pack_state read_memory unpack_state",
         program_text="parse_program show_program",
+        program_uses="assigned_in is_pure may_leave operands_of variables_of_value",
         program_verifier="PROGRAM_LAWS verify_program",
+        program_facts="ProgramFacts",
         schedule_stages="PRIMITIVES apply_schedule",
         text="apply parse show",
+        vector_loops="Linear LinearAccess Reduction VectorLoop find_vector_loop show_vector_loop",
         verifier="LAWS run verify",
     )
 
@@ -172,13 +198,16 @@ __all__ = [
     "Address", "Alloc", "Allocate", "Apply", "Assign", "AxisMap", "BindView", "Block", "Break", "Buffer",
     "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Expires", "Extent", "For",
     "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS", "Leave",
-    "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number", "Operand", "Outcome",
-    "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramStatement", "ProgramValue", "Quotient",
-    "Read", "Remainder", "Repeat", "ScalarVariable", "Scope", "Sort", "StateLayout", "Statement", "Store",
-    "StoreElement", "Stride", "Update", "Value", "ViewVariable", "Window", "accesses", "all_loops",
-    "allocated_buffers", "apply", "apply_schedule", "buffers_of", "carried_dependence", "constant",
-    "core_axes", "dtype_of_value", "find_ufunc", "intrinsics_of", "minimum", "number", "pack_state",
-    "parse", "parse_program", "program_nodes", "quotient", "read_memory", "remainder", "rewrite_body", "run",
-    "run_program", "show", "show_program", "state_layout", "substitute_variables", "unpack_state",
-    "value_range", "uses_expiry", "variable", "variables_in", "verify", "verify_program",
+    "Linear", "LinearAccess", "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number",
+    "Operand", "Outcome", "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramFacts",
+    "ProgramStatement", "ProgramValue", "Quotient", "Read", "Reduction", "Remainder", "Repeat",
+    "ScalarVariable", "Scope", "Sort", "StateLayout", "Statement", "Store", "StoreElement", "Stride",
+    "Update", "Value", "VectorLoop", "ViewVariable", "Window", "accesses", "all_loops", "allocated_buffers",
+    "apply", "apply_schedule", "assigned_in", "buffers_of", "carried_dependence", "constant", "core_axes",
+    "dtype_of_value", "find_ufunc", "find_vector_loop", "fuse_loops", "intrinsics_of", "is_pure",
+    "may_leave", "minimum", "number", "operands_of", "pack_state", "parse", "parse_program",
+    "program_nodes", "quotient", "read_memory", "remainder", "rewrite_body", "run", "run_program", "show",
+    "show_program", "show_vector_loop", "state_layout", "substitute_variables", "unpack_state",
+    "uses_expiry", "value_range", "variable", "variables_in", "variables_of_value", "verify",
+    "verify_program",
 ]

@@ -176,15 +176,13 @@ class StoreElement:
 class AxisMap:
     """One axis of a new view: `length` elements from `begin`, `step` apart, of an axis of the source.
 
-    With `axis` None the new axis has stride 0. With `stretch` an axis of the source that has one element
-    gets stride 0 (it is broadcast to `length`).
+    With `axis` None the new axis has stride 0.
     """
 
     axis: int | None
     begin: Value
     length: Value
     step: Value
-    stretch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +225,8 @@ class If:
 class For:
     """A counted loop: `name` takes the values of ``range(begin, end, step)``, whose ends are read once.
 
-    `step` is a constant other than 0. Assignments to `name` in the body do not change the count.
+    `step` is a constant other than 0. Assignments to `name` in the body do not change the count. Iterations
+    are `independent` if none reads or stores an element that another one stores.
     """
 
     label: str
@@ -236,6 +235,7 @@ class For:
     end: Value
     step: int
     body: tuple[Statement, ...]
+    independent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,6 +374,8 @@ class LoopProgram:
     `parameters` are scalars and views that have values on entry, `results` those that are given back at
     every exit; both are places of the state that the program is called with. `written` are views among the
     parameters whose memory may be written. `raises` says whether floating-point flags have to be looked at.
+    `origins` are pairs of a view among the parameters and the name of its memory: views whose memory has
+    different names share none.
     """
 
     name: str
@@ -385,6 +387,7 @@ class LoopProgram:
     exits: tuple[ExitPoint, ...]
     written: tuple[str, ...] = ()
     raises: bool = False
+    origins: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ class _Interpreter:
         """Assign a view."""
         source = statement.source
         address = self.pointers[source]
-        sizes, strides = self.sizes[source], self.strides[source]
+        strides = self.strides[source]
         new_sizes, new_strides = [], []
         for axis, value in statement.points:
             address += self.word(value) * strides[axis]
@@ -187,8 +187,7 @@ class _Interpreter:
                 new_strides.append(0)
                 continue
             address += begin * strides[part.axis]
-            stretched = part.stretch and sizes[part.axis] == 1
-            new_strides.append(0 if stretched else wrapped(strides[part.axis] * step))
+            new_strides.append(wrapped(strides[part.axis] * step))
         self.pointers[statement.name] = wrapped(address)
         self.sizes[statement.name], self.strides[statement.name] = tuple(new_sizes), tuple(new_strides)
 

@@ -66,6 +66,7 @@ def show_program(program: ir.LoopProgram) -> str:
         lines.append(f"@written({', '.join(map(_identifier, program.written))})")
     if program.raises:
         lines.append("@raises")
+    lines += [f"@memory({_identifier(view)}, {origin!r})" for view, origin in program.origins]
     types = {_identifier(name): kind for name, kind in types.items()}
     parameters = list(map(_identifier, program.parameters))
     given = ", ".join(f"{name}: {types[name]}" for name in parameters)
@@ -95,9 +96,10 @@ def _format_statement(statement: ir.Statement, indent: str) -> Iterator[str]:
             if otherwise:
                 yield f"{indent}else:"
                 yield from _format_body(otherwise, inner)
-        case ir.For(label, name, begin, end, step, body):
-            bounds = f"{show_value(begin)}, {show_value(end)}, {step}"
-            yield f"{indent}for {_identifier(name)} in range({bounds}, label={label!r}):"
+        case ir.For(label, name, begin, end, step, body, independent):
+            words = [show_value(begin), show_value(end), str(step), f"label={label!r}"]
+            words += ["independent=True"] if independent else []
+            yield f"{indent}for {_identifier(name)} in range({', '.join(words)}):"
             yield from _format_body(body, inner)
         case ir.Repeat(label, body):
             yield f"{indent}while {label!r}:"
@@ -144,7 +146,7 @@ def _format_line(statement: ir.Statement) -> str:
 
 def _format_axis(axis: ir.AxisMap) -> str:
     begin, length, step = (show_value(v) for v in (axis.begin, axis.length, axis.step))
-    return f"{'stretched' if axis.stretch else 'axis'}({axis.axis}, {begin}, {length}, {step})"
+    return f"axis({axis.axis}, {begin}, {length}, {step})"
 
 
 def _format_operand(operand: ir.Operand) -> str:
@@ -238,6 +240,7 @@ def parse_program(text: str) -> ir.LoopProgram:
     exits: list[ir.ExitPoint] = []
     written: tuple[str, ...] = ()
     raises = False
+    origins: list[tuple[str, str]] = []
     for decorator in node.decorator_list:
         match decorator:
             case ast.Call(ast.Name("exit_point"), [_, exit_kind, line, reason], []):
@@ -247,13 +250,15 @@ def parse_program(text: str) -> ir.LoopProgram:
                 written = tuple(map(_name, names))
             case ast.Name("raises"):
                 raises = True
+            case ast.Call(ast.Name("memory"), [view, origin], []):
+                origins.append((_name(view), _constant(origin, str)))
             case _:
                 raise _syntax_error(decorator)
     results = tuple(map(_name, getattr(node.returns, "elts", ())))
     parameters = tuple(a.arg for a in node.args.args)
     body = _Parser(scalars, views).body([s for s in node.body if not isinstance(s, ast.AnnAssign)])
     return ir.LoopProgram(_original(node.name), tuple(scalars), tuple(views), parameters, results, body,
-                       tuple(exits), written, raises)
+                       tuple(exits), written, raises, tuple(origins))
 
 
 def _parse_dtype(name: str, node: ast.AST | None) -> np.dtype:
@@ -327,9 +332,9 @@ class _Parser:
             case ast.If(test, then, otherwise):
                 return ir.If(self.value(test), self.body(then), self.body(otherwise))
             case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [begin, end, step]) as call, body):
-                label = _constant(_keywords(call).get("label"), str)
-                return ir.For(label, name, self.value(begin), self.value(end), _constant(step, int),
-                           self.body(body))
+                words = _keywords(call)
+                return ir.For(_constant(words.get("label"), str), name, self.value(begin), self.value(end),
+                              _constant(step, int), self.body(body), "independent" in words)
             case ast.While(ast.Constant(str(label)), body):
                 return ir.Repeat(label, self.body(body))
             case ast.With([ast.withitem(ast.Call(ast.Name("block"), [label]))], body):
@@ -370,11 +375,11 @@ class _Parser:
             match part:
                 case ast.Call(ast.Name("point"), [axis, value]):
                     points.append((_constant(axis, int), self.value(value)))
-                case ast.Call(ast.Name("axis" | "stretched" as kind), [axis, *values]) if len(values) == 3:
+                case ast.Call(ast.Name("axis"), [axis, *values]) if len(values) == 3:
                     number = None if isinstance(axis, ast.Constant) and axis.value is None else \
                         _constant(axis, int)
                     begin, length, step = self.values(values)
-                    axes.append(ir.AxisMap(number, begin, length, step, kind == "stretched"))
+                    axes.append(ir.AxisMap(number, begin, length, step))
                 case _:
                     raise _syntax_error(part)
         return ir.BindView(name, source, tuple(points), tuple(axes))

@@ -60,6 +60,9 @@ class _Checker:
         for name in program.written:
             known = name in self.views and name in program.parameters
             _require("unknown-variable", known, f"{name} is no view among the parameters")
+        for name, _ in program.origins:
+            known = name in self.views and name in program.parameters
+            _require("unknown-variable", known, f"{name} is no view among the parameters")
         for variable in variables:
             fits = variable.dtype.char in "?bBhHiIlLqQfdFD" and variable.dtype.isnative
             _require("dtype", fits, f"{variable.name} is {variable.dtype}")

@@ -7,6 +7,7 @@ nest over the elements of its target. Views are view variables, made where the u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache, reduce
 from itertools import product
 from typing import Any
@@ -29,10 +30,11 @@ from jitla.loopjit.builder import (
     negated,
     out_of_bounds,
     plus,
+    quotient,
     times,
 )
 from jitla.loopjit.loop_sites import NO_MEMORY
-from jitla.loopjit.scalars import bound, convert, index_value, result_dtype
+from jitla.loopjit.scalars import bound, constant_integer, convert, index_value, result_dtype
 from jitla.loopjit.values import (
     IS_OBJECT,
     IS_VIEW,
@@ -70,7 +72,7 @@ def require_bound(b: ProgramBuilder, array: Arr) -> Arr:
     if array.tag is None:
         return array
     b.check(compare("equal", array.tag, ir.constant(0, TAG_DTYPE)), "a variable without a value")
-    return Arr(array.view, array.dtype, array.ndim, array.origins, array.writeable, array.subscript)
+    return replace(array, tag=None)
 
 
 # --------------------------------------------------------------------------- subscripts
@@ -123,7 +125,7 @@ def _parts(
         if isinstance(item, StaticValue) and item.value is None:
             axes.append(ir.AxisMap(None, ZERO, ONE, ONE))
             continue
-        size = ir.Extent(array.view, axis)
+        size = size_along(array, axis)
         match item:
             case Num():
                 if item.dtype.kind == "b":
@@ -173,6 +175,10 @@ def slice_axis(
         stride = int(step.known[0])
     if begin is None and stop is None and stride == 1:
         return ir.AxisMap(axis, ZERO, size, ONE)
+    simple = _constant_slice(b, axis, size, begin, stop, stride) or _single_element(
+        b, axis, size, begin, stop, stride)
+    if simple is not None:
+        return simple
     if stride > 0:
         first = _clamped(b, begin, size, ZERO, ZERO, size)
         last = _clamped(b, stop, size, size, ZERO, size)
@@ -187,6 +193,54 @@ def slice_axis(
     length = b.temporary(apply("maximum", count, ZERO)) if integer_constant(count) is None else \
         ir.constant(max(integer_constant(count) or 0, 0))
     return ir.AxisMap(axis, first, length, ir.constant(stride))
+
+
+def _constant_slice(
+    b: ProgramBuilder, axis: int, size: ir.Value, begin: Abstract | None, stop: Abstract | None, step: int,
+) -> ir.AxisMap | None:
+    """Return the axis that a slice with constant ends makes; None if it has others.
+
+    The ends are taken to be within the axis, so that sizes of slices of one axis are known to be equal:
+    Python goes on where they are not.
+    """
+    first, last = (constant_integer(end) if isinstance(end, Num) else None for end in (begin, stop))
+    if first is None and begin is not None or last is None and stop is not None or step < 0:
+        return None
+    known = integer_constant(size)
+    if known is not None:
+        places = range(known)[first:last:step]
+        return ir.AxisMap(axis, ir.constant(places.start), ir.constant(len(places)), ir.constant(step))
+    first = first or 0
+    if first < 0 and last is not None and last >= 0 or max(abs(first), abs(last or 0)) > MAX_EXTENT:
+        return None
+    least = max(abs(first), abs(last or 0))
+    if first >= 0 and (last is None or last < 0):  # size + rest elements
+        rest = (last or 0) - first
+        least = max(least, -rest)
+        span = plus(size, ir.constant(rest))
+    else:
+        span = ir.constant(max((last or 0) - first, 0))
+    if least > 0:
+        b.check(compare("less", size, ir.constant(least)), "a slice beyond the ends of an array")
+    count = span if step == 1 else quotient(plus(span, ir.constant(step - 1)), step)
+    return ir.AxisMap(axis, ir.constant(first) if first >= 0 else plus(size, ir.constant(first)),
+                      b.temporary(count), ir.constant(step))
+
+
+def _single_element(
+    b: ProgramBuilder, axis: int, size: ir.Value, begin: Abstract | None, stop: Abstract | None, step: int,
+) -> ir.AxisMap | None:
+    """Return the axis that a slice from `i` to ``i + 1`` makes; None if it is another slice."""
+    if step != 1 or not isinstance(begin, Num) or not isinstance(stop, Num) or begin.low < 0 \
+            or begin.dtype.kind not in "iu" or stop.dtype.kind not in "iu":
+        return None
+    first, last = index_value(b, begin).value, index_value(b, stop).value
+    (terms, i), (other_terms, j) = affine(first), affine(last)
+    if terms != other_terms or j - i != 1:
+        return None
+    place = b.temporary(first)
+    b.check(out_of_bounds(place, size), "a slice beyond the ends of an array")
+    return ir.AxisMap(axis, place, ONE, ONE)
 
 
 def _clamped(b: ProgramBuilder, end: Abstract | None, size: ir.Value, default: ir.Value, low: ir.Value,
@@ -218,12 +272,23 @@ def bind(
     made = None if parts is None else Subscript(array.view, parts)
     sizes = tuple(axis.length for axis in axes)
     origins = array.origins - {IS_OBJECT} | {IS_VIEW}
-    return Arr(view, array.dtype, len(axes), origins, array.writeable, made, sizes=sizes)
+    return Arr(view, array.dtype, len(axes), origins, array.writeable, made, sizes=sizes,
+               single=single_axes(sizes))
+
+
+def size_along(array: Arr, axis: int) -> ir.Value:
+    """Return the number of elements along an axis."""
+    return ONE if axis in array.single else ir.Extent(array.view, axis)
+
+
+def single_axes(shape: Sequence[ir.Value]) -> frozenset[int]:
+    """Return the axes of a shape that are known to have one element."""
+    return frozenset(k for k, size in enumerate(shape) if integer_constant(size) == 1)
 
 
 def identity_axes(array: Arr) -> tuple[ir.AxisMap, ...]:
     """Return the axes of a view of all of an array."""
-    return tuple(ir.AxisMap(axis, ZERO, ir.Extent(array.view, axis), ONE) for axis in range(array.ndim))
+    return tuple(ir.AxisMap(axis, ZERO, size_along(array, axis), ONE) for axis in range(array.ndim))
 
 
 def transposed(b: ProgramBuilder, array: Arr, order: Sequence[int]) -> Arr:
@@ -465,75 +530,50 @@ def broadcast(
 ) -> tuple[tuple[ir.Value, ...], list[Num | Elementwise]]:
     """Return the shape that arrays are broadcast to, and the arrays of that shape; numbers stay as they are.
 
-    `into` is the shape if it is given, as by the target of a store.
+    `into` is the shape if it is given, as by the target of a store. Axes are repeated that are known to have
+    one element; the sizes of others are taken to be equal, and Python goes on where they are not.
     """
     arrays = [x for x in values if not isinstance(x, Num)]
     for x in arrays:
         if not isinstance(x, (Arr, Elementwise)):
             raise LoweringRefused(f"an operand that is {describe(x)}")
-    ndim = max([x.ndim for x in arrays if isinstance(x, (Arr, Elementwise))], default=0)
-    if into is not None:
-        ndim = len(into)
-    shape: list[ir.Value] = []
-    for k in range(ndim):
-        sizes: list[ir.Value] = [into[k]] if into is not None else []
-        for x in arrays:
-            assert isinstance(x, (Arr, Elementwise))
-            if k - (ndim - x.ndim) >= 0:
-                sizes.append(x.shape[k - (ndim - x.ndim)])
-        shape.append(into[k] if into is not None else _common_size(b, sizes))
-    aligned: list[Num | Elementwise] = []
-    for value in values:
-        if isinstance(value, Num):
-            aligned.append(value)
-        else:
-            assert isinstance(value, (Arr, Elementwise))
-            aligned.append(_stretched(b, value, tuple(shape)))
-    return tuple(shape), aligned
+    shapes = [x.shape for x in arrays if isinstance(x, (Arr, Elementwise))]
+    shape = _common_shape(shapes) if into is None else into
+    return shape, [value if isinstance(value, Num) else _stretched(b, value, shape)  # type: ignore[arg-type]
+                   for value in values]
 
 
-def _common_size(b: ProgramBuilder, sizes: Sequence[ir.Value]) -> ir.Value:
-    """Return the size of an axis that operands are broadcast to."""
-    distinct = list(dict.fromkeys(sizes))
-    known = [size for size in distinct if integer_constant(size) not in (None, 1)]
-    distinct = [size for size in distinct if integer_constant(size) != 1]
-    if not distinct:
-        return ONE
-    if known:
-        return known[0]
-    size = distinct[0]
-    for other in distinct[1:]:
-        size = b.temporary(choose(compare("equal", size, ONE), other, size))
-    return size
+def _common_shape(shapes: Sequence[tuple[ir.Value, ...]]) -> tuple[ir.Value, ...]:
+    """Return the shape that arrays of `shapes` are broadcast to: constant sizes are preferred."""
+    ndim = max(map(len, shapes), default=0)
+    common: list[ir.Value] = []
+    for axis in range(-ndim, 0):
+        sizes = [shape[axis] for shape in shapes if len(shape) >= -axis]
+        sizes = [size for size in sizes if integer_constant(size) != 1]
+        common.append(next((size for size in sizes if integer_constant(size) is not None), None)
+                      or next(iter(sizes), ONE))
+    return tuple(common)
 
 
 def _stretched(b: ProgramBuilder, value: Arr | Elementwise, shape: tuple[ir.Value, ...]) -> Elementwise:
     """Return an array broadcast to `shape`."""
-    if value.ndim > len(shape):
-        raise LoweringRefused("an array is stored that has more axes than its target")
     lead = len(shape) - value.ndim
-    own = value.shape
-    equal = [own[k] == shape[lead + k] for k in range(value.ndim)]
-    if not all(equal):
-        for k in range(value.ndim):
-            if not equal[k] and integer_constant(own[k]) != 1:
-                differs = compare("not_equal", own[k], shape[lead + k])
-                b.check(both(differs, compare("not_equal", own[k], ONE)), MISMATCH)
-        if isinstance(value, Arr):
-            origin = value.subscript
-            axes = [ir.AxisMap(k, ZERO, shape[lead + k], ONE, not equal[k]) for k in range(value.ndim)]
-            view = bind(b, value, (), axes, None).view
-            value = Arr(view, value.dtype, value.ndim, value.origins, value.writeable, origin)
+    if lead < 0:
+        raise LoweringRefused("an array is stored that has more axes than its target")
+    repeated = set()
+    for k, (size, wanted) in enumerate(zip(value.shape, shape[lead:], strict=True)):
+        if size == wanted:
+            continue
+        if integer_constant(size) == 1:
+            repeated.add(k)
+        else:
+            b.check(compare("not_equal", size, wanted), MISMATCH)
     inner = elementwise(b, value)
-    if lead == 0 and (all(equal) or isinstance(value, Arr)):
+    if not lead and not repeated:
         return inner
-    factors = [ONE if equal[k] or isinstance(value, Arr) else
-               b.temporary(cast(compare("not_equal", own[k], ONE), ir.INT64)) for k in range(value.ndim)]
 
     def element(at: tuple[ir.Value, ...]) -> ir.Value:
-        return inner.element(tuple(
-            index if factor == ONE else apply("multiply", index, factor)
-            for index, factor in zip(at[lead:], factors, strict=True)))
+        return inner.element(tuple(ZERO if k in repeated else index for k, index in enumerate(at[lead:])))
 
     return Elementwise(value.dtype, shape, element, inner.operands, inner.is_ordered)
 
@@ -543,9 +583,12 @@ def _stretched(b: ProgramBuilder, value: Arr | Elementwise, shape: tuple[ir.Valu
 
 def each_element(
     b: ProgramBuilder, shape: Sequence[ir.Value], body: Callable[[tuple[ir.Value, ...]], None],
-    skip_first: bool = False,
+    skip_first: bool = False, independent: bool = False,
 ) -> None:
-    """Emit a loop nest over all indices of `shape`, the last axis innermost."""
+    """Emit a loop nest over all indices of `shape`, the last axis innermost.
+
+    Iterations are `independent` if each stores its own elements and reads none that another one stores.
+    """
     indices: list[ir.Value] = []
 
     def level(axis: int) -> None:
@@ -564,7 +607,7 @@ def each_element(
             level(axis + 1)
         indices.pop()
         b.emit(ir.For(name, name, ONE if skip_first and axis == 0 else ZERO, shape[axis], 1,
-                      inner))  # type: ignore[arg-type]
+                      inner, independent))  # type: ignore[arg-type]
 
     level(0)
 
@@ -575,7 +618,8 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         raise LoweringRefused("a store to an array that is read only")
     if isinstance(value, Num):
         element = b.temporary(convert(b, bound(b, value), target.dtype))
-        each_element(b, target.shape, lambda at: b.emit(ir.StoreElement(target.view, at, element)))
+        each_element(b, target.shape, lambda at: b.emit(ir.StoreElement(target.view, at, element)),
+                     independent=True)
         return
     if isinstance(value, Tup):
         raise LoweringRefused("a tuple is stored in an array")
@@ -589,7 +633,7 @@ def store(b: ProgramBuilder, target: Arr, value: Abstract) -> None:
         copy = materialise(b, aligned)
         aligned = elementwise(b, copy)
     each_element(b, target.shape, lambda at: b.emit(
-        ir.StoreElement(target.view, at, cast(aligned.element(at), target.dtype))))
+        ir.StoreElement(target.view, at, cast(aligned.element(at), target.dtype))), independent=True)
 
 
 def require_storable(value: Arr | Elementwise, dtype: np.dtype) -> None:
@@ -653,7 +697,8 @@ def allocate(b: ProgramBuilder, dtype: np.dtype, shape: Sequence[ir.Value], zero
     view = b.view(b.fresh("m"), dtype, len(shape))
     b.emit(ir.Allocate(view, tuple(shape), zero, b.undo(NO_MEMORY)))
     b.allocations += 1
-    return Arr(view, dtype, len(shape), frozenset({f"{ALLOCATED}{b.line}.{b.allocations}"}), fresh=True)
+    return Arr(view, dtype, len(shape), frozenset({f"{ALLOCATED}{b.line}.{b.allocations}"}), fresh=True,
+               single=single_axes(shape))
 
 
 def materialise(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype | None = None) -> Arr:
@@ -664,7 +709,7 @@ def materialise(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype | N
         return value.array
     made = allocate(b, wanted, value.shape)
     each_element(b, value.shape, lambda at: b.emit(
-        ir.StoreElement(made.view, at, cast(value.element(at), wanted))))
+        ir.StoreElement(made.view, at, cast(value.element(at), wanted))), independent=True)
     return made
 
 

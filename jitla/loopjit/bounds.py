@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
+from jitla.loopir import assigned_in, may_leave
 from jitla.loopir import program as ir
 from jitla.loopjit.builder import (
     apply,
@@ -147,58 +147,3 @@ class _Scope:
             case ir.Apply("add" | "subtract" | "multiply" | "minimum" | "maximum", args):
                 return all(map(self._is_invariant, args))
         return False
-
-
-def assigned_in(body: Body) -> frozenset[str]:
-    """Return the names of scalars and views that statements assign."""
-    found: set[str] = set()
-    stack: list[Any] = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack += node
-            continue
-        match node:
-            case ir.Assign(name) | ir.BindView(name) | ir.Allocate(name):
-                found.add(name)
-            case ir.For(name=name, body=inner):
-                found.add(name)
-                stack.append(inner)
-            case ir.Repeat(body=inner) | ir.Block(body=inner):
-                stack.append(inner)
-            case ir.If(then=then, otherwise=otherwise):
-                stack += [then, otherwise]
-            case ir.InnerLoop(operands=operands):
-                found |= {operand.name for operand in operands if isinstance(operand, ir.Place)}
-            case ir.Dot(out=ir.Place(name)):
-                found.add(name)
-    return frozenset(found)
-
-
-def may_leave(body: Body, label: str) -> bool:
-    """Return whether statements may end the loop `label` around them before its last iteration."""
-    inner: set[str] = {label + "\0continue"}
-    stack: list[Any] = [body]
-    labels: set[str] = set()
-    jumps: set[str] = set()
-    while stack:
-        node = stack.pop()
-        if isinstance(node, tuple):
-            stack += node
-            continue
-        match node:
-            case ir.Leave():
-                return True
-            case ir.Break(target):
-                jumps.add(target)
-            case ir.Continue(target):
-                jumps.add(f"{target}\0continue")
-            case ir.For(label=own, body=nested) | ir.Repeat(label=own, body=nested):
-                labels |= {own, f"{own}\0continue"}
-                stack.append(nested)
-            case ir.Block(label=own, body=nested):
-                labels.add(own)
-                stack.append(nested)
-            case ir.If(then=then, otherwise=otherwise):
-                stack += [then, otherwise]
-    return bool(jumps - labels - inner)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.loopir import assigned_in, is_pure, variables_of_value
 from jitla.loopir import program as ir
-from jitla.loopjit.values import INT64_HIGH, INT64_LOW, Num
+from jitla.loopjit.values import INT64_HIGH, INT64_LOW, IS_OBJECT, Arr, Num
 
 
 @dataclass(eq=False)
@@ -21,17 +23,25 @@ class Edge:
 
 
 class ProgramBuilder:
-    """Collects the statements of a program; lists of statements are frozen at the end."""
+    """Collects the statements of a program; lists of statements are frozen at the end.
+
+    Values and checks that a list of statements has already are not computed again (local value numbering),
+    until a variable that they depend on is assigned.
+    """
 
     def __init__(self) -> None:
         self.scalars: dict[str, ir.ScalarVariable] = {}
         self.views: dict[str, ir.ViewVariable] = {}
+        #: The memory of views that the program is entered with, by the names of views.
+        self.origins: dict[str, str] = {}
         self.exits: list[ir.ExitPoint] = [
             ir.ExitPoint(ir.ExitKind.PART, 0, "the part is done"),
             ir.ExitPoint(ir.ExitKind.FINAL, 0, "the loop is done"),
             ir.ExitPoint(ir.ExitKind.FINAL, 0, "the loop is left by break")]
         self._undo: dict[tuple[int, str], int] = {}
         self.statements: list[Any] = []
+        #: For each list that is open: temporaries by value, and checks that have passed.
+        self._numbered: list[dict[ir.Value, ir.Value | None]] = [{}]
         self.line = 0  # of the user's statement that is lowered
         self.allocations = 0  # of arrays in this statement
         self._count = 0
@@ -48,6 +58,10 @@ class ProgramBuilder:
         self.views[name] = ir.ViewVariable(name, dtype, ndim)
         return name
 
+    def enter_with(self, view: str, array: Arr) -> None:
+        """Note which memory a view has that the program is entered with."""
+        (self.origins[view],) = array.origins - {IS_OBJECT}
+
     def fresh(self, stem: str) -> str:
         """Return an unused name, as `is_fresh` knows it."""
         self._count += 1
@@ -58,15 +72,25 @@ class ProgramBuilder:
     def emit(self, statement: ir.Statement | Edge) -> None:
         """Append a statement."""
         self.statements.append(statement)
+        if not isinstance(statement, (Edge, ir.Check, ir.StoreElement)):
+            self._forget(assigned_in((statement,)))
+
+    def _forget(self, names: frozenset[str]) -> None:
+        """Drop the numbers of values that depend on variables, which are assigned now."""
+        for numbered in self._numbered:
+            for value in [value for value in numbered if not names.isdisjoint(variables_of_value(value))]:
+                del numbered[value]
 
     @contextmanager
     def into(self, statements: list[Any]) -> Iterator[list[Any]]:
         """Append to `statements` instead."""
         outer, self.statements = self.statements, statements
+        self._numbered.append({})
         try:
             yield statements
         finally:
             self.statements = outer
+            self._numbered.pop()
 
     def assign(self, name: str, value: ir.Value) -> ir.Read:
         """Assign to a scalar variable, and return its value."""
@@ -79,7 +103,13 @@ class ProgramBuilder:
         """Return a value that is computed once, here."""
         if isinstance(value, ir.Number):
             return value
-        return self.assign(self.fresh(stem), value)
+        numbered = self._numbered[-1]
+        known = numbered.get(value)
+        if known is None:
+            known = self.assign(self.fresh(stem), value)
+            if is_pure(value):
+                numbered[value] = known
+        return known
 
     def evaluated(self, value: Num) -> Num:
         """Return a number whose value and tag are computed once, here."""
@@ -103,7 +133,11 @@ class ProgramBuilder:
 
     def check(self, test: ir.Value, reason: str) -> None:
         """Leave the iteration to Python if `test` holds."""
+        if test in self._numbered[-1]:
+            return
         self.emit(ir.Check(test, self.undo(reason)))
+        if is_pure(test):
+            self._numbered[-1][test] = None
 
     def leave(self, reason: str) -> None:
         """Leave the iteration to Python."""
@@ -133,8 +167,8 @@ def freeze(statements: list[Any]) -> tuple[ir.Statement, ...]:
                 frozen.extend(freeze(inner))
             case ir.If(test, then, otherwise):
                 frozen.append(ir.If(test, freeze(then), freeze(otherwise)))  # type: ignore[arg-type]
-            case ir.For(label, name, begin, end, step, body):
-                frozen.append(ir.For(label, name, begin, end, step, freeze(body)))  # type: ignore[arg-type]
+            case ir.For():
+                frozen.append(replace(statement, body=freeze(statement.body)))  # type: ignore[arg-type]
             case ir.Repeat(label, body):
                 frozen.append(ir.Repeat(label, freeze(body)))  # type: ignore[arg-type]
             case ir.Block(label, body):
@@ -192,6 +226,13 @@ def times(a: ir.Value, b: ir.Value) -> ir.Value:
     if x is not None and y is not None:
         return ir.constant(x * y)
     return a if y == 1 else b if x == 1 else apply("multiply", a, b)
+
+
+def quotient(a: ir.Value, divisor: int) -> ir.Value:
+    """Return an int64 divided by a positive constant, rounded down."""
+    known = integer_constant(a)
+    return ir.constant(known // divisor) if known is not None else apply(
+        "floor_divide", a, ir.constant(divisor))
 
 
 def compare(op: str, a: ir.Value, b: ir.Value) -> ir.Value:

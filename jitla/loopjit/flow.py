@@ -93,7 +93,8 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
         case Arr():
             view = b.view(f"{name}.{value.dtype.str[1:]}_{value.ndim}", value.dtype, value.ndim)
             tag = b.scalar(f"{name}.tag", TAG_DTYPE) if value.tag is not None else None
-            return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
+            return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag,
+                       single=value.single)
         case Tup(items):
             return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)),
                        value.is_list)

@@ -19,6 +19,7 @@ import numpy as np
 
 from jitla.classes import dataclass
 from jitla.instrument import walk_tree
+from jitla.loopir import fuse_loops
 from jitla.loopir import program as ir
 from jitla.loopjit import arrays, calls, library, reductions, scalars, selections, shapes
 from jitla.loopjit.bounds import hoist_checks
@@ -353,7 +354,8 @@ class Lowering:
                 bound = arrays.require_bound(self.b, value)
                 self.b.emit(ir.BindView(copy, view, (), arrays.identity_axes(bound)))
                 tag = self.b.temporary(value.tag) if value.tag is not None else None
-                return Arr(copy, value.dtype, value.ndim, value.origins, value.writeable, None, tag)
+                return Arr(copy, value.dtype, value.ndim, value.origins, value.writeable, None, tag,
+                           single=value.single)
         return value
 
     def store(self, base: Abstract, indices: Sequence[Abstract], value: Abstract) -> None:
@@ -1240,6 +1242,8 @@ def lower_loop(
     low.local_names = local_names
     b = low.b
     given = entry(b)
+    for array, _ in array_variables(Tup(tuple(given.values()))):
+        b.enter_with(array.view, array)
     low.global_arrays = {key: value for key, value in given.items() if key not in local_names}
     position = of_kind("int", b.scalar(POSITION, ir.INT64), 0, MAX_EXTENT)
     header = {**given}
@@ -1386,8 +1390,10 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
         tuple(names), tuple(dict.fromkeys(kept)), body, tuple(b.exits),
         tuple(variable for key in sorted(low.written & values.keys())
               for variable in variables_of(values[key])
-              if variable in b.views), raises=may_raise_flags(nodes))
-    return LoweredLoop(program, values, results, frozenset(low.written),
+              if variable in b.views),
+        origins=tuple((view, origin) for view, origin in b.origins.items() if view in names),
+        raises=may_raise_flags(nodes))
+    return LoweredLoop(fuse_loops(program), values, results, frozenset(low.written),
                        {exit_number: terminal for terminal in low.terminals
                         for exit_number in [low.terminal_exits[terminal.lineno, terminal.col_offset]]})
 

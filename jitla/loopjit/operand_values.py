@@ -50,7 +50,8 @@ def abstract(value: Any, groups: list[int]) -> Abstract:
                 or not value.flags.aligned:
             return Conflict(f"an array of {value.dtype} with {value.ndim} axes that programs do not have")
         origins = frozenset({f"group {group}", IS_OBJECT})
-        return Arr("", value.dtype, value.ndim, origins, value.flags.writeable)
+        return Arr("", value.dtype, value.ndim, origins, value.flags.writeable,
+                   single=frozenset(axis for axis, size in enumerate(value.shape) if size == 1))
     if kind is int:
         bits = value.bit_length()
         if bits > LARGE_BITS:
@@ -103,6 +104,7 @@ class _SourceLowering:
                     raise LoweringRefused(f"a loop over an array of {array.dtype}")
                 view = self.b.view(f"{SEQUENCE}{self._arrays}", value.dtype, value.ndim)
                 self._arrays += 1
+                self.b.enter_with(view, value)
                 return Arr(view, value.dtype, value.ndim, value.origins, value.writeable)
             case Enumerated(inner=inner, start=begin):
                 return Iterated("enumerate", (self.lower(inner),), number(begin))

@@ -48,7 +48,9 @@ def key_of(value: Any) -> Any:
     kind = type(value)
     if kind is np.ndarray:
         flags = value.flags
-        return value.dtype, value.ndim, flags.writeable, flags.aligned
+        shape = value.shape
+        single = tuple([size == 1 for size in shape]) if 1 in shape else None
+        return value.dtype, value.ndim, flags.writeable, flags.aligned, single
     if kind is int:
         bits = value.bit_length()
         bits = SMALL_BITS if bits <= SMALL_BITS else LARGE_BITS if bits <= LARGE_BITS else bits
@@ -102,7 +104,7 @@ def arrays_in(values: Sequence[Any]) -> list[np.ndarray]:
 def kind_text(key: Any) -> str:
     """Return a key of `key_of` as text: ``float64[:, :]``, ``int``."""
     match key:
-        case np.dtype() as dtype, int(ndim), bool(), bool():
+        case np.dtype() as dtype, int(ndim), bool(), bool(), _:
             return f"{dtype}[{', '.join(':' * ndim)}]"
         case tuple((type() as kind, *_)):
             return kind.__name__

@@ -180,6 +180,7 @@ class Arr:
     tag: ir.Value | None = None
     fresh: bool = False  # allocated, C-contiguous, and referred to by no other variable
     sizes: tuple[ir.Value, ...] | None = None  # extents, if the view was made in the same statement
+    single: frozenset[int] = frozenset()  # axes that are known to have one element
 
     def may_share_memory(self, other: Arr) -> bool:
         """Return whether both may refer to the same memory."""
@@ -190,7 +191,8 @@ class Arr:
         """The extents."""
         if self.sizes is not None:
             return self.sizes
-        return tuple(ir.Extent(self.view, axis) for axis in range(self.ndim))
+        return tuple(ir.constant(1) if axis in self.single else ir.Extent(self.view, axis)
+                     for axis in range(self.ndim))
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +393,8 @@ def _join_alike(values: list[Abstract]) -> Abstract:
             origins = frozenset[str]().union(*(a.origins for a in arrays))
             tagged = any(a.tag is not None for a in arrays) or origins >= {IS_OBJECT, IS_VIEW}
             return Arr(first.view, first.dtype, first.ndim, origins, first.writeable, None,
-                       ir.constant(0, TAG_DTYPE) if tagged else None)
+                       ir.constant(0, TAG_DTYPE) if tagged else None,
+                       single=frozenset.intersection(*(a.single for a in arrays)))
         case Tup():
             tuples = [value for value in values if isinstance(value, Tup)]
             return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)),
@@ -407,7 +410,7 @@ def _or_unbound(value: Abstract) -> Abstract:
         return _join_numbers([value], True, False)
     if isinstance(value, Arr):
         return Arr(value.view, value.dtype, value.ndim, value.origins, value.writeable, None,
-                   ir.constant(0, TAG_DTYPE))
+                   ir.constant(0, TAG_DTYPE), single=value.single)
     return Conflict("a variable has no value on some path")
 
 
@@ -456,8 +459,8 @@ def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
         return (a.kinds, a.dtype, a.low, a.high, len(a.known)) == (b.kinds, b.dtype, b.low, b.high,
                                                                    len(b.known))
     if isinstance(a, Arr) and isinstance(b, Arr):
-        return (a.dtype, a.ndim, a.origins, a.writeable, a.tag is None) == \
-            (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None)
+        return (a.dtype, a.ndim, a.origins, a.writeable, a.tag is None, a.single) == \
+            (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None, b.single)
     if isinstance(a, Tup) and isinstance(b, Tup):
         return len(a.items) == len(b.items) and all(map(same_representation, a.items, b.items))
     if isinstance(a, StaticValue) and isinstance(b, StaticValue):

@@ -71,8 +71,8 @@ def of(*body, **words):
     return program((*body, Leave(0)), SCALARS, VIEWS, **words)
 
 
-def axis(k, **words):
-    return AxisMap(k, number(0), number(1), number(1), **words)
+def axis(k):
+    return AxisMap(k, number(0), number(1), number(1))
 
 
 BROKEN = (
@@ -198,7 +198,7 @@ def test_a_listing():
             If(apply("less", element("C", N, dtype=INT64), checked("mul", N, 2)), (Continue("L"),), (
                 Check(apply("equal", X, 0.5), 2),
                 store("B", N, value=apply("add", apply("negative", X), X)))),)),
-        BindView("B", "A", ((1, N),), (axis(0, stretch=True),)),
+        BindView("B", "A", ((1, N),), (axis(0),)),
         Allocate("B", (number(3),), True, 1),
         InnerLoop("exp.d->d", (Address("B", (number(0),)), Place("x")), (number(1),),
                   (Stride("B", 0), number(8))),
@@ -223,7 +223,7 @@ def f(A: f8[:, :], n: i8) -> (x,):
         else:
             check(x == 0.5, exit=2)
             B[n] = negative(x) + x
-    B = view(A, point(1, n), stretched(0, 0, 1, 1))
+    B = view(A, point(1, n), axis(0, 0, 1, 1))
     B = zeros(3, exit=1)
     call('exp.d->d', B[0], x, dims=(1,), steps=(stride(B, 0), 8,))
     s = i2(-7)

@@ -652,6 +652,80 @@ def test_broadcasting():
     )
 
 
+def axes_of_one_element(m, row, column, n):
+    total = 0.0
+    for i in range(n):
+        mean = m.mean(axis=1, keepdims=True)
+        m -= mean * 0.25
+        m += row * column
+        ones = np.ones((1, 3))
+        m[:] = m * ones + row[:1, :3] * column[-1:]
+        m += m[:, i:i + 1] * m[i:i + 1, :]
+        column = column[:2] if i == 2 else column
+        total += (m[0:1] - m).sum()
+    return m, total, column
+
+
+def test_axes_of_one_element_are_repeated():
+    def make(rows: int, columns: int) -> Make:
+        return lambda: (floats(rows, columns), floats(1, columns, seed=1), floats(rows, 1, seed=2), 3)
+
+    check(axes_of_one_element, make(4, 3))
+    check(axes_of_one_element, make(4, 3), make(1, 3), make(5, 3))
+    check(axes_of_one_element, lambda: (floats(4, 3), floats(4, 3, seed=1), floats(1, 1), 3), compiled=False)
+    check(axes_of_one_element, lambda: (floats(4, 3), floats(2, 3, seed=1), floats(4, 1), 3), compiled=False)
+
+
+def sizes_that_vary(a, b, n):
+    for i in range(n):
+        a[: i + 1] += b[:1] * 2
+        b[i:] = a[i:] + a[i:i + 1]
+        c = b[-3:] * 2
+        b[1:-1] = 0.5 * (b[:-2] + b[2:])
+        b = b[1:]
+        a[:3] -= c[:i + 1].sum()
+    return a, b
+
+
+def test_slices_beyond_the_ends_of_arrays():
+    check(sizes_that_vary, lambda: (floats(6), floats(6), 3), compiled=False)
+    check(sizes_that_vary, lambda: (floats(6), floats(6), 5), lambda: (floats(3), floats(3), 3),
+          lambda: (floats(1), floats(1), 1), lambda: (floats(0), floats(0), 2), compiled=False)
+
+
+def shapes_by_path(a, b, n):
+    for i in range(n):
+        c = a if i % 2 else a[:1]
+        b += c
+        if i == 2:
+            a = np.zeros(1)
+        b *= a + 1
+    return a, b
+
+
+def test_sizes_that_depend_on_the_path():
+    check(shapes_by_path, lambda: (floats(4), floats(4), 6), lambda: (floats(1), floats(1), 6),
+          lambda: (floats(1), floats(4), 6), compiled=False)
+
+
+def repeated_checks(a, n):
+    for i in range(n):
+        x = a[2:] + a[:-2]
+        if i % 3 == 1:
+            a = a[:-1]
+        y = a[2:] + a[:-2]
+        for k in range(2):
+            a = a[k:]
+            y = y[:len(a) - 2] + a[2:] * a[:-2]
+        a[0] = x.sum() + y.sum()
+    return a, x, y
+
+
+def test_values_are_computed_again_when_their_variables_change():
+    check(repeated_checks, lambda: (floats(20), 6), lambda: (floats(6), 4), lambda: (floats(5), 3),
+          compiled=False)
+
+
 def reduced(m, a, b, n):
     s, k = 0.0, 0
     for i in range(n):
