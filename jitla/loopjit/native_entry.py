@@ -65,6 +65,7 @@ from jitla.loopjit.values import (
 )
 from jitla.runtime.entry_table import (
     MAX_ENTRY_ARRAYS,
+    MAX_ENTRY_AXES,
     MAX_ENTRY_SEQUENCES,
     MAX_ENTRY_STATE_WORDS,
     RECORD_WORDS,
@@ -196,9 +197,12 @@ class _Operands:
         self.arrays += 1
         if self.arrays > MAX_ENTRY_ARRAYS:
             raise EntryImpossible("many arrays")
+        if array.ndim > MAX_ENTRY_AXES:
+            raise EntryImpossible("many axes")
         flags = (array.flags.aligned << 8) + (array.flags.writeable << 10)
-        self.add(kind, place, self._table.address(array.dtype), array.ndim + (flags << 32), word, tag,
-                 array.dtype.itemsize)
+        single = sum((size == 1) << axis for axis, size in enumerate(array.shape))
+        self.add(kind, place, self._table.address(array.dtype), array.ndim + (single << 8) + (flags << 32),
+                 word, tag, array.dtype.itemsize)
 
     def _tag_word(self, variable: Num | Arr) -> int:
         return self._places[variable.tag.name] if isinstance(variable.tag, ir.Read) else -1

@@ -9,13 +9,14 @@ from __future__ import annotations
 from enum import IntEnum
 
 __all__ = [
-    "ENTRY_TABLE_NAMES", "MAX_ENTRY_ARRAYS", "MAX_ENTRY_SEQUENCES", "MAX_ENTRY_STATE_WORDS", "RECORD_WORDS",
-    "OBJECT_TAG", "UNDO", "EntryWord", "GuardRecord", "NumberCopy", "ObjectMaker", "OperandRecord",
+    "ENTRY_TABLE_NAMES", "MAX_ENTRY_ARRAYS", "MAX_ENTRY_AXES", "MAX_ENTRY_SEQUENCES",
+    "MAX_ENTRY_STATE_WORDS", "RECORD_WORDS", "OBJECT_TAG", "UNDO", "EntryWord", "GuardRecord", "NumberCopy", "ObjectMaker", "OperandRecord",
     "ResultRecord",
 ]
 
 RECORD_WORDS = 8
 MAX_ENTRY_ARRAYS = 24  # among the operands
+MAX_ENTRY_AXES = 24  # of an array
 MAX_ENTRY_SEQUENCES = 15  # tuples and lists among the operands
 MAX_ENTRY_STATE_WORDS = 1024
 OBJECT_TAG = 2  # of array variables that are objects of Python's
@@ -73,7 +74,8 @@ class OperandRecord(IntEnum):
     SAME = 0  # the object, `NumberCopy.TAG` or `NONE`, unused, word of the tag or -1, tag
     TYPE = 1  # the type
     SEQUENCE = 2  # type, number of items, number of the sequence, whether it is a list
-    ARRAY = 3  # dtype, axes + flags << 32, word, word of the tag or -1, item size
+    # dtype, axes + bits of axes with one element << 8 + flags << 32, word, word of the tag or -1, item size
+    ARRAY = 3
     ITEMS = 4  # the same; the loop goes through it
     SCALAR = 5  # type, `NumberCopy`, word, word of the tag or -1, tag
     INT = 6  # bits + (not negative) << 8, `NumberCopy`, word, word of the tag or -1, tag

@@ -183,6 +183,22 @@ def test_other_kinds_of_operands_are_left_to_python(eager):
         same_as_plain(fast, scaled, (f8(), 2, 6))
 
 
+def convolved(x, w, out):
+    for i in range(len(out)):
+        out[i] = np.sum(x[i:i + 2] * w, axis=(0, 1))
+    return out
+
+
+@pytest.mark.parametrize("axes", [(1, 3), (3, 1)])
+def test_axes_of_one_element_belong_to_the_kinds_of_operands(eager, axes):
+    fast = eager(convolved)
+    for n in (*axes, *axes):
+        args = f8(6 * n).reshape(6, n, 1), f8(2 * n * 4).reshape(2, n, 4), np.zeros((5, 4))
+        for _ in range(20):
+            same_as_plain(fast, convolved, args)
+    assert native_runs(fast)
+
+
 def test_arrays_that_are_read_only_or_not_aligned(eager):
     fast = entered(eager, scaled, (f8(), 2, 6))
     frozen = f8()

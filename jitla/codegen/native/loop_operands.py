@@ -153,6 +153,7 @@ entry:
   %high = alloca i64
   %size = alloca i64
   %i = alloca i64
+  %single = alloca i64
   %type = field ptr %o, $type_at
   %ndarray = object ndarray
   %exact = icmp eq ptr %type, %ndarray
@@ -169,7 +170,8 @@ kind:
   %upper = shl i64 %flags, 32
   %form = or i64 %nd, %upper
   %form.wanted = word %r, 4
-  %right = icmp eq i64 %form, %form.wanted
+  %form.rest = and i64 %form.wanted, -4294967041 ; without the axes of one element, in bits 8 to 31
+  %right = icmp eq i64 %form, %form.rest
   %fine = and i1 %same, %right
   br i1 %fine, label %measure, label %no
 measure:
@@ -183,15 +185,23 @@ measure:
   %end0 = add i64 %data, %itemsize
   store i64 %end0, ptr %high
   store i64 0, ptr %i
+  store i64 0, ptr %single
   br label %axes
 axes:
   %k = load i64, ptr %i
   %more = icmp slt i64 %k, %nd
-  br i1 %more, label %axis, label %bounds
+  br i1 %more, label %axis, label %compare
 axis:
   %k1 = add i64 %k, 1
   store i64 %k1, ptr %i
   %d = word %dims, %k
+  %isone = icmp eq i64 %d, 1
+  %one = zext i1 %isone to i64
+  %place1 = add i64 %k, 8
+  %bit = shl i64 %one, %place1
+  %single0 = load i64, ptr %single
+  %single1 = or i64 %single0, %bit
+  store i64 %single1, ptr %single
   %s = word %strides, %k
   %size0 = load i64, ptr %size
   %size1 = mul i64 %size0, %d
@@ -215,6 +225,11 @@ write:
   %at2 = add i64 %at, %nd
   put i64 %s, %state, %at2
   br label %axes
+compare:
+  %single2 = load i64, ptr %single
+  %single.wanted = and i64 %form.wanted, 4294967040
+  %samesingle = icmp eq i64 %single2, %single.wanted
+  br i1 %samesingle, label %bounds, label %no
 bounds:
   %nbytes = load i64, ptr %size
   %orders = and i32 %allflags, 3
