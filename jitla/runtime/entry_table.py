@@ -10,8 +10,8 @@ from enum import IntEnum
 
 __all__ = [
     "ENTRY_TABLE_NAMES", "MAX_ENTRY_ARRAYS", "MAX_ENTRY_AXES", "MAX_ENTRY_SEQUENCES",
-    "MAX_ENTRY_STATE_WORDS", "RECORD_WORDS", "OBJECT_TAG", "UNDO", "EntryWord", "GuardRecord", "NumberCopy", "ObjectMaker", "OperandRecord",
-    "ResultRecord",
+    "MAX_ENTRY_STATE_WORDS", "RECORD_WORDS", "OBJECT_TAG", "UNDO", "EntryWord", "GuardRecord", "NumberCopy",
+    "ObjectMaker", "OperandRecord", "ResultRecord",
 ]
 
 RECORD_WORDS = 8

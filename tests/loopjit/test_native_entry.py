@@ -341,7 +341,7 @@ def test_warnings_come_from_python(eager):
 def test_programs_that_are_undone_often_are_not_entered_any_more(eager):
     fast = entered(eager, spread, (f8(), AT, f8()))
     for _ in range(60):
-        same_as_plain(fast, spread, (f8(), np.array([99]), f8()))
+        same_as_plain(fast, spread, (f8(), np.full(len(AT), 99), f8()))
     (entry,) = [x.entry for site in fast.sites for x in site.specialisations.values() if x.entry] or [None]
     assert entry is None or entry.table[EntryWord.DISABLED]
 
