@@ -96,6 +96,10 @@ class NameResolver:
         self.log.note("items", value, "", items)
         return items
 
+    def forget_lists(self, count: int) -> None:
+        """Keep the first `count` lists only: what used the others is left to Python."""
+        del self.lists[count:]
+
     def attribute(self, module: ModuleType, name: str) -> Any:
         """Return an attribute of a module."""
         space = vars(module)
@@ -165,7 +169,8 @@ class NameResolver:
             if space.get(name, MISSING) is not value:
                 return False
         for value, items in self.lists:
-            if len(value) != len(items) or any(a is not c for a, c in zip(value, items, strict=True)):
+            present = tuple(value)  # which other threads do not change
+            if len(present) != len(items) or any(a is not c for a, c in zip(present, items, strict=True)):
                 return False
         return all(function.__code__ is code and function.__defaults__ is defaults
                    and function.__kwdefaults__ is keywords

@@ -91,6 +91,7 @@ class Resolver(Protocol):
     """Finds what names outside of a function stand for, and notes them, as compiled code depends on them."""
 
     function: FunctionType  # the one with the loop
+    lists: list[Any]  # that are constants
 
     def global_name(self, name: str, function: FunctionType | None) -> Any:
         """Return the value of a global or builtin name of `function`; None: of the function with the loop."""
@@ -102,6 +103,10 @@ class Resolver(Protocol):
 
     def list_items(self, value: list[Any]) -> tuple[Any, ...]:
         """Return the items of a list that is a constant."""
+        ...
+
+    def forget_lists(self, count: int) -> None:
+        """Keep the first `count` lists only: what used the others is left to Python."""
         ...
 
     def helper(self, function: Any) -> Helper | None:
@@ -177,11 +182,13 @@ class Lowering:
         if name is not None:
             lower_by_type(self, name, lambda: self.statement(node))
             return
+        lists = len(self.resolver.lists)
         try:
             self._statement(node)
         except LoweringRefused as refused:
             if not self.conditional or isinstance(refused, NeverCompiled):
                 raise type(refused)(refused.reason, refused.line or node.lineno) from refused
+            self.resolver.forget_lists(lists)
             self.b.leave(refused.reason)
             self.reachable = False
 
@@ -1027,11 +1034,13 @@ class Lowering:
 
         def path(evaluate: Callable[[], Abstract]) -> Callable[[], None]:
             def lower() -> None:
+                lists = len(self.resolver.lists)
                 try:
                     self.env[name] = self.stored(name, evaluate())
                 except LoweringRefused as refused:
                     if isinstance(refused, NeverCompiled):
                         raise
+                    self.resolver.forget_lists(lists)
                     self.b.leave(refused.reason)
                     self.reachable = False
             return lower

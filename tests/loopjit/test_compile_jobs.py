@@ -162,3 +162,24 @@ def test_the_first_run_of_a_loop_is_compiled_if_it_takes_long(monkeypatch):
     made = Loops(lambda *args: asked.append(args)).version(shifted)
     made.version(np.arange(100_000.0))
     assert asked
+
+
+SEEN = []
+
+
+def noted(x):
+    for i in range(len(x)):
+        x[i] = 0.5 * x[i]
+        if i % 100 == 99:
+            SEEN.append(i)
+    return x
+
+
+def test_lists_of_statements_that_python_runs_may_change():
+    later = Later()
+    function = later.function(noted)
+    for _ in range(3):
+        assert (function.version(np.ones(300)) == 0.5).all()
+    assert SEEN == 3 * [99, 199, 299]
+    found = only(function)
+    assert found.state is State.READY and found.runs and found.is_current()
