@@ -191,6 +191,7 @@ def trapezoid(y: Any, x: Any = None, dx: Any = 1.0) -> Any:
 def polyval(p: Any, x: Any) -> Any:
     """Return the value of a polynomial of float64."""
     assert p.dtype.itemsize == 8
+    assert np.result_type(x).kind == "f"
     if np.ndim(x) == 0:
         y = np.float64(0.0)
         for k in range(len(p)):
