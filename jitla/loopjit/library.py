@@ -6,9 +6,12 @@ An assertion that fails leaves the call to NumPy.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+
+from jitla.loopjit.values import Abstract, Arr, Elementwise, Num
 
 SMALL_KERNEL = 11  # elements, up to which `np.correlate` adds products one after the other
 NEAR = 8  # elements around a guess that `np.interp` looks at first
@@ -469,11 +472,19 @@ def matrix_power(a: Any, n: Any) -> Any:
     return (a @ a) @ a
 
 
-def function_for(function: Any) -> Any:
+def function_for(function: Any, args: Sequence[Abstract]) -> Any:
     """Return the Python function that stands for one of NumPy, or None."""
+    if function is round and len(args) == 2 and isinstance(args[0], Num) and args[0].kinds == {"f8"}:
+        return rounded
     return FUNCTIONS.get(function) if type(function).__hash__ is not None else None
 
 
+def method_for(value: Abstract, name: str, args: Sequence[Abstract]) -> Any:
+    """Return the Python function that stands for a method of arrays with arguments, or None."""
+    return METHODS.get(name) if args and isinstance(value, (Arr, Elementwise)) else None
+
+
+METHODS: dict[str, Any] = {"take": take, "round": rounded}
 #: The functions by those of NumPy that they stand for.
 FUNCTIONS: dict[Any, Any] = {
     np.cross: cross, np.median: median, np.quantile: quantile,

@@ -1066,6 +1066,11 @@ class Lowering:
                 args, keywords = self.arguments(node, base)
                 if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
+                template = library.method_for(base, node.func.attr, args)
+                helper = None if template is None else self.resolver.helper(template)
+                if helper is not None:
+                    args = [base, *map(self.index, args)]
+                    return self.call_of_library(helper, node.func.attr, node.lineno, args, keywords)
                 changed = base if node.func.attr in ("fill", "sort") else args[0] if node.func.attr == "at" \
                     and args else None
                 if isinstance(changed, Arr):
@@ -1078,7 +1083,7 @@ class Lowering:
         if not isinstance(function, StaticValue):
             raise LoweringRefused(f"a call of {describe(function)}")
         args, keywords = self.arguments(node)
-        template = library.function_for(function.value)
+        template = library.function_for(function.value, args)
         if template is not None:
             args = list(map(self.index, args))  # lists are arrays
         helper = self.resolver.helper(template or function.value)

@@ -75,6 +75,7 @@ GROUPS = [
     ("np.inner(x, y)", "np.vdot(x, y[::-1])", "np.linalg.matrix_power(m, 2)[0, 0]"),
     ("np.isclose(x, y, atol=0.1).sum()", "float(np.allclose(x, x))", "float(np.array_equal(x, y))",
      "np.isclose(x, 0.5, 0.3).sum()", "np.isclose(c, c).sum()"),
+    ("x.round(1).sum()", "round(x[0], 3)", "x.take(c).sum()", "x.round().sum()", "x.take([1, -2])[0]"),
     ("np.around(x, 2).sum()", "np.round(x[0], 2)", "np.round(x).sum()"),
     ("(z.real ** 2 + z.imag ** 2).sum()", "(z.conj() * z).real.sum()", "np.angle(z).sum()", "z.real[2]"),
     ("np.flip(m)[0, 1]", "np.fliplr(m)[0, 1]", "np.flip(m, axis=0)[1, 0]", "np.take(x, [1, 2]).sum()",
