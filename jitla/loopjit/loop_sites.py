@@ -78,7 +78,6 @@ MAX_LEFT_SECONDS = 1.0  # of a part that ``break`` or an exception has ended
 MAX_SLOW_CHECKS = 3  # that take longer than Python, as first runs touch new memory, until code is given up
 MAX_TRIALS = 8  # checks that could not be made, until code is used without one
 MAX_SPECIALISATIONS = 8
-MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
 SHORT_RUN_SECONDS = 1.2e-6  # of runs by Python on average, from which native entry is worth it
 SHORT_RUN_SECONDS_BY_PYTHON = 15e-6  # the same where only Python can enter compiled code
 COUNTED_RUNS, COUNTED_SAMPLES = 64, 8  # runs, and those of them that are measured, that make an average
@@ -613,14 +612,16 @@ class LoopRun:
                    MAX_COMPILED_PART_SECONDS)
         done, seconds = specialisation.compiled_iterations, specialisation.compiled_seconds
         per_iteration = seconds / done if done and seconds else specialisation.per_iteration()
-        return max(1, int(part / per_iteration)) if per_iteration else 1
+        size = max(1, int(part / per_iteration)) if per_iteration else 1
+        return min(size, specialisation.reach)
 
     def _fail(self, specialisation: Specialisation) -> None:
         """Let Python do some iterations, and give up code that fails often."""
         specialisation.failures += 1
         self._retry = self._position + self._backoff
         self._backoff *= 2
-        if specialisation.failures >= MAX_FAILURES and 4 * specialisation.failures > specialisation.successes:
+        specialisation.reach = max(1, specialisation.reach // 2)
+        if specialisation.fails_often():
             specialisation.refuse(specialisation.failure or "Python has to do too many iterations")
 
     def _iterate(
@@ -638,6 +639,7 @@ class LoopRun:
         if code.raises and np.geterr()["under"] != "ignore":
             specialisation.failure = "NumPy is told to report underflow"
             return None
+        began = perf_counter()
         saved = _saved(specialisation, arrays)
         while end > self._position:
             try:
@@ -650,6 +652,8 @@ class LoopRun:
             if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
                 results = code.read(outcome.state, arrays)
                 specialisation.give_back(outcome.arena, outcome.state, outcome.address)
+                if outcome.position - self._position >= specialisation.reach:
+                    specialisation.reach *= 2
                 return _Outcome(outcome.exit, outcome.position, results, outcome.seconds)
             specialisation.give_back(outcome.arena, outcome.state, outcome.address)
             self._undo(code, specialisation, values, arrays, saved, end)
@@ -658,9 +662,12 @@ class LoopRun:
                 if reason == NO_MEMORY and specialisation.grow_arena():
                     continue
                 end = outcome.position
+                specialisation.reach = end - self._position or specialisation.reach
             else:
                 specialisation.failure = "floating-point warnings"
                 end = self._position + (end - self._position) // 2
+        if not stops_before_final:
+            specialisation.compiled_seconds += perf_counter() - began
         return None
 
     def _undo(

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.loopjit.sources import MAX_ITERATIONS
 from jitla.runtime.entry_table import EntryWord
 from jitla.runtime.process import make_builtin
 
 MIN_ARENA_BYTES, MAX_ARENA_BYTES = 1 << 20, 1 << 30  # of temporary arrays
 CALL_NANOSECONDS = 400  # of the call of a native entry, beside the program that it measures
+MAX_FAILURES = 16  # parts undone, of which Python did most, until a specialisation is given up
 WIN = 0.95  # of Python's time that compiled code may take
 JUDGED_RUNS = 16  # parts by compiled code, after which its time is compared with Python's
 MAX_WAIT_SECONDS = 0.1  # that the runs of a loop wait for its compilation
@@ -177,6 +179,7 @@ class Specialisation:
     successes: int = 0
     trials: int = 0
     failure: str = ""  # why an iteration was left to Python last
+    reach: int = MAX_ITERATIONS  # iterations after which Python is expected to have to do one
     code: LoopCode | None = None
     written: tuple[int, ...] = ()  # numbers of the arrays whose memory may be changed
     undo: bool = False  # whether iterations may have to be undone
@@ -267,6 +270,13 @@ class Specialisation:
         if self.entry is not None:
             self.entry.disable()
             self.entry = None
+
+    def fails_often(self) -> bool:
+        """Return whether Python has to do so many iterations that compiled code is not worth it."""
+        if self.failures < MAX_FAILURES or 4 * self.failures <= self.successes:
+            return False
+        done = self.compiled_iterations
+        return done < 4 * self.failures or self.compiled_seconds > WIN * self.per_iteration() * done
 
     def loses(self) -> bool:
         """Return whether iterations by compiled code take longer than by Python, all that it takes included.

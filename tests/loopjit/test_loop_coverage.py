@@ -806,3 +806,21 @@ def test_vectors_of_transposed_arrays() -> None:
         return a
 
     compare(views, lambda: (random(4, 3), np.zeros(30)))
+
+
+def test_statements_that_python_has_to_do_now_and_then() -> None:
+    """A loop with an unsupported statement in each fiftieth iteration stays compiled."""
+    log: list[float] = []
+
+    def function(a: Any, log: Any) -> Any:
+        for i in range(3000):
+            for j in range(1, 99):
+                a[j] = 0.5 * (a[j - 1] + a[j + 1]) + 0.01
+            if i % 50 == 0:
+                log.append(str(a[3]))
+        return a, len(log)
+
+    found = compare(function, lambda: (np.zeros(100), []), calls=2)
+    assert not log
+    assert all(s.state is State.READY for s in found), [(s.state, s.reason) for s in found]
+    assert sum(s.compiled_iterations for s in found) > 30 * sum(s.failures for s in found)
