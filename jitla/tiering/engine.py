@@ -337,8 +337,9 @@ class CallClass:
                 numpy = sum(n * block.best_seconds for n, block in zip(runs, blocks, strict=True))
                 programs = sum(n * block.program_seconds for n, block in zip(runs, blocks, strict=True))
                 self._record(blocks, taken, numpy, programs)
-            elif site.is_planning(notes):
-                self._count_planning(taken)
+            elif site.is_planning(notes) and self._uncounted < policy.MAX_UNCOUNTED_CALLS:
+                self.state = CallState.TRIAL  # the next call decides: this one has made new plans
+                self._uncounted += 1
             else:
                 self._judge(taken, predicted)
 
@@ -365,13 +366,6 @@ class CallClass:
             self.state, self.bypassed = CallState.RECORDING, False
         else:
             self._lose(blocks, taken)
-
-    def _count_planning(self, taken: float) -> None:
-        """Let the next call decide: this one has made new plans."""
-        self.state = CallState.TRIAL
-        self._uncounted += 1
-        if self._uncounted > policy.MAX_UNCOUNTED_CALLS:
-            self._trials.append(taken)
 
     def _judge(self, taken: float, predicted: float) -> None:
         """Adopt traced calls, or go back to plain ones, once trials are clear."""

@@ -49,8 +49,9 @@ MAX_RECORDINGS, LONG_RECORDING_SECONDS = 3, 0.05
 LONG_SECONDS = 1.0
 #: Seconds that NumPy takes for an operation on one element: 8 bytes from memory.
 ELEMENT_SECONDS = 1e-9
-#: Share of the time of a class that timing its calls may take, and seconds that timing one takes.
-PROFILE_SHARE, TIMING_SECONDS = 1e-2, 2e-6
+#: Share of the time of a class that timing its calls may take, and seconds that timing one takes, dispatch
+#: included.
+PROFILE_SHARE, TIMING_SECONDS = 1e-2, 8e-6
 #: Plain calls of a class that are timed each, and calls between two timed ones, at most.
 TIMED_CALLS, MAX_UNTIMED_CALLS = 8, 255
 
@@ -78,7 +79,7 @@ GAIN_SHARE, GAIN_SECONDS = 0.05, 2e-6
 #: Traced calls of a trial; a call this much faster than plain ends it.
 TRIAL_CALLS, CLEAR_GAIN = 3, 0.3
 #: Traced calls of a trial that made new plans and are not counted, at most.
-MAX_UNCOUNTED_CALLS = 8
+MAX_UNCOUNTED_CALLS = 3
 #: Losses after which a class is not tried again; growth of its seconds after which it is.
 MAX_LOSSES, PENALTY_GROWTH = 3, 4.0
 #: Trials that new blocks may begin again.

@@ -274,6 +274,15 @@ def test_traced_calls_stay_if_plain_ones_became_slower_too() -> None:
     assert world.kind.state is CallState.TRACED and not world.kind.losses
 
 
+def test_calls_that_record_nothing_are_judged() -> None:
+    world = World(1e-3, 2e-3)
+    world.ready_at = 0.0  # there are no blocks
+    world.site.is_planning = lambda notes: True
+    world.call_for(3.0)
+    assert world.kind.losses and world.log.count("t") <= policy.MAX_LOSSES * (
+        policy.TRIAL_CALLS + policy.MAX_UNCOUNTED_CALLS)
+
+
 def test_both_are_compared_again_after_more_and_more_calls() -> None:
     world = World(1e-3, 5e-4).call_for(10.0)
     checks = [k for k, each in enumerate(world.log) if each == "p"][-2 * policy.CHECK_CALLS:]
