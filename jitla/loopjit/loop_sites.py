@@ -160,10 +160,9 @@ class LoopSite:
 
     def give_up(self) -> None:
         """Leave the loop to Python for good, if it is refused for all kinds of operands so far."""
+        # Kinds that no run began with are met within runs, which Python does as a whole then.
         found = list(self.specialisations.values())
-        begun = [x for x in found if x.entries]
-        if all(x.reason in (LOSS, SHORT) for x in begun):
-            found = begun  # other kinds are those within runs, which Python does as a whole now
+        found = [x for x in found if x.entries] or found
         if found and all(x.state is State.REFUSED for x in found):
             self.disabled = found[-1].line or self.node.lineno, found[-1].reason
             self.inner_loops = not any(x.reason in (LOSS, SHORT, LARGE_ARRAYS) for x in found)
