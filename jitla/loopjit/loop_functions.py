@@ -368,7 +368,8 @@ class LoopFunction:
         elif self._seconds >= JUDGED_SECONDS:
             for x in found:
                 x.collect()
-            spent = sum(x.seconds + x.compiled_seconds + x.job.waited_seconds for x in found)
+            spent = sum(x.seconds + x.compiled_seconds + max(x.overhead_seconds, x.job.waited_seconds)
+                        for x in found)
             ready = any(x.state is State.READY for x in found)
             self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
 

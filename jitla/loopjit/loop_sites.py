@@ -329,8 +329,8 @@ class LoopRun:
     """One execution of a loop; `part` is what Python goes through next, `more` whether to ask again."""
 
     __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
-                 "_specialisation", "_retry", "_backoff", "_taken", "_spent", "arguments", "weight",
-                 "extent")
+                 "_specialisation", "_retry", "_backoff", "_taken", "_created", "_spent", "arguments",
+                 "weight", "extent")
 
     def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
@@ -345,6 +345,7 @@ class LoopRun:
         self._specialisation: Specialisation | None = None
         self._retry = 0  # position before which compiled code is not tried again
         self._backoff = 1  # iterations that Python does when compiled code has failed
+        self._created = perf_counter()
         self._spent = 0.0  # seconds by Python
         self.arguments: tuple[Any, ...] | None = None  # of `LoopSite.enter` before variables
         self.weight = 1  # runs that it stands for in the profile
@@ -453,6 +454,8 @@ class LoopRun:
     def _close(self) -> None:
         """Have runs like this one done without measuring them, if they are short and not entered soon."""
         specialisation = self._specialisation
+        if specialisation is not None and specialisation.state is not State.READY:
+            specialisation.overhead_seconds += perf_counter() - self._created - self._spent
         if self.arguments is None or self._spent >= SAMPLED_SECONDS or specialisation is not None and (
                 specialisation.state is State.COMPILED or specialisation.state is State.READY
                 and (specialisation.entry_address or not self._waits_for_entry(specialisation))):
