@@ -12,7 +12,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.loopir import assigned_in, is_pure, variables_of_value
 from jitla.loopir import program as ir
-from jitla.loopjit.values import INT64_HIGH, INT64_LOW, IS_OBJECT, Arr, Num
+from jitla.loopjit.values import INT64_HIGH, INT64_LOW, IS_OBJECT, Abstract, Arr, Num
 
 
 @dataclass(eq=False)
@@ -150,6 +150,10 @@ class LoweringContext(Protocol):
     @property
     def b(self) -> ProgramBuilder:
         """The builder."""
+        ...
+
+    def operate(self, op: str, left: Abstract, right: Abstract) -> Abstract:
+        """Return the result of a binary operator."""
         ...
 
 

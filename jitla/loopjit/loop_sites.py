@@ -491,13 +491,15 @@ class LoopRun:
     ) -> tuple[Any, ...] | None:
         """Run iterations by compiled code; None if Python has to do the next one."""
         began = perf_counter()
+        code = specialisation.code  # which may be given up below, and by other threads
         nbytes = _saved_bytes(specialisation, arrays)
         if nbytes > MAX_SAVED_BYTES:
             specialisation.refuse(TOO_LARGE)
             return None
         end = min(self.source.length, self._position + self._compiled_size(specialisation, nbytes))
         outcome = self._iterate(specialisation, values, arrays, end)
-        if outcome is None or outcome.position == self._position and outcome.exit == PART_DONE:
+        if code is None or outcome is None \
+                or outcome.position == self._position and outcome.exit == PART_DONE:
             self._fail(specialisation)
             return None
         specialisation.runs += 1
@@ -510,14 +512,13 @@ class LoopRun:
         if specialisation.runs_by_python == judged and specialisation.loses():
             specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
-        code = outcome.exit
-        if code not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
-            assert specialisation.code is not None
-            code = -1 - specialisation.code.terminals[code]
-        if code == LOOP_DONE or code == PART_DONE and self._position >= self.source.length:
+        ended = outcome.exit
+        if ended not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
+            ended = -1 - code.terminals[ended]
+        if ended == LOOP_DONE or ended == PART_DONE and self._position >= self.source.length:
             self.more = False
         results = outcome.results
-        return code, *[results.get(name, Unassigned) for name in self.site.results]
+        return ended, *[results.get(name, Unassigned) for name in self.site.results]
 
     def _waits_for_entry(self, specialisation: Specialisation) -> bool:
         """Return whether runs are to be faster by native entry."""
