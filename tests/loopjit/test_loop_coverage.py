@@ -15,7 +15,7 @@ import pytest
 
 from jitla.codegen.jit import Jit
 from jitla.codegen.loop_programs import compile_program
-from jitla.loopjit import hypotenuse, loop_sites
+from jitla.loopjit import hypotenuse, loop_sites, specialisations
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopSite
@@ -567,9 +567,9 @@ def test_code_is_given_up_in_a_run_that_returns(monkeypatch: pytest.MonkeyPatch)
         return None
 
     monkeypatch.setattr(Specialisation, "loses", lambda self: True)
-    (found,) = compare(function, lambda: (random(30), 0.9), loop_sites.JUDGED_RUNS + 8)
+    (found,) = compare(function, lambda: (random(30), 0.9), specialisations.JUDGED_RUNS + 8)
     assert found.state is State.REFUSED
-    assert found.reason == loop_sites.LOSS
+    assert found.reason == specialisations.LOSS
 
 
 def test_membership() -> None:
