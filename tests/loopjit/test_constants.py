@@ -7,6 +7,8 @@ import warnings
 import numpy as np
 import pytest
 
+from tests.loopjit import programs
+from tests.loopjit.compiled import loop_function
 from tests.loopjit.test_loop_programs import check
 
 LARGE, BYTE, UNSIGNED, LEAST = np.float32(1e30), np.int8(100), np.uint8(5), np.int8(-128)
@@ -88,3 +90,17 @@ def large_powers(n):
 
 def test_large_powers_that_are_never_needed():
     check(large_powers, lambda: (5,))
+
+
+def added_limit(a):
+    for i in range(len(a)):
+        a[i] += programs.LIMIT
+    return a
+
+
+def test_attributes_of_modules_may_change(monkeypatch):
+    fast = loop_function(added_limit)
+    for limit in (3, 3, 3, 3, 7, 2.5, 7):
+        monkeypatch.setattr(programs, "LIMIT", limit)
+        assert (fast.version(np.zeros(9)) == limit).all()
+    assert sum(record.runs for record in fast.records())
