@@ -819,6 +819,8 @@ def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | No
         raise LoweringRefused("the logarithm of a large integer")
     result = b.temporary(ir.Foreign(found[0], tuple(values)))
     wrong = both(negated(_is_finite(result)), reduce(both, map(_is_finite, values)))
+    nan, numbers = compare("not_equal", result, result), [compare("equal", x, x) for x in values]
+    wrong = either(wrong, both(nan, reduce(both, numbers)))
     b.check(wrong, "an error of a function of math")
     return of_kind("float", result)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -104,3 +105,29 @@ def test_attributes_of_modules_may_change(monkeypatch):
         monkeypatch.setattr(programs, "LIMIT", limit)
         assert (fast.version(np.zeros(9)) == limit).all()
     assert sum(record.runs for record in fast.records())
+
+
+def functions_of_infinities(x, y, n):
+    s = t = 0.0
+    for i in range(n):
+        if i == 1:
+            s = math.cos(x)
+        if i == 2:
+            t = math.fmod(x, y) + math.pow(y, 0.5) + math.atan2(x, y)
+        s = s + math.exp(-y) + t
+    return s, t
+
+
+def compared(z, n):
+    for _ in range(n):
+        z[z > 0] = 1
+    return z
+
+
+@pytest.mark.parametrize("errors", ["warn", "ignore", "raise"])
+def test_errors_of_math_and_of_comparisons_are_those_of_python(errors):
+    values = (1.5, -2.0, math.inf, -math.inf, math.nan)
+    for x in values:
+        check(functions_of_infinities, *(lambda x=x, y=y: (x, y, 4) for y in values), compiled=False,
+              errors=errors)
+    check(compared, lambda: (np.array([math.nan, 1j, 2]), 3), compiled=False, errors=errors)
