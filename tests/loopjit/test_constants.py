@@ -131,3 +131,42 @@ def test_errors_of_math_and_of_comparisons_are_those_of_python(errors):
         check(functions_of_infinities, *(lambda x=x, y=y: (x, y, 4) for y in values), compiled=False,
               errors=errors)
     check(compared, lambda: (np.array([math.nan, 1j, 2]), 3), compiled=False, errors=errors)
+
+
+def reads_the_counter(n):
+    i = s = 0
+
+    def doubled():
+        return i * 2
+
+    for i in range(n):
+        s += doubled()
+    return s
+
+
+def reads_the_sum(n):
+    s = 0
+
+    def added(x):
+        return x + s
+
+    for i in range(n):
+        s = s + added(i)
+    return s
+
+
+def reads_a_constant(n, k):
+    s = 0
+
+    def added(x):
+        return x + k
+
+    for i in range(n):
+        s = s * 2 + added(i)
+    return s
+
+
+def test_functions_within_the_function_read_its_variables():
+    check(reads_the_counter, lambda: (6,), compiled=False)
+    check(reads_the_sum, lambda: (6,), compiled=False)
+    check(reads_a_constant, lambda: (6, 3), lambda: (6, 4))
