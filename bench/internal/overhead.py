@@ -1,7 +1,8 @@
 """What jitla costs per operation, leaf, force and call, on arrays too small to matter themselves.
 
-Inner part used: the bound programs of a decorated function, to tell running a program from
-finding it.
+Inner parts used: the bound programs of a decorated function, to tell running a program from
+finding it; the rewritten version of a function with a loop, to tell entering compiled code from
+dispatching a call.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
+from functools import partial
+from time import perf_counter
 
 import numpy as np
 
@@ -103,6 +106,19 @@ def five_ops(x, y):
     return np.abs((x * y + x) * y - x)
 
 
+def summed(x, n):
+    s = 0.0
+    for i in range(n):
+        s += x[i]
+    return s
+
+
+def scaled(x, y, n):
+    for i in range(n):
+        y[i] = 2.0 * x[i]
+    return y
+
+
 FAMILIES: dict[str, tuple[tuple[int, Callable[..., object]], ...]] = {
     "op": ((1, ops_1), (9, ops_9), (17, ops_17)),
     "argument": ((2, no_op), (6, given_6), (10, given_10)),
@@ -192,6 +208,38 @@ def warm_calls(pairs: int) -> dict[int, dict[str, object]]:
     return report
 
 
+def enter_loops(pairs: int) -> dict[str, dict[str, float]]:
+    """Microseconds of functions with short loops: plain, entered by Python, and entered natively."""
+    report: dict[str, dict[str, float]] = {}
+    print(f"\n{'loops of':28}{'plain µs':>12}{'by Python':>12}{'natively':>12}{'decorated':>12}")
+    x = np.arange(1000.0) + 0.5
+    for function in (summed, scaled):
+        operands = (x,) if function is summed else (x, x.copy())
+        fast = jitla.jit(function)
+        end = perf_counter() + 30.0
+        while perf_counter() < end:
+            fast(*operands, 100)
+            loops = fast.__jitla_state__.loop_function
+            if loops is not None and any(site.enter != site.begin for site in loops.entries):
+                break
+        site, enter = loops.entries[0], loops.entries[0].enter
+        for n in (100, 10, 3):
+            calls = {"plain": partial(function, *operands, n), "native": partial(loops.version, *operands, n),
+                     "decorated": partial(fast, *operands, n)}
+            found: dict[str, list[float]] = {name: [] for name in (*calls, "python")}
+            for _ in range(pairs):
+                for name, call in calls.items():
+                    found[name].append(seconds(call, BATCH))
+                site.enter = site.begin
+                found["python"].append(seconds(calls["native"], BATCH))
+                site.enter = enter
+            best = {name: min(values) * 1e6 for name, values in found.items()}
+            print(f"{function.__name__:14}{n:>3} iterations{best['plain']:12.2f}{best['python']:12.2f}"
+                  f"{best['native']:12.2f}{best['decorated']:12.2f}", flush=True)
+            report[f"{function.__name__} {n}"] = best
+    return report
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=40)
@@ -205,10 +253,12 @@ def main() -> None:
         beside = plain[name].show(1e6) if name in plain else ""
         print(f"{name:34}{beside:>24}{part.show(1e6):>24}")
     report = warm_calls(max(30, options.rounds))
+    loops = enter_loops(options.rounds)
     print(json.dumps({
         "bench": "overhead",
         "parts_s": {name: [p.value, p.low, p.high] for name, p in (parts | inside).items()},
         "five_ops": report,
+        "loops_us": loops,
     }))
 
 

@@ -38,6 +38,8 @@ __all__ = ["LinearAccess", "Linear", "Reduction", "VectorLoop", "find_vector_loo
 
 MAX_TESTS = 12  # pairs of accesses whose memory is compared before a loop
 MAX_STATEMENTS = 64
+VECTOR_BYTES = 32  # for which costs are estimated
+WIN = 0.9  # of the time of single iterations that vectors may take
 #: Operators that reduce integers or bools in any order.
 _REDUCTIONS = frozenset({"add", "multiply", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_and",
                          "logical_or", "maximum", "minimum"})
@@ -172,7 +174,7 @@ class _Search:
         self.order: list[LinearAccess] = []
         self.reductions: dict[str, Reduction] = {}
         self.itemsize = 1
-        self.scalar_cost = self.vector_cost = 0.0
+        self.scalar_cost = self.vector_cost = self.lane_cost = 0.0  # of an iteration, a vector, each lane
         self.stored = False
 
     def find(self) -> VectorLoop:
@@ -186,8 +188,8 @@ class _Search:
             self.statement(position, statement)
         if not self.stored and not self.reductions:
             raise NotVectorised("it stores nothing")
-        lanes = 32 / self.itemsize
-        if self.vector_cost > 0.9 * lanes * self.scalar_cost:
+        lanes = VECTOR_BYTES / self.itemsize
+        if self.vector_cost + lanes * self.lane_cost > WIN * lanes * self.scalar_cost:
             raise NotVectorised("most of its accesses are strided")
         inside = count_reads(loop.body)
         outside = {name for name in self.values.changed - self.reductions.keys()
@@ -294,10 +296,11 @@ class _Search:
         access = LinearAccess(view, tuple(found), kind, strides, is_store, position)
         self.accesses[view, index] = access
         self.order.append(access)
-        cost = {"unit": 1.0, "same": 0.3}.get(kind)
         self.scalar_cost += 1.0
-        lanes = 32 / max(self.itemsize, 4)
-        self.vector_cost += cost if cost is not None else (SCATTER if is_store else GATHER) * lanes
+        if kind == "strided":
+            self.lane_cost += SCATTER if is_store else GATHER
+        else:
+            self.vector_cost += 1.0 if kind == "unit" else 0.3
         return access
 
     def kind(self, view: str, index: Sequence[Linear]) -> tuple[str, tuple[tuple[int, str], ...]]:

@@ -342,6 +342,8 @@ def map_elements(b: ProgramBuilder, op: str, operands: Sequence[Abstract],
     out = result_dtype(op, ins)
     if op in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal") and ins[0] != ins[1]:
         raise LoweringRefused("a signed and an unsigned integer are compared")
+    if op in ("less", "less_equal", "greater", "greater_equal") and ins[0].kind == "c":
+        raise LoweringRefused("complex numbers are compared")  # NumPy warns of those that are no numbers
     if op == "power" and out.kind in "iu":
         require_natural_power(values[1])
     shape, aligned = broadcast(b, values)

@@ -12,7 +12,7 @@ import numpy as np
 from jitla.classes import dataclass
 from jitla.loopir import assigned_in, is_pure, variables_of_value
 from jitla.loopir import program as ir
-from jitla.loopjit.values import INT64_HIGH, INT64_LOW, IS_OBJECT, Arr, Num
+from jitla.loopjit.values import INT64_HIGH, INT64_LOW, IS_OBJECT, Abstract, Arr, Num
 
 
 @dataclass(eq=False)
@@ -42,6 +42,8 @@ class ProgramBuilder:
         self.statements: list[Any] = []
         #: For each list that is open: temporaries by value, and checks that have passed.
         self._numbered: list[dict[ir.Value, ir.Value | None]] = [{}]
+        #: For each list that is open: the values with numbers that depend on a variable.
+        self._dependent: list[dict[str, list[ir.Value]]] = [{}]
         self.line = 0  # of the user's statement that is lowered
         self.allocations = 0  # of arrays in this statement
         self._count = 0
@@ -77,20 +79,29 @@ class ProgramBuilder:
 
     def _forget(self, names: frozenset[str]) -> None:
         """Drop the numbers of values that depend on variables, which are assigned now."""
-        for numbered in self._numbered:
-            for value in [value for value in numbered if not names.isdisjoint(variables_of_value(value))]:
-                del numbered[value]
+        for numbered, dependent in zip(self._numbered, self._dependent, strict=True):
+            for name in names & dependent.keys():
+                for value in dependent.pop(name):
+                    numbered.pop(value, None)
+
+    def _number(self, value: ir.Value, known: ir.Value | None) -> None:
+        """Note that a value is computed, or that a check has passed, until a variable of it is assigned."""
+        self._numbered[-1][value] = known
+        for name in set(variables_of_value(value)):
+            self._dependent[-1].setdefault(name, []).append(value)
 
     @contextmanager
     def into(self, statements: list[Any]) -> Iterator[list[Any]]:
         """Append to `statements` instead."""
         outer, self.statements = self.statements, statements
         self._numbered.append({})
+        self._dependent.append({})
         try:
             yield statements
         finally:
             self.statements = outer
             self._numbered.pop()
+            self._dependent.pop()
 
     def assign(self, name: str, value: ir.Value) -> ir.Read:
         """Assign to a scalar variable, and return its value."""
@@ -103,12 +114,11 @@ class ProgramBuilder:
         """Return a value that is computed once, here."""
         if isinstance(value, ir.Number):
             return value
-        numbered = self._numbered[-1]
-        known = numbered.get(value)
+        known = self._numbered[-1].get(value)
         if known is None:
             known = self.assign(self.fresh(stem), value)
             if is_pure(value):
-                numbered[value] = known
+                self._number(value, known)
         return known
 
     def evaluated(self, value: Num) -> Num:
@@ -137,7 +147,7 @@ class ProgramBuilder:
             return
         self.emit(ir.Check(test, self.undo(reason)))
         if is_pure(test):
-            self._numbered[-1][test] = None
+            self._number(test, None)
 
     def leave(self, reason: str) -> None:
         """Leave the iteration to Python."""
@@ -150,6 +160,10 @@ class LoweringContext(Protocol):
     @property
     def b(self) -> ProgramBuilder:
         """The builder."""
+        ...
+
+    def operate(self, op: str, left: Abstract, right: Abstract) -> Abstract:
+        """Return the result of a binary operator."""
         ...
 
 

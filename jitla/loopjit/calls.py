@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from jitla.loopjit import arrays, linear_algebra, reductions, scalars, selection
 from jitla.loopjit.builder import LoweringContext, ProgramBuilder, apply, both, cast, compare
 from jitla.loopjit.values import (
     KIND_OF_TYPE,
+    KIND_TYPES,
     MAX_EXTENT,
+    NONE,
     PYTHON_KINDS,
     STORAGE,
     Abstract,
@@ -32,6 +35,9 @@ from jitla.loopjit.values import (
     number,
     of_kind,
 )
+
+#: Modules whose types are tested without running code of users.
+_MODULES_OF_TYPES = frozenset({"builtins", "numpy", "numbers", "collections.abc"})
 
 Arguments = Sequence[Abstract]
 Keywords = Mapping[str, Abstract]
@@ -191,6 +197,11 @@ def _convert_scalar(b: ProgramBuilder, function: type, args: Arguments) -> Abstr
         return scalars.complex_of(b, parts[0].value, parts[1].value)
     if len(args) != 1:
         raise LoweringRefused(f"{len(args)} arguments of {function.__name__}")
+    if function is float and isinstance(args[0], StaticValue) and isinstance(args[0].value, str):
+        try:
+            return number(float(args[0].value))
+        except ValueError as error:
+            raise LoweringRefused(f"a float of {args[0].value!r:.20}") from error
     (x,) = numbers(args)
     if function is int:
         return scalars.to_int(b, x)
@@ -224,6 +235,35 @@ def _len(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abst
     if isinstance(value, Tup):
         return number(len(value.items))
     raise LoweringRefused(f"len of {describe(value)}")
+
+
+def _size(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``np.size`` of an array, or of one axis of it."""
+    require_keywords(keywords)
+    array, *rest = args
+    if len(rest) > 1 or not isinstance(array, Arr):
+        raise LoweringRefused(f"np.size of {describe(array)}")
+    axis = axis_argument(rest[0] if rest else None)
+    if axis is None:
+        size = array_attribute(lowering.b, arrays.require_bound(lowering.b, array), "size")
+        assert size is not None
+        return size
+    if len(axis) != 1 or not -array.ndim <= axis[0] < array.ndim:
+        raise LoweringRefused("np.size along no axis of the array")
+    return arrays.extent(arrays.require_bound(lowering.b, array), axis[0] % array.ndim)
+
+
+def _attribute_of(name: str) -> Handler:
+    """Return the handler of a function of NumPy that returns an attribute of an array."""
+    def handler(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+        require_keywords(keywords)
+        (array,) = args
+        value = array_attribute(lowering.b, array, name) if isinstance(array, Arr) else None
+        if value is None:
+            raise LoweringRefused(f"np.{name} of {describe(array)}")
+        return value
+
+    return handler
 
 
 def _abs(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -335,6 +375,38 @@ def _folded(name: str) -> Handler:
     return handler
 
 
+
+
+def _pow(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    require_keywords(keywords)
+    base, exponent = args
+    return lowering.operate("Pow", base, exponent)
+
+
+def _isinstance(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
+    """Return ``isinstance``, which the kinds of a value decide."""
+    require_keywords(keywords)
+    value, wanted = args
+    types = [item.value for item in (wanted.items if isinstance(wanted, Tup) else (wanted,))
+             if isinstance(item, StaticValue)]
+    if len(types) != (len(wanted.items) if isinstance(wanted, Tup) else 1) or not all(
+            type(t) in (type, type(Number)) and t.__module__ in _MODULES_OF_TYPES for t in types):
+        raise LoweringRefused("isinstance of types of the user")
+    if isinstance(value, Num):
+        examples: list[Any] = [KIND_TYPES[kind](1) for kind in value.kinds if kind in KIND_TYPES]
+        examples += [None] * (NONE in value.kinds)
+    elif isinstance(value, (Arr, Elementwise)):
+        examples = [np.zeros(1)]
+    elif isinstance(value, StaticValue):
+        examples = [value.value]
+    elif isinstance(value, Tup):
+        examples = [[] if value.is_list else ()]
+    else:
+        raise LoweringRefused(f"isinstance of {describe(value)}")
+    found = {isinstance(example, tuple(types)) for example in examples}
+    if len(found) != 1:
+        raise LoweringRefused("isinstance of a value of several types")
+    return number(found.pop())
 
 
 def _round(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:
@@ -562,7 +634,8 @@ def _fill_diagonal(lowering: LoweringContext, args: Arguments, keywords: Keyword
 _HANDLERS: dict[Any, Handler] = {
     sum: _folded("sum"), any: _folded("any"), all: _folded("all"),
     len: _len, abs: _abs, min: _extremum("min"), max: _extremum("max"), range: _range, round: _round,
-    divmod: _divmod, enumerate: _iterated("enumerate"), zip: _iterated("zip"),
+    divmod: _divmod, pow: _pow, isinstance: _isinstance, np.size: _size, np.shape: _attribute_of("shape"),
+    np.ndim: _attribute_of("ndim"), enumerate: _iterated("enumerate"), zip: _iterated("zip"),
     reversed: _iterated("reversed"),
     np.zeros: _allocation(True), np.empty: _allocation(False), np.ones: _allocation(False, 1),
     np.zeros_like: _allocation_like(True), np.empty_like: _allocation_like(False),

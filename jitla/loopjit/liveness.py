@@ -194,3 +194,22 @@ def names_stored(node: ast.AST) -> Names:
     """Return all names that are assigned in a tree."""
     return frozenset(part.id for part in walk_tree(node)
                      if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store))
+
+
+def names_read_by_item(loop: ast.AST) -> frozenset[str]:
+    """Return the names that a loop only reads items of: lists with these names do not change in it."""
+    items: set[int] = set()
+    names: dict[str, list[int]] = {}
+    for node in walk_tree(loop):
+        match node:
+            case ast.Subscript(value=ast.Name(), ctx=ast.Load()):
+                items.add(id(node.value))
+            case ast.For(iter=ast.Name()) if node is not loop:
+                items.add(id(node.iter))
+            case ast.Compare(comparators=others):
+                items.update(id(other) for other in others)
+            case ast.Call(func=ast.Name(id="len" | "enumerate" | "zip" | "sum" | "min" | "max"), args=args):
+                items.update(map(id, args))
+            case ast.Name(id=name):
+                names.setdefault(name, []).append(id(node))
+    return frozenset(name for name, places in names.items() if items.issuperset(places))

@@ -16,6 +16,7 @@ from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
 from jitla.loopjit import library
+from jitla.loopjit.liveness import names_stored
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import LoopSite
 from jitla.loopjit.native_entry import MISSING, make_entry
@@ -50,8 +51,11 @@ MAX_LIST = 16  # items of a global list that are constants
 class NameResolver:
     """Resolves names outside of a function, and notes what they stand for."""
 
-    def __init__(self, function: FunctionType, constants: Sequence[Any] = ()) -> None:
+    def __init__(
+        self, function: FunctionType, constants: Sequence[Any] = (), assigned: frozenset[str] = frozenset(),
+    ) -> None:
         self.function = function
+        self.assigned = assigned  # names of the function that change in the loop
         self.log = NameLog(constants)
         self.assumptions: dict[tuple[int, str], tuple[Mapping[str, Any], str, Any]] = {}
         self.inlined: dict[FunctionType, tuple[CodeType, Any, Any]] = {}  # code and defaults
@@ -77,6 +81,8 @@ class NameResolver:
 
     def _free_variable(self, name: str, owner: FunctionType) -> Any:
         """Return a variable of the function around a helper; arrays and objects are left to Python."""
+        if name in self.assigned and owner.__qualname__.startswith(f"{self.function.__qualname__}.<locals>."):
+            raise self._refusal(f"a function that reads {name}, which the loop assigns")
         cell = (owner.__closure__ or ())[owner.__code__.co_freevars.index(name)]
         try:
             value = cell.cell_contents
@@ -195,7 +201,7 @@ def lower_specialisation(
     site: LoopSite, values: Sequence[Any], source: Source, groups: Sequence[int],
 ) -> tuple[LoweredLoop, NameResolver]:
     """Lower a loop for operands like `values`."""
-    resolver = NameResolver(site.function, constants_in(values))
+    resolver = NameResolver(site.function, constants_in(values), names_stored(site.node))
     return lower_loop_of(site, values, source, groups, resolver), resolver
 
 
@@ -229,7 +235,7 @@ def compile_specialisation(
     if record is not None and _use_record(site, specialisation, values, record, load_program):
         _load_entry(specialisation, load_entry, later)
         return
-    resolver = NameResolver(site.function, constants_in(values))
+    resolver = NameResolver(site.function, constants_in(values), names_stored(site.node))
     try:
         lowered = lower_loop_of(site, values, source, groups, resolver)
         compiled = compile_program(lowered.program)
@@ -286,7 +292,7 @@ def _use_record(
     load_program: Callable[..., Any],
 ) -> bool:
     """Refuse a loop, or use code that has passed its check, as an earlier process did; return whether so."""
-    resolver = NameResolver(site.function, constants_in(values))
+    resolver = NameResolver(site.function, constants_in(values), names_stored(site.node))
     if not replay(record.steps, resolver, LoweringRefused):
         return False
     if record.tables is None:

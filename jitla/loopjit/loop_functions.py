@@ -304,7 +304,7 @@ class LoopFunction:
         self._code = function.__code__
         self._calls = 0
         self._watch()
-        self._seconds = -FIRST_CALL_SECONDS
+        self._seconds, self._longest = -FIRST_CALL_SECONDS, 0.0
 
     @property
     def body(self) -> Callable[..., Any]:
@@ -327,7 +327,9 @@ class LoopFunction:
             return self.version(*args, **kwargs)
         finally:
             self._calls += 1
-            self._seconds += perf_counter() - start
+            seconds = perf_counter() - start
+            self._seconds += seconds
+            self._longest = max(self._longest, seconds)
             self._judge()
 
     def is_left_to_python(self) -> bool:
@@ -343,6 +345,7 @@ class LoopFunction:
     def clear(self) -> None:
         """Discard profiles and compiled code."""
         self._calls, self._seconds, self.traced = 0, -FIRST_CALL_SECONDS, not self.entries
+        self._longest = 0.0
         for site in self.sites:
             site.clear()
 
@@ -368,9 +371,11 @@ class LoopFunction:
         elif self._seconds >= JUDGED_SECONDS:
             for x in found:
                 x.collect()
-            spent = sum(x.seconds + x.compiled_seconds + x.job.waited_seconds for x in found)
+            spent = sum(x.seconds + x.compiled_seconds + max(x.overhead_seconds, x.job.waited_seconds)
+                        for x in found)
             ready = any(x.state is State.READY for x in found)
-            self.traced = not ready and spent < MIN_LOOP_SHARE * self._seconds
+            # One call may have waited for something else.
+            self.traced = not ready and spent < MIN_LOOP_SHARE * (self._seconds - self._longest)
 
     def _refresh(self) -> None:
         """Make a version without the loops that are left to Python."""

@@ -23,7 +23,9 @@ from jitla.classes import dataclass
 from jitla.instrument import walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit import rollback
+from jitla.loopjit.liveness import names_read_by_item
 from jitla.loopjit.operands import arrays_in, key_of, kind_text, list_operand, overlap_groups
+from jitla.loopjit.plain_runs import FINISHED, FOREVER, PlainRun, PlainWhile
 from jitla.loopjit.rewriting import (
     BEGIN,
     LIMIT,
@@ -89,25 +91,6 @@ NO_MEMORY = "no memory for a temporary array"  # the reason of exits for lack of
 
 #: Has a loop compiled for operands like these, gone through like this source, sharing memory by these groups.
 Request = Callable[["LoopSite", Specialisation, Sequence[Any], Source, tuple[int, ...]], None]
-
-
-def names_read_by_item(loop: ast.AST) -> frozenset[str]:
-    """Return the names that a loop only reads items of: lists with these names do not change in it."""
-    items: set[int] = set()
-    names: dict[str, list[int]] = {}
-    for node in walk_tree(loop):
-        match node:
-            case ast.Subscript(value=ast.Name(), ctx=ast.Load()):
-                items.add(id(node.value))
-            case ast.For(iter=ast.Name()) if node is not loop:
-                items.add(id(node.iter))
-            case ast.Compare(comparators=others):
-                items.update(id(other) for other in others)
-            case ast.Call(func=ast.Name(id="len" | "enumerate" | "zip" | "sum" | "min" | "max"), args=args):
-                items.update(map(id, args))
-            case ast.Name(id=name):
-                names.setdefault(name, []).append(id(node))
-    return frozenset(name for name, places in names.items() if items.issuperset(places))
 
 
 class LoopSite:
@@ -213,7 +196,9 @@ class LoopSite:
             self._skipped += 1
             if count > 1:
                 return None, PlainRun(operands[0](*operands[1:count]), False)
-            return None, PlainRun(operands[0], False) if count else PlainWhile(self, self._skipped_iterations)
+            if count:
+                return None, PlainRun(operands[0], False)
+            return None, PlainWhile(self.resume, self._skipped_iterations)
         if not count:
             run = self.begin_while()
         elif count == 1:
@@ -299,7 +284,7 @@ class LoopSite:
 
     def begin_while(self) -> Run:
         """Return the run of a ``while`` loop."""
-        return PlainRun(_FOREVER, True) if self.disabled else LoopRun(self, _ENDLESS)
+        return PlainRun(FOREVER, True) if self.disabled else LoopRun(self, _ENDLESS)
 
     def specialisation(self, key: Any) -> Specialisation | None:
         """Return the specialisation for a key; None if there are too many."""
@@ -337,67 +322,14 @@ class _Outcome:
 
 
 _ENDLESS = Endless()
-_FOREVER = range(MAX_ITERATIONS)
-
-
-class PlainRun:
-    """One execution of a loop by Python."""
-
-    __slots__ = ("more", "part", "_is_while")
-
-    def __init__(self, part: Iterable[Any], is_while: bool) -> None:
-        self.more = True
-        self.part = part
-        self._is_while = is_while
-
-    def run(self, values: tuple[Any, ...]) -> None:
-        """Let Python do all iterations."""
-        self.more = self._is_while
-
-    def finish(self, done: int) -> None:
-        """End a ``while`` loop, whose test has failed."""
-        self.more = False
-
-
-class PlainWhile:
-    """One execution of a ``while`` loop that is expected to be short: some iterations by Python at once."""
-
-    __slots__ = ("more", "part", "_site", "_iterations", "_rest")
-
-    def __init__(self, site: LoopSite, iterations: int) -> None:
-        self.more = True
-        self.part: Iterable[Any] = ()
-        self._site, self._iterations = site, iterations
-        self._rest: LoopRun | None = None
-
-    def run(self, values: tuple[Any, ...]) -> tuple[Any, ...] | None:
-        """Let Python do some iterations first; the others are as in any run."""
-        if not self.part:
-            self.part = range(self._iterations)
-            return None
-        if self._rest is None:
-            self._rest = self._site.resume(self._iterations)
-        results = self._rest.run(values)
-        self.more, self.part = self._rest.more, self._rest.part
-        return results
-
-    def finish(self, done: int) -> None:
-        """End the loop, whose test has failed."""
-        self.more = False
-        if self._rest is not None:
-            self._rest.finish(done)
-
-
-FINISHED = PlainRun((), False)  # the run of a loop that has ended
-FINISHED.more = False
 
 
 class LoopRun:
     """One execution of a loop; `part` is what Python goes through next, `more` whether to ask again."""
 
     __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
-                 "_specialisation", "_retry", "_backoff", "_taken", "_spent", "arguments", "weight",
-                 "extent")
+                 "_specialisation", "_retry", "_backoff", "_taken", "_created", "_spent", "arguments",
+                 "weight", "extent")
 
     def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
@@ -412,6 +344,7 @@ class LoopRun:
         self._specialisation: Specialisation | None = None
         self._retry = 0  # position before which compiled code is not tried again
         self._backoff = 1  # iterations that Python does when compiled code has failed
+        self._created = perf_counter()
         self._spent = 0.0  # seconds by Python
         self.arguments: tuple[Any, ...] | None = None  # of `LoopSite.enter` before variables
         self.weight = 1  # runs that it stands for in the profile
@@ -520,6 +453,8 @@ class LoopRun:
     def _close(self) -> None:
         """Have runs like this one done without measuring them, if they are short and not entered soon."""
         specialisation = self._specialisation
+        if specialisation is not None and specialisation.state is not State.READY:
+            specialisation.overhead_seconds += perf_counter() - self._created - self._spent
         if self.arguments is None or self._spent >= SAMPLED_SECONDS or specialisation is not None and (
                 specialisation.state is State.COMPILED or specialisation.state is State.READY
                 and (specialisation.entry_address or not self._waits_for_entry(specialisation))):
@@ -555,13 +490,15 @@ class LoopRun:
     ) -> tuple[Any, ...] | None:
         """Run iterations by compiled code; None if Python has to do the next one."""
         began = perf_counter()
+        code = specialisation.code  # which may be given up below, and by other threads
         nbytes = _saved_bytes(specialisation, arrays)
         if nbytes > MAX_SAVED_BYTES:
             specialisation.refuse(TOO_LARGE)
             return None
         end = min(self.source.length, self._position + self._compiled_size(specialisation, nbytes))
         outcome = self._iterate(specialisation, values, arrays, end)
-        if outcome is None or outcome.position == self._position and outcome.exit == PART_DONE:
+        if code is None or outcome is None \
+                or outcome.position == self._position and outcome.exit == PART_DONE:
             self._fail(specialisation)
             return None
         specialisation.runs += 1
@@ -574,14 +511,13 @@ class LoopRun:
         if specialisation.runs_by_python == judged and specialisation.loses():
             specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
-        code = outcome.exit
-        if code not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
-            assert specialisation.code is not None
-            code = -1 - specialisation.code.terminals[code]
-        if code == LOOP_DONE or code == PART_DONE and self._position >= self.source.length:
+        ended = outcome.exit
+        if ended not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
+            ended = -1 - code.terminals[ended]
+        if ended == LOOP_DONE or ended == PART_DONE and self._position >= self.source.length:
             self.more = False
         results = outcome.results
-        return code, *[results.get(name, Unassigned) for name in self.site.results]
+        return ended, *[results.get(name, Unassigned) for name in self.site.results]
 
     def _waits_for_entry(self, specialisation: Specialisation) -> bool:
         """Return whether runs are to be faster by native entry."""

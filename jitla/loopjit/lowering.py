@@ -875,7 +875,11 @@ class Lowering:
 
     def comparison(self, node: ast.Compare) -> Abstract:
         """Return the result of a comparison, chained ones included."""
-        left, first = self.operands([node.left, node.comparators[0]])
+        second = node.comparators[0]
+        if isinstance(second, ast.Set) and len(node.ops) == 1 and isinstance(
+                node.ops[0], (ast.In, ast.NotIn)):
+            second = ast.copy_location(ast.Tuple(second.elts, ast.Load()), second)
+        left, first = self.operands([node.left, second])
         if len(node.ops) == 1:
             return self.compare(node.ops[0], left, first)
         result: Abstract | None = None
@@ -913,16 +917,27 @@ class Lowering:
                 return number(self._is(left, right) == isinstance(op, ast.Is))
             case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
                 test: ir.Value = ir.constant(False, ir.BOOL)
+                left = scalars.bound(self.b, left)
                 for item in right.items:
                     if not isinstance(item, Num):
                         raise LoweringRefused("a test of membership")
+                    if left.dtype.kind in "fc" and not (item.known and item.known[0] == item.known[0]):
+                        # an item that is the same object is equal, even if it is NaN
+                        self.b.check(compare("not_equal", left.value, left.value), "membership of NaN")
                     test = either(test, scalars.truth(self.b, scalars.binary(self.b, "Eq", left, item)))
+                return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
+            case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, (Arr, Elementwise)):
+                equal = self.operate("Eq", right, left)
+                assert isinstance(equal, (Arr, Elementwise))
+                found = reductions.reduced(self.b, "any", equal, None)
+                assert isinstance(found, Num)
+                test = scalars.truth(self.b, found)
                 return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
             case ast.In() | ast.NotIn() if isinstance(left, StaticValue) and isinstance(right, Tup):
                 if not all(map(_is_text, [left, *right.items])):
                     raise LoweringRefused("a test of membership")
-                found = any(left.value == item.value for item in right.items if isinstance(item, StaticValue))
-                return number(found == isinstance(op, ast.In))
+                equals = [left.value == x.value for x in right.items if isinstance(x, StaticValue)]
+                return number(any(equals) == isinstance(op, ast.In))
             case ast.In() | ast.NotIn():
                 raise LoweringRefused("a test of membership")
             case ast.Eq() | ast.NotEq() if isinstance(left, StaticValue) and isinstance(right, StaticValue) \
@@ -1057,9 +1072,8 @@ class Lowering:
 
     def call(self, node: ast.Call) -> Abstract:
         """Return the result of a call."""
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None
-                                                                         for k in node.keywords):
-            raise LoweringRefused("a call with starred arguments")
+        if any(keyword.arg is None for keyword in node.keywords):
+            raise LoweringRefused("a call with arguments from a mapping")
         if isinstance(node.func, ast.Attribute):
             base = self.expression(node.func.value)
             if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
@@ -1115,9 +1129,17 @@ class Lowering:
     def arguments(self, node: ast.Call, *earlier: Abstract) -> tuple[list[Abstract], dict[str, Abstract]]:
         """Return the arguments of a call, which are evaluated after `earlier` values."""
         names = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
-        values = self.operands([*node.args, *(keyword.value for keyword in node.keywords)], earlier)
-        count = len(node.args)
-        return values[:count], dict(zip(names, values[count:], strict=True))
+        positional = [arg.value if isinstance(arg, ast.Starred) else arg for arg in node.args]
+        values = self.operands([*positional, *(keyword.value for keyword in node.keywords)], earlier)
+        args: list[Abstract] = []
+        for arg, value in zip(node.args, values, strict=False):
+            if not isinstance(arg, ast.Starred):
+                args.append(value)
+            elif isinstance(value, Tup):
+                args += value.items
+            else:
+                raise LoweringRefused(f"a call with starred {describe(value)}")
+        return args, dict(zip(names, values[len(node.args):], strict=True))
 
     def inline(
         self, helper: Helper, args: Sequence[Abstract], keywords: dict[str, Abstract],

@@ -24,7 +24,8 @@ import numpy as np
 from jitla.introspection import is_decorated, is_installed
 from jitla.loopir import LoopProgram, StateLayout
 from jitla.loopjit.operands import CONSTANTS, MAX_TUPLE, ListItems, key_of
-from jitla.loopjit.values import Arr, Conflict, Num, StaticValue, Tup
+from jitla.loopjit.rewriting import Unassigned
+from jitla.loopjit.values import Arr, Conflict, Num, StaticValue, Tup, Union, is_constant
 
 FORMAT = "loop record 1"
 MAX_ITEMS = 64  # of a tuple that is described
@@ -269,9 +270,11 @@ def record_key(site: Any, values: Sequence[Any], source: Any, groups: Sequence[i
 
 def _is_plain(value: Any) -> bool:
     """Return whether another process reads an abstract value as it is."""
-    if isinstance(value, Tup):
-        return all(map(_is_plain, value.items))
-    return isinstance(value, (Num, Arr)) or isinstance(value, StaticValue) and type(value.value) in _SCALARS
+    if isinstance(value, (Tup, Union)):
+        return all(map(_is_plain, value.items if isinstance(value, Tup) else value.options))
+    if isinstance(value, StaticValue):
+        return type(value.value) in _SCALARS or is_constant(value, Unassigned)
+    return isinstance(value, (Num, Arr))
 
 
 class RecordStore:

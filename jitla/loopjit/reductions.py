@@ -23,6 +23,7 @@ from jitla.loopjit.arrays import (
     map_elements,
     materialise,
     require_c_order,
+    require_contiguous,
 )
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -405,12 +406,12 @@ def product(b: ProgramBuilder, left: Abstract, right: Abstract, how: str) -> Abs
     if not isinstance(left, (Arr, Elementwise)) or not isinstance(right, (Arr, Elementwise)):
         raise LoweringRefused("a product of what is no array")
     dtype = np.result_type(left.dtype, right.dtype)
-    if dtype.kind not in "fc" or left.dtype != right.dtype:
-        if dtype.kind in "iu" and left.ndim == right.ndim == 1:
-            terms = map_elements(b, "multiply", [left, right])
-            return _exact(b, "add", terms)
+    if dtype.kind in "iu" and left.ndim == right.ndim == 1:
+        return _exact(b, "add", map_elements(b, "multiply", [left, right]))
+    if dtype.kind not in "iufc" or left.dtype != right.dtype and (dtype.kind == "c" or "b" in (
+            left.dtype.kind, right.dtype.kind)):
         raise LoweringRefused(f"a product of {left.dtype} and {right.dtype}")
-    a, c = array_of(b, left), array_of(b, right)
+    a, c = _factor(b, left, dtype), _factor(b, right, dtype)
     if a.ndim == c.ndim == 1:
         return _dot(b, *((_regular(b, a), _regular(b, c)) if how == "dot" else (a, c)))
     if a.ndim > 2 or c.ndim > 2:
@@ -418,6 +419,15 @@ def product(b: ProgramBuilder, left: Abstract, right: Abstract, how: str) -> Abs
             raise LoweringRefused("a product of arrays with more than two axes")
         return _stack_product(b, a, c)
     return _matmul(b, a, c)
+
+
+def _factor(b: ProgramBuilder, value: Arr | Elementwise, dtype: np.dtype) -> Arr:
+    """Return a factor in the dtype of a product: NumPy makes a converted copy of the same layout."""
+    if value.dtype == dtype:
+        return array_of(b, value)
+    if isinstance(value, Arr) and value.ndim > 1:
+        require_contiguous(b, value)
+    return array_of(b, as_dtype(elementwise(b, value), dtype))
 
 
 def _stack_product(b: ProgramBuilder, a: Arr, c: Arr) -> Arr:

@@ -34,14 +34,30 @@ def has_other_threads() -> bool:
 
 def restore(saved: Saved) -> None:
     """Give arrays all elements back."""
-    for array, before in saved:
-        np.copyto(array, before)
+    _copy_all([(array, before, None) for array, before in saved])
 
 
 def restore_changed(saved: Saved, after: Sequence[np.ndarray]) -> None:
     """Give arrays the elements back in which copies `after` the part differ from those before it."""
-    for (array, before), copy in zip(saved, after, strict=True):
-        np.copyto(array, before, where=differs(before, copy))
+    _copy_all([(array, before, differs(before, copy))
+               for (array, before), copy in zip(saved, after, strict=True)])
+
+
+def _copy_all(copies: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray | None]]) -> None:
+    """Copy arrays, or their elements where a mask holds, to others; also if a signal raises an error."""
+    try:
+        _copy_each(copies)
+    except BaseException:  # else arrays have elements of different iterations
+        _copy_each(copies)
+        raise
+
+
+def _copy_each(copies: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray | None]]) -> None:
+    for target, source, mask in copies:
+        if mask is None:
+            np.copyto(target, source)
+        else:
+            np.copyto(target, source, where=mask)
 
 
 def differs(a: np.ndarray, b: np.ndarray) -> np.ndarray:

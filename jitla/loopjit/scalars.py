@@ -18,6 +18,7 @@ import numpy as np
 
 from jitla.hops import Meta, lookup
 from jitla.loopir import program as ir
+from jitla.loopjit import hypotenuse
 from jitla.loopjit.builder import (
     ProgramBuilder,
     apply,
@@ -804,8 +805,10 @@ def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | No
         return of_kind("bool", test)
     if function is math.copysign and len(args) == 2:
         return of_kind("float", apply("copysign", *(stored_as(b, x, FLOAT64) for x in args)))
-    values = [b.temporary(stored_as(b, x, FLOAT64)) for x in args] if function is math.sqrt \
+    values = [b.temporary(stored_as(b, x, FLOAT64)) for x in args] if function in (math.sqrt, math.hypot) \
         or function in MATH_FUNCTIONS else []
+    if function is math.hypot and len(args) > 1 and hypotenuse.is_exact_here():
+        return of_kind("float", hypotenuse.hypotenuse(b, values))
     if function is math.sqrt and len(args) == 1:
         b.check(compare("less", values[0], ir.constant(0.0, FLOAT64)), "the square root of a negative number")
         return of_kind("float", apply("sqrt", values[0]))
@@ -816,6 +819,8 @@ def call_math(b: ProgramBuilder, function: Any, args: Sequence[Num]) -> Num | No
         raise LoweringRefused("the logarithm of a large integer")
     result = b.temporary(ir.Foreign(found[0], tuple(values)))
     wrong = both(negated(_is_finite(result)), reduce(both, map(_is_finite, values)))
+    nan, numbers = compare("not_equal", result, result), [compare("equal", x, x) for x in values]
+    wrong = either(wrong, both(nan, reduce(both, numbers)))
     b.check(wrong, "an error of a function of math")
     return of_kind("float", result)
 

@@ -423,7 +423,9 @@ def _roll(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abs
         index = choose(compare("less", moved, ZERO), plus(moved, size), moved)
         return source.element((*at[:along], b.temporary(index), *at[along + 1:]))
 
-    return Elementwise(source.dtype, source.shape, element, source.operands, source.is_ordered)
+    # Views for which a store to the same array is known to overlap: elements are read at other indices.
+    operands = tuple(bind(b, operand, (), identity_axes(operand), None) for operand in source.operands)
+    return Elementwise(source.dtype, source.shape, element, operands, source.is_ordered)
 
 
 def _repeat(lowering: LoweringContext, args: Arguments, keywords: Keywords) -> Abstract:

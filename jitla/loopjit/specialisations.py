@@ -171,6 +171,7 @@ class Specialisation:
     samples: int = 0  # of them that were measured, as long as it is Python that runs them
     seconds: float = 0.0  # by Python
     iterations: int = 0
+    overhead_seconds: float = 0.0  # of measuring that, and of what is done beside
     compiled_seconds: float = 0.0
     compiled_iterations: int = 0
     runs: int = 0

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tests.faults import cold, compiling, content, disks, living, loops
+from tests.faults import cold, compiling, content, disks, living, loops, planted
 from tests.faults.running import FAULTS
 
-FILES = (content, disks, compiling, living, loops, cold)
+FILES = (content, disks, compiling, living, loops, planted, cold)
 
 
 def names() -> list[str]:

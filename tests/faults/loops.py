@@ -250,7 +250,7 @@ def interrupt(at: Path, state: str, rare: int) -> None:
     for _ in range(80 if state == "ready" else 12):
         a, b = arrays()
         hit += interrupted(lambda a=a, b=b: f(a, b, rare), float(draw.uniform(1e-5, 4e-3)))
-        assert is_prefix(a, b, wanted)
+        assert is_prefix(a, b, wanted), (np.flatnonzero(a != arrays()[0]), np.flatnonzero(b != arrays()[1]))
     assert hit
     settle(f)
 

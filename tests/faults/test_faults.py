@@ -18,7 +18,9 @@ SAMPLE = (
     "compiling.always[emit-BackendError]", "compiling.stage[3]", "compiling.cold_interrupt[0.0321]",
     "living.fork_while[emit]", "living.fork_in_llvm[lost]", "loops.fork_in[queued]",
     "loops.fork_while[compile]", "loops.shared_arrays[2-1001]", "loops.interrupt[compiled-7]",
-    "loops.errstate[compiled-all]", "loops.killed_thread[compiled]",
+    "loops.errstate[compiled-all]",
+    "planted.planted[arrays_are_not_restored]", "planted.planted[operands_never_overlap]",
+    "planted.planted[code_is_not_compared_with_python]", "planted.planted[tags_are_not_written]",
 )
 COLD = (
     "cold.interrupt[71]", "cold.interrupt_import[277]", "cold.fork[71]", "cold.no_handles[0]",

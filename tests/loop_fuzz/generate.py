@@ -864,8 +864,22 @@ class Generator:
             (5, lambda: self.vector(two)),
             (1, lambda: self.number(1)),
             (0.5, lambda: f"{name}[{two}]"),
+            (0.8, lambda: self.moved(target)),
         )
         self.emit(f"{target} {self.pick('=', '=', '=', '+=', '-=', '*=', '/=')} {value}")
+
+    def moved(self, target: str) -> str:
+        """Return a value that reads elements of what is stored at other places than they are stored at."""
+        return self.pick(
+            f"np.roll({target}, {self.pick('1', '-2', self.index())})",
+            f"{target} + np.roll({target}, 1)",
+            f"np.where({target} > 0, np.roll({target}, -1), {target})",
+            f"{target}[::-1]",
+            f"({target} * 2)[::-1]",
+            f"np.cumsum({target})",
+            f"np.linalg.norm({target}) - {target}",
+            f"np.concatenate(({target}[1:], {target}[:1]))",
+        )
 
     def in_place(self) -> None:
         """Write an in-place operation on an array."""

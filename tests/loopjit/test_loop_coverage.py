@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -13,7 +15,7 @@ import pytest
 
 from jitla.codegen.jit import Jit
 from jitla.codegen.loop_programs import compile_program
-from jitla.loopjit import loop_sites
+from jitla.loopjit import hypotenuse, loop_sites, specialisations
 from jitla.loopjit.loop_compiler import compile_specialisation
 from jitla.loopjit.loop_functions import rewrite_function
 from jitla.loopjit.loop_sites import LoopSite
@@ -521,6 +523,135 @@ def test_functions_of_python_on_vectors() -> None:
         return total
 
     compiled(function, lambda: (random(30), np.arange(300).reshape(30, 10) % 23, 30))
+
+
+def test_arrays_are_rolled_in_place() -> None:
+    """What `np.roll` reads may be what the statement stores."""
+    def function(m: Any, x: Any, shifts: Any) -> Any:
+        for k, (i, j) in enumerate(zip(shifts, shifts[::-1], strict=True)):
+            m[:, :, k] = np.roll(m[:, :, k], i, axis=1)
+            m[:, :, k] = np.roll(m[:, :, k], j, axis=0) - m[:, :, k]
+            x[:] = np.roll(x, i)
+            x += np.roll(x, j)
+            x[:] = np.where(np.roll(x, 1) > x, x * 0.25, np.roll(x * 0.5, i))
+        return m, x
+
+    compiled(function, lambda: (random(5, 7, 6), random(11), np.array([0, 1, -1, 2, 0, 3])))
+
+
+def test_products_of_several_dtypes_and_of_integers() -> None:
+    """Factors are converted first; matrices of integers; ``float("inf")``."""
+    def function(i: Any, j: Any, m: Any, x: Any, y: Any) -> Any:
+        total = float("-inf")
+        for k in range(len(i)):
+            product = (i @ m)[k] + m @ i[k] + np.dot(m, i)[:, k] + i[k] @ x + (x @ i) * np.dot(x, i[:, k])
+            product = product + (m @ y)[k] + y @ x + (y @ j)[0] - m.T @ j[0]
+            total = max(total, product.max(), float("1.5") if k > 2 else -float("inf"))
+            total += (i @ j)[k, 0] + np.dot(j, i[k])[0] + (i.T @ i)[0, k] + np.dot(i, j).sum()
+            total += j[k] @ i[:, k]
+        return total
+
+    integers = np.random.default_rng(2).integers(-9, 9, (2, 6, 6))
+    compiled(function, lambda: (integers[0], integers[1].astype(np.int32), random(6, 6), random(6),
+                                random(6, 6).astype(np.float32)))
+    compare(function, lambda: (integers[0].T, integers[1][::-1].astype(np.int32), random(6, 6).T,
+                               random(12)[::-2], random(6, 6).astype(np.float32).T))
+
+
+def test_code_is_given_up_in_a_run_that_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run after which compiled code is found slow may end by a terminal statement."""
+    def function(x: Any, limit: float) -> Any:
+        for k in range(len(x)):
+            if x[k] > limit:
+                return k
+        return None
+
+    monkeypatch.setattr(Specialisation, "loses", lambda self: True)
+    (found,) = compare(function, lambda: (random(30), 0.9), specialisations.JUDGED_RUNS + 8)
+    assert found.state is State.REFUSED
+    assert found.reason == specialisations.LOSS
+
+
+def test_membership() -> None:
+    """`in` tuples, sets of constants and arrays; an item that is the same object is equal, NaN or not."""
+    def function(x: Any, m: Any) -> Any:
+        total = 0
+        for k in range(len(x)):
+            one, other = x[k], x[k - 1]
+            total += (k in (1, 4, 6)) + 2 * (k not in {2, 3}) + 4 * (one in (0.5, 2.0))
+            total += 8 * (2.0 * k in {2, 4})
+            total += 16 * (k in m) + 32 * (one not in m[k % 3]) + 64 * (one in x) + 128 * (k % 3 in m[0] + 1)
+            total += 256 * (one in (one, 1.0)) + 512 * (one in (other, 1.0))
+        return total
+
+    x = np.array([0.5, 2.0, np.nan, 7.0, -1.0, np.nan, 3.0])
+    compare(function, lambda: (x, np.arange(9).reshape(3, 3) % 5))
+    compiled(function, lambda: (x[[0, 1, 3, 4, 6]], np.arange(9).reshape(3, 3) % 5))
+
+
+def test_hypotenuses_have_the_bits_of_python() -> None:
+    """`math.hypot` is more exact than that of the C library; extreme magnitudes are left to Python."""
+    def function(m: Any, out: Any) -> Any:
+        for k in range(len(m)):
+            out[k, 0] = math.hypot(m[k, 0], m[k, 1])
+            out[k, 1] = math.hypot(m[k, 0], m[k, 1], m[k, 2])
+            out[k, 2] = math.hypot(float(m[k, 2]) - 1, k)
+        return out
+
+    assert hypotenuse.is_exact_here() or sys.version_info >= (3, 12)
+    m = random(400, 3) * 10.0 ** np.random.default_rng(3).uniform(-6, 6, (400, 3))
+    m[:12] = [[0, 0, 0], [0, 0, 7], [-0.0, 5, 12], [1e-310, 0, 3], [2.0**-999, 1, 1], [1e305, 1e305, 1],
+              [np.inf, np.nan, 1], [1, np.nan, 1], [np.inf, 1, -np.inf], [3, 4, 12], [1e-200, 1e200, 1],
+              [1, 1, 1]]
+    compare(function, lambda: (m, np.zeros((400, 3))))
+    compiled(function, lambda: (m[12:], np.zeros((388, 3))))
+
+
+def _scaled(x: Any, y: Any, factor: float = 2.0) -> Any:
+    return x * factor + y
+
+
+def test_reductions_of_numbers_and_starred_arguments() -> None:
+    """A sum of a sum; tuples are spread over parameters."""
+    def function(m: Any, out: Any, n: int) -> Any:
+        for k in range(n):
+            pair = m[k, 0], float(k)
+            out[k, 0] = np.sum(np.sum(m[k])) + np.mean(m[k].max())
+            out[k, 0] -= np.min(m[k, 1]) * np.max(k * 1.5)
+            out[k, 1] = np.sum(-0.0) if k % 2 else np.max(-0.0)
+            out[k, 2] = _scaled(*pair) + _scaled(m[k, 1], *(3.0, 4.0)) + max(*pair, 2.0)
+        return out
+
+    compiled(function, lambda: (random(20, 3), np.zeros((20, 3)), 20))
+
+
+def test_types_sizes_and_pow() -> None:
+    """`isinstance` is decided when the loop is compiled; `pow`, `np.size`, `np.shape` and `np.ndim`."""
+    def function(a: Any, m: Any, n: int) -> Any:
+        total = 0.0
+        for k in range(n):
+            total += pow(a[k], 2) + pow(k, 3) + pow(2, k % 5) + pow(a[k] + 4, k) + pow(m, 2)[0, k % 3]
+            if isinstance(a[k], float) and not isinstance(k, (float, np.floating)):
+                total += np.size(m) + np.size(m, 1) + np.size(m, -2) + np.ndim(a)
+            if isinstance(m, np.ndarray):
+                total += np.shape(m)[0] * k
+            else:
+                total += m.no_attribute_of_arrays
+        return total
+
+    compiled(function, lambda: (random(20), random(4, 3), 20))
+
+
+def test_modular_powers_are_left_to_python() -> None:
+    """`pow` with a modulus refuses the loop."""
+    def function(n: int) -> Any:
+        total = 0
+        for k in range(n):
+            total += pow(3, k, 7)
+        return total
+
+    (found,) = compare(function, lambda: (20,))
+    assert "pow" in found.reason
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

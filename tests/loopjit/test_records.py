@@ -98,6 +98,24 @@ def test_code_that_has_passed_its_check_is_used_at_once_by_the_next_process(star
     assert found.code.owner.program.name == "smoothed"
 
 
+def largest(table):
+    found = None
+    for i in range(len(table)):
+        if found is None or table[i, 0] > found[0][0]:
+            found = (table[i], i)
+    return found
+
+
+def test_variables_of_several_types_are_recorded(start):
+    """The next process reads a variable that is None or a tuple as it was written."""
+    table = np.random.default_rng(1).random((50, 3))
+    start().run(largest, table)
+    process = start()
+    found, result = process.run(largest, table)
+    assert not process.lowered and found.state is State.READY
+    assert result[1] == largest(table)[1] and (result[0] == largest(table)[0]).all()
+
+
 def test_refused_loops_are_refused_at_once_by_the_next_process(start):
     first, second = start(), start()
     found, _ = first.run(listed, np.ones(3))
