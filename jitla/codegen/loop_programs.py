@@ -355,6 +355,12 @@ class _Writer:
                 self.b.store(result, self._element(view, places))
             case ir.BindView():
                 self._bind(statement)
+            case ir.BindMemory(name, address, shape, strides):
+                pointer = self.b.line(f"inttoptr i64 {self.value(address).text} to ptr")
+                words = [(self.value(size).text, self.value(stride).text)
+                         for size, stride in zip(shape, strides, strict=True)]
+                self._store(self._place("p", name), "ptr", pointer)
+                self._put_words(name, words)
             case ir.Allocate():
                 self._allocate(statement)
             case ir.Check(test, number):
@@ -932,7 +938,7 @@ def _assigned_once(program: ir.LoopProgram) -> frozenset[str]:
     while stack:
         for statement in stack.pop():
             match statement:
-                case ir.Assign() | ir.BindView() | ir.Allocate():
+                case ir.Assign() | ir.BindView() | ir.BindMemory() | ir.Allocate():
                     counts[statement.name] += 1
                 case ir.For():
                     counts[statement.name] += 1

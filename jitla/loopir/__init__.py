@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         Allocate,
         Assign,
         AxisMap,
+        BindMemory,
         BindView,
         Block,
         Break,
@@ -176,9 +177,9 @@ else:
             "quotient value_range remainder variable"
         ),
         program=(
-            "Address Allocate Assign AxisMap BindView Block Break Check Checked Continue Dot Element "
-            "ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand Place "
-            "Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable Sort StateLayout "
+            "Address Allocate Assign AxisMap BindMemory BindView Block Break Check Checked Continue Dot "
+            "Element ExitKind ExitPoint Expires Extent For Foreign If InnerLoop Leave LoopProgram Operand "
+            "Place Pointer ProgramStatement ProgramValue Read Repeat ScalarVariable Sort StateLayout "
             "StoreElement Stride ViewVariable constant dtype_of_value program_nodes state_layout uses_expiry "
             "variables_in INT64"
         ),
@@ -195,9 +196,10 @@ else:
     )
 
 __all__ = [
-    "Address", "Alloc", "Allocate", "Apply", "Assign", "AxisMap", "BindView", "Block", "Break", "Buffer",
-    "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Expires", "Extent", "For",
-    "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS", "Leave",
+    "Address", "Alloc", "Allocate", "Apply", "Assign", "AxisMap", "BindMemory", "BindView", "Block",
+    "Break", "Buffer", "Check", "Checked", "Continue", "Dot", "Element", "ExitKind", "ExitPoint", "Expires",
+    "Extent", "For", "Foreign", "Guard", "INT64", "If", "Index", "InnerLoop", "Intrinsic", "Invoke", "LAWS",
+    "Leave",
     "Linear", "LinearAccess", "Load", "Loop", "LoopKind", "LoopProgram", "Minimum", "Nest", "Number",
     "Operand", "Outcome", "PRIMITIVES", "PROGRAM_LAWS", "Place", "Pointer", "ProgramFacts",
     "ProgramStatement", "ProgramValue", "Quotient", "Read", "Reduction", "Remainder", "Repeat",

@@ -199,6 +199,19 @@ class BindView:
 
 
 @dataclass(frozen=True, slots=True)
+class BindMemory:
+    """Assignment to a view variable: the memory at an address, with sizes, and strides in bytes.
+
+    It is memory that the program is entered with, for lists. No array shares it.
+    """
+
+    name: str
+    address: Value
+    shape: tuple[Value, ...]
+    strides: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Allocate:
     """Assignment of fresh C-contiguous memory to a view variable, from the arena of the program.
 
@@ -342,8 +355,8 @@ class Sort:
     exit: int
 
 
-Statement = (Assign | StoreElement | BindView | Allocate | If | For | Repeat | Block | Break | Continue
-             | Check | Leave | InnerLoop | Dot | Sort)
+Statement = (Assign | StoreElement | BindView | BindMemory | Allocate | If | For | Repeat | Block | Break
+             | Continue | Check | Leave | InnerLoop | Dot | Sort)
 ProgramStatement = Statement
 
 
@@ -427,7 +440,8 @@ _PARTS: dict[type, Callable[[Any], Any] | None] = {
     Apply: attrgetter("args"), Element: attrgetter("index"), Pointer: attrgetter("index"),
     Checked: attrgetter("args"), Foreign: attrgetter("args"), Assign: attrgetter("value"),
     StoreElement: attrgetter("index", "value"), AxisMap: attrgetter("begin", "length", "step"),
-    BindView: attrgetter("points", "axes"), Allocate: attrgetter("shape"),
+    BindView: attrgetter("points", "axes"), BindMemory: attrgetter("address", "shape", "strides"),
+    Allocate: attrgetter("shape"),
     If: attrgetter("test", "then", "otherwise"), For: attrgetter("begin", "end", "body"),
     Repeat: attrgetter("body"), Block: attrgetter("body"), Check: attrgetter("test"),
     Address: attrgetter("index"), InnerLoop: attrgetter("operands", "dims", "steps"),
@@ -438,7 +452,7 @@ _PARTS: dict[type, Callable[[Any], Any] | None] = {
 _NAMES = {
     Read: ("name",), Element: ("view",), Extent: ("view",), Stride: ("view",), Pointer: ("view",),
     Expires: ("view",), Assign: ("name",), StoreElement: ("view",), BindView: ("name", "source"),
-    Allocate: ("name",), For: ("name",), Address: ("view",), Place: ("name",),
+    BindMemory: ("name",), Allocate: ("name",), For: ("name",), Address: ("view",), Place: ("name",),
 }
 
 

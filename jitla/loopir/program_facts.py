@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from jitla.loopir.program import (
     Allocate,
+    BindMemory,
     BindView,
     Block,
     For,
@@ -35,6 +36,7 @@ class ProgramFacts:
     def __init__(self, program: LoopProgram) -> None:
         self.program = program
         self._bindings: dict[str, list[BindView | Allocate]] = {}
+        self._in_lists: set[str] = set()  # views of the memory of lists, which all may be the same
         self._origins = {name: frozenset({origin}) for name, origin in program.origins}
         self._ndim = {view.name: view.ndim for view in program.views}
         self._memory: dict[str, frozenset[str] | None] = {}
@@ -45,6 +47,8 @@ class ProgramFacts:
     def _collect(self, body: Sequence[Statement]) -> None:
         for statement in body:
             match statement:
+                case BindMemory(name):
+                    self._in_lists.add(name)
                 case BindView(name) | Allocate(name):
                     self._bindings.setdefault(name, []).append(statement)
                 case For(body=inner) | Repeat(body=inner) | Block(body=inner):
@@ -64,6 +68,8 @@ class ProgramFacts:
     def _find_memory(self, view: str) -> frozenset[str] | None:
         found = set(self.allocations_of(view))
         for name in self._sources(view):
+            if name in self._in_lists:
+                found.add("lists")
             if name in self.program.parameters:
                 origins = self._origins.get(name)
                 if origins is None:

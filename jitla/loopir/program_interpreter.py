@@ -116,6 +116,10 @@ class _Interpreter:
                 read_memory(address, self.views[view].dtype)[...] = self.value(value)
             case ir.BindView():
                 self.bind(statement)
+            case ir.BindMemory(name, place, shape, strides):
+                self.pointers[name] = self.word(place)
+                self.sizes[name] = tuple(map(self.word, shape))
+                self.strides[name] = tuple(map(self.word, strides))
             case ir.Allocate():
                 self.allocate(statement)
             case ir.If(test, then, otherwise):

@@ -120,6 +120,9 @@ def _format_line(statement: ir.Statement) -> str:
         case ir.BindView(name, source, points, axes):
             words = [_identifier(source), *(f"point({axis}, {show_value(value)})" for axis, value in points)]
             return f"{_identifier(name)} = view({', '.join([*words, *map(_format_axis, axes)])})"
+        case ir.BindMemory(name, address, shape, strides):
+            words = [*map(show_value, (address, *shape)), f"strides={_format_tuple(strides)}"]
+            return f"{_identifier(name)} = memory({', '.join(words)})"
         case ir.Allocate(name, shape, zero, number):
             kind = "zeros" if zero else "empty"
             return f"{_identifier(name)} = {kind}({', '.join([*map(show_value, shape), f'exit={number}'])})"
@@ -322,6 +325,10 @@ class _Parser:
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("view"), [source, *parts])) \
                     if name in self.views:
                 return self.bound(name, _name(source), parts)
+            case ast.Assign([ast.Name(name)], ast.Call(ast.Name("memory"), [place, *shape]) as call) \
+                    if name in self.views:
+                strides = self.value_tuple(_keywords(call).get("strides"))
+                return ir.BindMemory(name, self.value(place), self.values(shape), strides)
             case ast.Assign([ast.Name(name)], ast.Call(ast.Name("zeros" | "empty" as kind), shape) as call) \
                     if name in self.views:
                 return ir.Allocate(name, self.values(shape), kind == "zeros", self.exit(call))

@@ -9,6 +9,7 @@ from jitla.loopir.program import (
     Allocate,
     Apply,
     Assign,
+    BindMemory,
     BindView,
     Block,
     Break,
@@ -71,7 +72,7 @@ def assigned_in(body: tuple[Statement, ...]) -> frozenset[str]:
             stack += node
             continue
         match node:
-            case Assign(name) | BindView(name) | Allocate(name):
+            case Assign(name) | BindView(name) | BindMemory(name) | Allocate(name):
                 found.add(name)
             case For(name=name, body=inner):
                 found.add(name)

@@ -84,6 +84,10 @@ class _Checker:
                 self.equal(view, self.view(view).dtype, self.value(value))
             case ir.BindView():
                 self.bind(statement)
+            case ir.BindMemory(name, address, shape, strides):
+                ndim = self.view(name).ndim
+                _require("axes", len(shape) == len(strides) == ndim, f"{name} gets {len(shape)}")
+                self.words((address, *shape, *strides))
             case ir.Allocate(name, shape, _, number):
                 _require("axes", len(shape) == self.view(name).ndim, f"{name} gets {len(shape)}")
                 self.words(shape)

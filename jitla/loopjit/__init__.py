@@ -4,9 +4,9 @@
 - `loop_sites`: loops at run time: profiles, `specialisations`, and parts that Python or compiled code runs
   (`sources` that loops go through, `operands`); `native_entry` enters short runs without Python.
 - `loop_compiler`: lowering and compilation for operands, in the background; `records` of it on disk.
-- `lowering`: statements, expressions and inlined functions as a loop program (`builder`); `calls`, `shapes`,
-  `arrays`, `selections`, `reductions`, `scalars` lower operations, `flow` meeting points of paths, `bounds`
-  hoists checks; `values` are abstract values, `state` writes and reads them.
+- `lowering`: a loop as a program (`builder`), by `statements`, `nested_loops`, `expressions`, `inlining`;
+  `calls`, `shapes`, `arrays`, `selections`, `reductions`, `scalars`, `lists` lower operations, `flow` meeting
+  points of paths, `bounds` hoists checks; `values` are abstract values, `state` writes and reads them.
 
 Files with one user are apart for their size. Above are `dispatch` and `tracing`, below `loopir`; machine code
 comes from `codegen`, which `engine` hands over.

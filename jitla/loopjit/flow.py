@@ -12,6 +12,7 @@ from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopjit.arrays import identity_axes
 from jitla.loopjit.builder import Edge, ProgramBuilder, compare
+from jitla.loopjit.list_types import UNBOUND_HANDLE
 from jitla.loopjit.scalars import stored_as, tag_of
 from jitla.loopjit.values import (
     INT64_LOW,
@@ -25,6 +26,8 @@ from jitla.loopjit.values import (
     Abstract,
     Arr,
     Conflict,
+    Instance,
+    ListOf,
     Num,
     StaticValue,
     Tup,
@@ -95,13 +98,15 @@ def representation(b: ProgramBuilder, name: str, value: Abstract) -> Abstract:
             tag = b.scalar(f"{name}.tag", TAG_DTYPE) if value.tag is not None else None
             return Arr(view, value.dtype, value.ndim, value.origins, value.writeable, None, tag,
                        single=value.single)
+        case ListOf():
+            return ListOf(b.scalar(f"{name}.list", ir.INT64), value.lists, value.may_be_unbound)
         case Tup(items):
             return Tup(tuple(representation(b, f"{name}.{k}", item) for k, item in enumerate(items)),
                        value.is_list)
         case Union(options):
             return Union(tuple(representation(b, name, option) for option in options),
                          b.scalar(f"{name}.option", TAG_DTYPE))
-        case StaticValue() | Conflict():
+        case StaticValue() | Instance() | Conflict():
             return value
         case _:
             return Conflict(f"a variable is a {type(value).__name__.lower()} on several paths")
@@ -146,6 +151,8 @@ def convert(b: ProgramBuilder, source: Abstract | None, target: Abstract) -> Non
                     known = VIEW_TAG if IS_VIEW in source.origins else OBJECT_TAG
                     tag = source.tag if source.tag is not None else ir.constant(known, TAG_DTYPE)
                 b.assign(target.tag.name, tag)
+        case ListOf(handle=ir.Read(name)):
+            b.assign(name, source.handle if isinstance(source, ListOf) else ir.constant(UNBOUND_HANDLE))
         case Tup(items) if isinstance(source, Tup):
             for one, other in zip(source.items, items, strict=True):
                 convert(b, one, other)

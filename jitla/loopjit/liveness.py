@@ -190,6 +190,20 @@ def _leaves(body: Sequence[ast.stmt]) -> bool:
     return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Break, ast.Continue))
 
 
+def comprehension_names(node: ast.AST) -> Names:
+    """Return all names that are variables of comprehensions in a tree, and nothing else."""
+    inner: set[int] = set()
+    names: set[str] = set()
+    for part in ast.walk(node):
+        if isinstance(part, ast.comprehension):
+            found = [name for name in ast.walk(part.target) if isinstance(name, ast.Name)]
+            inner.update(map(id, found))
+            names.update(name.id for name in found)
+    return frozenset(names) - frozenset(
+        part.id for part in ast.walk(node)
+        if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store) and id(part) not in inner)
+
+
 def names_stored(node: ast.AST) -> Names:
     """Return all names that are assigned in a tree."""
     return frozenset(part.id for part in walk_tree(node)

@@ -16,10 +16,13 @@ from jitla.instrument import lambda_of, syntax_tree_of
 from jitla.introspection import is_installed, package_of
 from jitla.loopir import Allocate, ExitKind, LoopProgram, program_nodes
 from jitla.loopjit import library
+from jitla.loopjit.list_memory import ListCode
+from jitla.loopjit.list_types import HEAP
 from jitla.loopjit.liveness import names_stored
 from jitla.loopjit.loop_functions import GENERATOR_FLAGS
 from jitla.loopjit.loop_sites import LoopSite
 from jitla.loopjit.native_entry import MISSING, make_entry
+from jitla.loopjit.objects import is_plain_object, method_of
 from jitla.loopjit.operands import arrays_in
 from jitla.loopjit.records import (
     LoopTables,
@@ -32,8 +35,8 @@ from jitla.loopjit.records import (
 )
 from jitla.loopjit.sources import Endless, Source
 from jitla.loopjit.specialisations import MIN_ARENA_BYTES, LoopCode, Specialisation, State
-from jitla.loopjit.state import read_results, state_writer
-from jitla.loopjit.values import Helper, LoweringRefused
+from jitla.loopjit.state import NO_LISTS, ListKinds, read_results, state_writer
+from jitla.loopjit.values import FieldsWanted, Helper, LocalFunction, LoweringRefused
 from jitla.process.loading import lazy_functions
 from jitla.runtime.entry_table import GuardRecord
 
@@ -106,6 +109,13 @@ class NameResolver:
         """Keep the first `count` lists only: what used the others is left to Python."""
         del self.lists[count:]
 
+    def method(self, kind: type, name: str) -> FunctionType | None:
+        """Return the method of a class, and note it."""
+        found = method_of(kind, name)
+        for base in kind.__mro__:
+            self._note(vars(base), name, vars(base).get(name, MISSING))
+        return found
+
     def attribute(self, module: ModuleType, name: str) -> Any:
         """Return an attribute of a module."""
         space = vars(module)
@@ -154,7 +164,7 @@ class NameResolver:
         self.note_inlined(function, inner)
         body = source.node.body
         return Helper(inner, names, defaults, tuple(body) if isinstance(body, list) else (
-            ast.copy_location(ast.Return(body), body),))
+            ast.copy_location(ast.Return(body), body),), inner.__name__, code, frozenset(code.co_varnames))
 
     def guards(self) -> tuple[tuple[Any, ...], ...]:
         """Return what `is_current` compares as records for native code: kinds, objects and numbers."""
@@ -199,22 +209,26 @@ CompileProgram = Callable[[LoopProgram], Any]
 
 def lower_specialisation(
     site: LoopSite, values: Sequence[Any], source: Source, groups: Sequence[int],
+    lists: ListKinds = NO_LISTS,
 ) -> tuple[LoweredLoop, NameResolver]:
     """Lower a loop for operands like `values`."""
     resolver = NameResolver(site.function, constants_in(values), names_stored(site.node))
-    return lower_loop_of(site, values, source, groups, resolver), resolver
+    return lower_loop_of(site, values, source, groups, resolver, lists), resolver
 
 
 def lower_loop_of(
     site: LoopSite, values: Sequence[Any], source: Source, groups: Sequence[int], resolver: NameResolver,
+    lists: ListKinds = NO_LISTS,
 ) -> LoweredLoop:
     """Lower a loop for operands like `values`; `resolver` looks names up."""
     code = site.function.__code__
     count = len(arrays_in(values))
     return lower_loop(
-        site.node, lambda b: entry_environment(b, site.names, values, groups[:count]),
-        None if isinstance(source, Endless) else lambda b: lower_source(b, groups[count:], source),
-        site.kept, frozenset((*code.co_varnames, *code.co_cellvars)), resolver, site.function.__name__)
+        site.node, lambda b, types: entry_environment(b, site.names, values, groups[:count], lists, types),
+        None if isinstance(source, Endless) else lambda b, types: lower_source(
+            b, groups[count:], source, lists, types),
+        site.kept, frozenset((*code.co_varnames, *code.co_cellvars)), resolver, site.function.__name__,
+        {name: LocalFunction(node, name) for name, node in site.local_functions.items()})
 
 
 def compile_specialisation(
@@ -230,6 +244,8 @@ def compile_specialisation(
     """
     if specialisation.state is not State.QUEUED:  # two threads requested it, or the parent of a fork, too
         return
+    if not is_recordable(site, values, source):
+        records = None
     key = None if records is None else record_key(site, values, source, groups)
     record = None if records is None else records.find(key)
     if record is not None and _use_record(site, specialisation, values, record, load_program):
@@ -237,8 +253,14 @@ def compile_specialisation(
         return
     resolver = NameResolver(site.function, constants_in(values), names_stored(site.node))
     try:
-        lowered = lower_loop_of(site, values, source, groups, resolver)
+        lists = ListKinds(dict(specialisation.observed), specialisation.pairs)
+        lowered = lower_loop_of(site, values, source, groups, resolver, lists)
         compiled = compile_program(lowered.program)
+    except FieldsWanted as wanted:
+        site.wanted_fields |= dict.fromkeys(wanted.fields)
+        site.is_outdated = True
+        specialisation.refuse(wanted.reason, wanted.line)
+        return
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)
         if records is not None:
@@ -257,7 +279,12 @@ def compile_specialisation(
         program.raises or any(point.kind is ExitKind.UNDO for point in program.exits),
         MIN_ARENA_BYTES if any(isinstance(node, Allocate) for node in program_nodes(program.body)) else 0,
         program.raises)
-    _use_code(site, specialisation, tables, compiled, resolver)
+    lists_of_code = None
+    if lists.observed or HEAP in compiled.layout.places:
+        records = None
+        lists_of_code = ListCode(lowered.list_types, tuple(value for value, _ in resolver.lists),
+                                 HEAP in compiled.layout.places)
+    _use_code(site, specialisation, tables, compiled, resolver, lists_of_code)
     specialisation.is_quick = compiled.optimise is not None
     if records is not None:
         def write() -> None:
@@ -273,16 +300,26 @@ def compile_specialisation(
     _load_entry(specialisation, load_entry, later)
 
 
+def is_recordable(site: LoopSite, values: Sequence[Any], source: Source) -> bool:
+    """Return whether a record says enough of operands: not of lists, objects, and functions around the loop.
+    """
+    return not (source.lists or site.local_functions or site.wanted_fields or any(
+        type(value) is list or is_plain_object(value) for value in values))
+
+
 def _use_code(site: LoopSite, specialisation: Specialisation, tables: LoopTables, compiled: Any,
-              resolver: NameResolver) -> None:
+              resolver: NameResolver, lists: ListCode | None = None) -> None:
     """Have a loop run by compiled code from now on."""
     layout, results = tables.layout, tables.results
     specialisation.code = LoopCode(
         compiled.call, layout.size, layout.places, layout.arena, tables.exits, tables.terminals,
         state_writer(tables.values, site.names, layout.places),
-        lambda state, arrays: read_results(results, state, layout.places, arrays), compiled, tables.raises,
-        getattr(compiled, "address", 0), tables.values, results, resolver.guards(), make_entry)
-    specialisation.written, specialisation.undo = tables.written, tables.undo
+        lambda state, arrays, memory=None: read_results(results, state, layout.places, arrays, memory),
+        compiled,
+        tables.raises, 0 if lists is not None or site.has_objects else getattr(compiled, "address", 0),
+        tables.values, results, resolver.guards(),
+        None if lists is not None or site.has_objects else make_entry, lists)
+    specialisation.written, specialisation.undo = tables.written, tables.undo or lists is not None
     specialisation.arena_bytes = tables.arena_bytes
     specialisation.is_current = resolver.is_current
 
@@ -352,6 +389,7 @@ def _preview(site: LoopSite, specialisation: Specialisation, values: Sequence[An
              groups: tuple[int, ...]) -> None:
     """Refuse a loop that cannot be lowered."""
     try:
-        lower_specialisation(site, values, source, groups)
+        lower_specialisation(site, values, source, groups,
+                             ListKinds(specialisation.observed, specialisation.pairs))
     except LoweringRefused as refused:
         specialisation.refuse(refused.reason, refused.line)

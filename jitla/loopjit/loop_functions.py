@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from types import CodeType, FunctionType
@@ -15,8 +16,9 @@ from jitla.classes import dataclass
 from jitla.instrument import compile_changed, syntax_tree_of, walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit import liveness
-from jitla.loopjit.callees import CalleeVersion, called, handed
+from jitla.loopjit.callees import CalleeVersion, bindings, called, handed
 from jitla.loopjit.loop_sites import LoopSite, Request
+from jitla.loopjit.objects import calls_methods, fields_of_method
 from jitla.loopjit.rewriting import CONSTANTS, RewrittenLoop, count_source_arguments, rewrite
 from jitla.loopjit.specialisations import Specialisation, State
 from jitla.tiering.loop_detector import (
@@ -29,6 +31,7 @@ from jitla.tiering.loop_detector import (
 if TYPE_CHECKING:
     from jitla.loopir import LoopProgram
 
+NO_TYPES: Mapping[str, type] = {}
 GENERATOR_FLAGS = 0x20 | 0x80 | 0x200
 MIN_LOOP_SHARE = 0.2  # of the time of calls, below which loops do not decide how the rest of a call runs
 JUDGED_SECONDS = 1e-3  # of calls, after which the share of loops is known
@@ -50,12 +53,15 @@ class RewrittenFunction:
 def rewrite_function(
     function: FunctionType, request: Request, known: frozenset[CodeType] = frozenset(),
     callee: Callable[[FunctionType, frozenset[CodeType]], Any] = lambda function, known: None,
-    earlier: Sequence[LoopSite] = (),
+    earlier: Sequence[LoopSite] = (), types: Mapping[str, type] = NO_TYPES,
 ) -> RewrittenFunction | None:
     """Return `function` with its outermost loops rewritten; None if it has no loops.
 
     Of sites that were there `earlier` those that are disabled stay as they were written, and loops within
     them are rewritten if `LoopSite.inner_loops` holds; the others are used again.
+
+    `types` are the classes of arguments that are objects, as far as they are known: attributes that their
+    methods use are variables of loops that call them.
 
     `callee` returns the loop function of a function that it calls, for calls outside of loops that are
     compiled; `known` is the code of the functions that call this one.
@@ -67,6 +73,7 @@ def rewrite_function(
     if source is None or not isinstance(source.node, ast.FunctionDef):
         return None
     loops = liveness.analyse(source.node)
+    defined = local_functions(source.node)
     refused: list[tuple[int, str]] = []
     sites: list[LoopSite] = []
     rewritten: list[RewrittenLoop] = []
@@ -81,21 +88,32 @@ def rewrite_function(
         if reason:
             refused.append((loop.lineno, reason))
             continue
-        assigned = liveness.names_stored(loop)
+        assigned = liveness.names_stored(loop) - liveness.comprehension_names(loop)
         terminals = terminal_statements(loop)
         read = frozenset[str]().union(*map(liveness.names_read, terminals))
         kept = assigned & (live.at_header | live.behind | read)
-        names = tuple(sorted((live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars))
-                             | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
+        functions = {name: node for name, node in defined.items() if name in live.assigned}
+        names = tuple(sorted(
+            (live.at_header | read) & local & (live.assigned | frozenset(code.co_freevars)) - functions.keys()
+            | global_arrays(liveness.names_read(loop) - local, function.__globals__)))
         key = f"\0loops site {len(sites)}"
-        fields = fields_read(loop, frozenset(names) - assigned)
         source_arguments = count_source_arguments(
             loop, lambda name: name in local or name in function.__globals__)
-        site = sites_before.get((loop.lineno, loop.col_offset)) or LoopSite(
-            loop, function, (*names, *map(".".join, fields)), kept, terminals, request, source_arguments)
+        site = sites_before.get((loop.lineno, loop.col_offset))
+        objects = frozenset(names) - assigned
+        fields, stored = fields_used(loop, objects, wanted_fields(site, loop, objects, types))
+        operands = (*names, *map(".".join, fields))
+        if site is None or operands != site.names:
+            wanted = site.wanted_fields if site is not None else {}
+            site = LoopSite(loop, function, operands, kept | frozenset(map(".".join, stored)), terminals,
+                            request, source_arguments)
+            site.wanted_fields = dict(wanted)
+        site.local_functions, site.has_objects = functions, bool(stored)
         sites.append(site)
         constants[key] = site
-        reads = (f"'{key}'.field({name}, '{field}')" for name, field in fields)
+        reads = [f"'{key}'.field({name}, '{field}')" if (name, field) not in stored else
+                 f"'{key}'.stored_field({name}, '{field}'{others_with(field, name, fields)})"
+                 for name, field in fields]
         rewritten.append(
             RewrittenLoop(loop, key, (*names, *reads), site.results, terminals, source_arguments))
     callees = _callees(function, source.node, [site.node for site in sites], known | {code}, callee)
@@ -117,20 +135,62 @@ def rewrite_function(
     return RewrittenFunction(made, (*sites, *inner), tuple(refused))
 
 
-def fields_read(loop: ast.AST, names: frozenset[str]) -> list[tuple[str, str]]:
-    """Return the attributes of objects with these names that a loop only reads: they are its operands."""
-    read: dict[tuple[str, str], None] = {}
-    stored: set[str] = set()
-    called = {id(node.func) for node in walk_tree(loop) if isinstance(node, ast.Call)}
-    for node in walk_tree(loop):
+def local_functions(function: ast.FunctionDef) -> dict[str, ast.FunctionDef | ast.Lambda]:
+    """Return the functions that a function defines by name, those that are bound once."""
+    bound = Counter(bindings(function))
+    found: dict[str, ast.FunctionDef | ast.Lambda] = {}
+    for node in function.body:
         match node:
-            case ast.Attribute(ctx=ast.Store() | ast.Del(), attr=field):
-                stored.add(field)
-            case ast.Attribute(value=ast.Name(id=name), attr=field) if name in names \
-                    and id(node) not in called and not hasattr(np.ndarray, field) \
-                    and not field.startswith("__"):
-                read[name, field] = None
-    return [(name, field) for name, field in read if field not in stored]
+            case ast.FunctionDef(name=name, decorator_list=[]):
+                found[name] = node
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda() as value):
+                found[name] = value
+    return {name: node for name, node in found.items() if bound[name] == 1}
+
+
+Fields = Sequence[tuple[str, str]]
+
+
+def fields_used(
+    loop: ast.AST, names: frozenset[str], wanted: Fields,
+) -> tuple[Fields, frozenset[tuple[str, str]]]:
+    """Return the attributes of objects with these names that a loop uses, and those that it may assign.
+
+    They are its operands. `wanted` are further ones, which functions that are called in the loop use.
+    """
+    used: dict[tuple[str, str], None] = {}
+    stored: set[tuple[str, str]] = set()
+    called = {id(node.func) for node in ast.walk(loop) if isinstance(node, ast.Call)}
+    for node in ast.walk(loop):
+        match node:
+            case ast.Attribute(value=ast.Name(id=name), attr=field, ctx=context) if name in names \
+                    and id(node) not in called and not field.startswith("__") and (
+                    isinstance(context, ast.Store) or not hasattr(np.ndarray, field)):
+                used[name, field] = None
+                if isinstance(context, ast.Store):
+                    stored.add((name, field))
+    for each in wanted:
+        if each[0] in names:
+            used[each[0], each[1]] = None
+            stored.add(each)
+    return list(used), frozenset(stored)
+
+
+def wanted_fields(site: LoopSite | None, loop: ast.AST, names: frozenset[str],
+                  types: Mapping[str, type]) -> Fields:
+    """Return the attributes that functions called in a loop use, of objects with these names."""
+    found = dict.fromkeys(site.wanted_fields if site is not None else ())
+    for node in ast.walk(loop):
+        match node:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if name in names \
+                    and name in types:
+                found |= dict.fromkeys((name, field) for field in fields_of_method(types[name], method))
+    return list(found)
+
+
+def others_with(field: str, name: str, fields: Fields) -> str:
+    """Return the arguments for other objects with an attribute of this name."""
+    return "".join(f", {other}" for other, each in fields if each == field and other != name)
 
 
 def global_arrays(names: frozenset[str], space: Mapping[str, Any]) -> frozenset[str]:
@@ -166,7 +226,7 @@ def candidates(
         if isinstance(node, (ast.For, ast.While)):
             line, reason = unsupported(node.body)
             site = sites.get((node.lineno, node.col_offset))
-            if site is not None and site.disabled:
+            if site is not None and site.disabled and not site.is_outdated:
                 line, reason = site.disabled
                 if not site.inner_loops:
                     refused.append((line, reason))
@@ -214,7 +274,7 @@ def unsuitable(loop: ast.For | ast.While, own: frozenset[str]) -> str:
             return "a global or nonlocal statement"
         if isinstance(node, ast.NamedExpr):
             return "an assignment expression"
-    stored = liveness.names_stored(loop)
+    stored = liveness.names_stored(loop) - liveness.comprehension_names(loop)
     if stored - own:
         return f"{min(stored - own)} is no local variable"
     return ""
@@ -287,10 +347,12 @@ class LoopFunction:
 
     def __init__(
         self, function: FunctionType, rewritten: RewrittenFunction,
-        remake: Callable[[Sequence[LoopSite]], RewrittenFunction | None] = lambda sites: None,
+        remake: Callable[[Sequence[LoopSite], Mapping[str, type]], RewrittenFunction | None] =
+        lambda sites, types: None,
     ) -> None:
         self.function = function
         self._remake = remake
+        self._types: dict[str, type] = {}  # of arguments that are objects
         self._disabled = 0  # sites that the version does not have any more
         self.version = rewritten.function
         self.entries = rewritten.sites
@@ -317,6 +379,8 @@ class LoopFunction:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function; the first calls tell whether it lives by its loops."""
+        if not self._calls and self.entries:
+            self._note_types(args)
         if self._calls >= JUDGED_CALLS and self.is_current():
             return self.version(*args, **kwargs)
         if not self.is_current():
@@ -331,6 +395,15 @@ class LoopFunction:
             self._seconds += seconds
             self._longest = max(self._longest, seconds)
             self._judge()
+
+    def _note_types(self, args: tuple[Any, ...]) -> None:
+        """Make a version for arguments that are objects whose methods are called in loops."""
+        names = self.function.__code__.co_varnames
+        types = {name: type(arg) for name, arg in zip(names, args, strict=False)
+                 if type(type(arg)) is type and type(getattr(arg, "__dict__", None)) is dict}
+        if types and types != self._types and any(map(calls_methods, (site.node for site in self.entries))):
+            self._types = types
+            self._refresh()
 
     def is_left_to_python(self) -> bool:
         """Return whether Python runs it for loops over elements only."""
@@ -380,12 +453,15 @@ class LoopFunction:
     def _refresh(self) -> None:
         """Make a version without the loops that are left to Python."""
         self._disabled = sum(bool(site.disabled) for site in self.sites)
-        rewritten = self._remake(self.sites)
+        rewritten = self._remake(self.sites, self._types)
         if rewritten is None:
             self.version, self.entries = self.function, ()
             return
         self.version, self.entries = rewritten.function, rewritten.sites
-        self.sites = tuple(dict.fromkeys((*self.sites, *rewritten.sites)))
+        places = {(site.node.lineno, site.node.col_offset) for site in rewritten.sites}
+        self.sites = tuple(dict.fromkeys((*(site for site in self.sites if (
+            site.node.lineno, site.node.col_offset) not in places), *rewritten.sites)))
+        self._disabled = sum(bool(site.disabled) for site in self.sites)
         self._calls = 0
         self._watch()
 
@@ -417,7 +493,7 @@ class Loops:
         rewritten = rewrite_function(function, self._request, known, self.version)
         return None if rewritten is None else LoopFunction(
             function, rewritten,
-            lambda sites: rewrite_function(function, self._request, known, self.version, sites))
+            lambda sites, types: rewrite_function(function, self._request, known, self.version, sites, types))
 
 
 hide_module(__name__)

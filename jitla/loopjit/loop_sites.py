@@ -23,7 +23,17 @@ from jitla.classes import dataclass
 from jitla.instrument import walk_tree
 from jitla.introspection import hide_module
 from jitla.loopjit import rollback
+from jitla.loopjit.list_memory import (
+    ListChanges,
+    ListMemory,
+    ListOperands,
+    have_same_bits,
+    list_operands,
+    may_be_list,
+)
+from jitla.loopjit.list_types import HEAP, HEAP_END
 from jitla.loopjit.liveness import names_read_by_item
+from jitla.loopjit.objects import OpaqueField, stored_field
 from jitla.loopjit.operands import arrays_in, key_of, kind_text, list_operand, overlap_groups
 from jitla.loopjit.plain_runs import FINISHED, FOREVER, PlainRun, PlainWhile
 from jitla.loopjit.rewriting import (
@@ -87,6 +97,9 @@ SAMPLED_SECONDS = 1e-4  # of Python in short runs, of which one is measured
 MAX_SKIPPED = 200  # runs between two that are measured
 _WORD = struct.Struct("=q")
 NO_MEMORY = "no memory for a temporary array"  # the reason of exits for lack of memory in the arena
+NO_LIST_MEMORY = "no memory for a list"  # the same of exits for lack of memory for lists
+LIST_ITEM_BYTES = 256  # of arrays that take as long to save as an item of a list to read and to compare
+MAX_WIDENINGS = 4  # times that a loop is compiled again, as lists have got items of other types
 
 
 #: Has a loop compiled for operands like these, gone through like this source, sharing memory by these groups.
@@ -129,6 +142,10 @@ class LoopSite:
         self._to_skip = self._skipped = self._skipped_extent = self._skipped_iterations = 0
         self.specialisations: dict[Any, Specialisation] = {}
         self.disabled: tuple[int, str] | None = None  # line and reason why Python runs it for good
+        self.wanted_fields: dict[tuple[str, str], None] = {}  # attributes that called functions use, too
+        self.local_functions: Mapping[str, ast.FunctionDef | ast.Lambda] = {}  # defined before the loop, once
+        self.has_objects = False  # whether attributes of objects are operands that are assigned
+        self.is_outdated = False  # whether a version with further attributes is to be made
         self.on_give_up: Callable[[], None] = lambda: None
         self.inner_loops = False  # whether loops within this one may be compiled instead
 
@@ -271,6 +288,12 @@ class LoopSite:
         return fields.get(name, Unassigned) if type(fields) is dict else Unassigned
 
     @staticmethod
+    def stored_field(value: Any, name: str, *others: Any) -> Any:
+        """Return an attribute that the loop may assign, of an object that is none of `others`."""
+        return OpaqueField if any(value is other for other in others) else stored_field(
+            value, name, Unassigned)
+
+    @staticmethod
     def nested(function: Any, *args: Any, **options: Any) -> Any:
         """Return a call among the arguments of `begin_call`, which is done there if its time may be observed.
         """
@@ -309,6 +332,7 @@ class _Check:
     after: list[np.ndarray]  # the arrays of `saved`, behind the iterations
     seconds: float
     end: int
+    lists: list[tuple[list[Any], list[Any]]]  # lists, and what they have to be
 
 
 @dataclass(eq=False)
@@ -319,6 +343,7 @@ class _Outcome:
     position: int
     results: dict[str, Any]
     seconds: float
+    changes: ListChanges | None
 
 
 _ENDLESS = Endless()
@@ -329,7 +354,7 @@ class LoopRun:
 
     __slots__ = ("site", "source", "more", "part", "_position", "_began", "_handed", "_size", "_check",
                  "_specialisation", "_retry", "_backoff", "_taken", "_created", "_spent", "arguments",
-                 "weight", "extent")
+                 "weight", "extent", "_lists")
 
     def __init__(self, site: LoopSite, source: Source) -> None:
         self.site, self.source = site, source
@@ -342,6 +367,7 @@ class LoopRun:
         self._size = 1  # iterations that Python is given next
         self._check: _Check | None = None
         self._specialisation: Specialisation | None = None
+        self._lists: ListOperands | None = None  # among the operands of this part
         self._retry = 0  # position before which compiled code is not tried again
         self._backoff = 1  # iterations that Python does when compiled code has failed
         self._created = perf_counter()
@@ -372,6 +398,7 @@ class LoopRun:
         """Do iterations by compiled code and return the variables, or set `part` to what Python does next."""
         source, site = self.source, self.site
         self._account()
+        given = values
         values = site._operands(values)
         if self._check is not None:
             self._compare(self._check, values)
@@ -379,11 +406,22 @@ class LoopRun:
             self.more, self.part = False, ()
             self._close()
             return None
+        specialisation = self._specialisation
+        if self._lists is not None and specialisation is not None and (
+                specialisation.state is State.QUEUED or specialisation.state is State.COLD
+                and specialisation.seconds < site.hot_seconds):  # lists are not looked through in each part
+            self._hand_out(self._part_end(specialisation))
+            return None
         arrays = [*arrays_in(values), *source.arrays]
         groups = overlap_groups(arrays)
-        specialisation = site.specialisation((source.key, groups, *map(key_of, values)))
-        self._specialisation = specialisation
+        values, lists = self._lists_in(values, given)
+        key = source.key if lists is None else (source.key, tuple(lists.observed), lists.pairs)
+        specialisation = site.specialisation((key, groups, *map(key_of, values)))
+        self._specialisation, self._lists = specialisation, lists
         if specialisation is None:
+            self._hand_out(source.length)
+            return None
+        if lists is not None and not self._widen(specialisation, lists):
             self._hand_out(source.length)
             return None
         state = specialisation.state
@@ -421,6 +459,43 @@ class LoopRun:
             specialisation.refuse(TOO_LARGE)
         self._hand_out(self._part_end(specialisation))
         return None
+
+    def _lists_in(
+        self, values: tuple[Any, ...], given: tuple[Any, ...],
+    ) -> tuple[tuple[Any, ...], ListOperands | None]:
+        """Return the operands, and the lists among them.
+
+        Lists that are constants of a program (`ListItems`) must not be reached in another way.
+        """
+        sources = self.source.lists
+        if not sources and not any(map(may_be_list, values)):
+            return values, None
+        names = self.site.names
+        lists = list_operands(names, values, sources)
+        if values is not given:
+            reached = {id(value) for _, objects in lists.bags for value in objects}
+            if any(id(value) in reached for value, fixed in zip(given, values, strict=True)
+                   if fixed is not value):
+                values = given
+                lists = list_operands(names, values, sources)
+        return values, lists
+
+    def _widen(self, specialisation: Specialisation, lists: ListOperands) -> bool:
+        """Have the loop compiled again for lists with items of new types; return whether they have a program.
+        """
+        code = specialisation.code
+        if code is not None and (code.lists is None or code.lists.fits(lists)):
+            return True
+        if not specialisation.widen(lists):
+            return False
+        if code is not None:
+            specialisation.widenings += 1
+            if specialisation.widenings > MAX_WIDENINGS:
+                specialisation.refuse("lists get items of many types")
+            else:
+                specialisation.state, specialisation.code = State.COLD, None
+                self._check = None
+        return True
 
     # -- parts done by Python -----------------------------------------------------------------
 
@@ -495,6 +570,8 @@ class LoopRun:
         if nbytes > MAX_SAVED_BYTES:
             specialisation.refuse(TOO_LARGE)
             return None
+        if self._lists is not None:
+            nbytes += LIST_ITEM_BYTES * self._lists.items
         end = min(self.source.length, self._position + self._compiled_size(specialisation, nbytes))
         outcome = self._iterate(specialisation, values, arrays, end)
         if code is None or outcome is None \
@@ -511,6 +588,8 @@ class LoopRun:
         if specialisation.runs_by_python == judged and specialisation.loses():
             specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
+        if outcome.changes is not None:
+            outcome.changes.commit()  # before the length of the source is asked for
         ended = outcome.exit
         if ended not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
             ended = -1 - code.terminals[ended]
@@ -547,6 +626,8 @@ class LoopRun:
                    MAX_COMPILED_PART_SECONDS)
         done, seconds = specialisation.compiled_iterations, specialisation.compiled_seconds
         per_iteration = seconds / done if done and seconds else specialisation.per_iteration()
+        if specialisation.code is not None and specialisation.code.lists is not None:
+            per_iteration = specialisation.compiled_pace()  # reading lists does not depend on the iterations
         size = max(1, int(part / per_iteration)) if per_iteration else 1
         return min(size, specialisation.reach)
 
@@ -584,17 +665,24 @@ class LoopRun:
                 return None
             kind, line, reason = code.exits[outcome.exit]
             flagged = outcome.flags and _is_reported(outcome.flags)
-            if not flagged and (kind == "part" or kind == "final" and not stops_before_final):
-                results = code.read(outcome.state, arrays)
+            memory = outcome.memory
+            if not flagged and (kind == "part" or kind == "final" and not stops_before_final) and (
+                    memory is None or memory.is_current()):
+                changes = None if memory is None else memory.changes()
+                results = code.read(outcome.state, arrays, memory)
                 specialisation.give_back(outcome.arena, outcome.state, outcome.address)
                 if outcome.position - self._position >= specialisation.reach:
                     specialisation.reach *= 2
-                return _Outcome(outcome.exit, outcome.position, results, outcome.seconds)
+                return _Outcome(outcome.exit, outcome.position, results, outcome.seconds, changes)
             specialisation.give_back(outcome.arena, outcome.state, outcome.address)
             self._undo(code, specialisation, values, arrays, saved, end)
+            if memory is not None and not memory.is_current():
+                specialisation.failure = "another thread has changed a list"
+                return None
             if kind != "part":
                 specialisation.failure = f"{reason} (line {line})"
-                if reason == NO_MEMORY and specialisation.grow_arena():
+                if reason == NO_MEMORY and specialisation.grow_arena() or (
+                        reason == NO_LIST_MEMORY and specialisation.grow_heap()):
                     continue
                 end = outcome.position
                 specialisation.reach = end - self._position or specialisation.reach
@@ -626,8 +714,13 @@ class LoopRun:
     ) -> _Entered:
         """Run machine code once, from the present position."""
         places = code.places
+        memory = None if code.lists is None else code.lists.memory(self._lists, specialisation.heap_words)
+        if memory is not None:
+            values = tuple(map(memory.replace_lists, values))
         state, address = specialisation.take_state(8 * code.size)
         code.write(state, values)
+        if memory is not None:
+            _write_lists(memory, self.source.lists, state, places)
         _WORD.pack_into(state, 8 * places[BEGIN], self._position)
         _WORD.pack_into(state, 8 * places[LIMIT], end)
         _write_source(self.source.starts, through, state, places)
@@ -640,7 +733,7 @@ class LoopRun:
         seconds = perf_counter() - began
         exit_number = word & 0xFFFFFFFF
         position = end if exit_number == PART_DONE else _WORD.unpack_from(state, 8 * places[POSITION])[0]
-        return _Entered(exit_number, word >> 32, position, state, address, seconds, arena)
+        return _Entered(exit_number, word >> 32, position, state, address, seconds, arena, memory)
 
     # -- the check of new code ----------------------------------------------------------------
 
@@ -662,7 +755,8 @@ class LoopRun:
             return
         assert specialisation.code is not None
         after = self._undo(specialisation.code, specialisation, values, arrays, saved, outcome.position, True)
-        self._check = _Check(specialisation, outcome.results, saved, after, outcome.seconds, outcome.position)
+        self._check = _Check(specialisation, outcome.results, saved, after, outcome.seconds, outcome.position,
+                             outcome.changes.expected() if outcome.changes is not None else [])
 
     def _compare(self, check: _Check, values: tuple[Any, ...]) -> None:
         """Compare what Python has done with what compiled code did."""
@@ -673,6 +767,10 @@ class LoopRun:
             other = check.results.get(name, value)
             if not _same(value, other):
                 specialisation.refuse(f"compiled code made {name} {other!r:.40}, Python {value!r:.40}")
+                return
+        for target, expected in check.lists:
+            if not _same(target, expected):
+                specialisation.refuse(f"compiled code made {expected!r:.40}, Python {target!r:.40}")
                 return
         for (array, before), after in zip(check.saved, check.after, strict=True):
             if _same_memory(array, after):
@@ -708,6 +806,7 @@ class _Entered:
     address: int
     seconds: float
     arena: Any
+    memory: ListMemory | None
 
 
 def _extent(operands: Sequence[Any]) -> int:
@@ -754,6 +853,19 @@ def _write_source(
                              *array.strides)
 
 
+def _write_lists(memory: ListMemory, sources: Sequence[list[Any]], state: bytearray,
+                 places: Mapping[str, int]) -> None:
+    """Write the lists that a loop goes through, and the ends of the memory for new lists, to the state."""
+    for k, values in enumerate(sources):
+        place = places.get(f"{SEQUENCE}.list{k}")
+        if place is not None:
+            _WORD.pack_into(state, 8 * place, memory.handles[id(values)])
+    for name, address in zip((HEAP, HEAP_END), memory.heap, strict=True):
+        place = places.get(name)
+        if place is not None:
+            _WORD.pack_into(state, 8 * place, address)
+
+
 def _is_reported(flags: int) -> bool:
     """Return whether NumPy reports floating-point flags, as the program has set it."""
     modes: dict[str, object] = dict(np.geterr())
@@ -769,8 +881,8 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if type(a) is np.ndarray:
         return a.shape == b.shape and a.dtype == b.dtype and _same_memory(a, b)
-    if type(a) is tuple:
-        return len(a) == len(b) and all(map(_same, a, b))
+    if type(a) in (tuple, list):
+        return len(a) == len(b) and (have_same_bits(a, b) or all(map(_same, a, b)))
     return bool(a == b or a != a and b != b) and str(a) == str(b)
 
 

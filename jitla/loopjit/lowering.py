@@ -8,7 +8,7 @@ Python if it is conditional, and refuses the loop otherwise.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from functools import cache
@@ -21,7 +21,7 @@ from jitla.classes import dataclass
 from jitla.instrument import walk_tree
 from jitla.loopir import fuse_loops
 from jitla.loopir import program as ir
-from jitla.loopjit import arrays, calls, library, reductions, scalars, selections, shapes
+from jitla.loopjit import arrays, calls, library, lists, reductions, scalars, selections, shapes
 from jitla.loopjit.bounds import hoist_checks
 from jitla.loopjit.builder import (
     ProgramBuilder,
@@ -36,9 +36,12 @@ from jitla.loopjit.builder import (
     plus,
     times,
 )
+from jitla.loopjit.comprehensions import as_loop, as_search
 from jitla.loopjit.flags import may_raise_flags
 from jitla.loopjit.flow import Environment, Meeting, copy_view, meet, representation, widened
 from jitla.loopjit.flow import convert as convert_variable
+from jitla.loopjit.list_types import HEAP, HEAP_END, ListTypes
+from jitla.loopjit.objects import fields_of_parameter, is_plain_field
 from jitla.loopjit.rewriting import (
     BEGIN,
     LIMIT,
@@ -61,8 +64,12 @@ from jitla.loopjit.values import (
     Arr,
     Conflict,
     Elementwise,
+    FieldsWanted,
     Helper,
+    Instance,
     Iterated,
+    ListOf,
+    LocalFunction,
     LoweringRefused,
     NeverCompiled,
     Num,
@@ -101,6 +108,10 @@ class Resolver(Protocol):
         """Return an attribute of a module."""
         ...
 
+    def method(self, kind: type, name: str) -> FunctionType | None:
+        """Return the method of a class."""
+        ...
+
     def list_items(self, value: list[Any]) -> tuple[Any, ...]:
         """Return the items of a list that is a constant."""
         ...
@@ -134,7 +145,8 @@ class Inlined:
     label: str
     end: Meeting
     result: str
-    function: FunctionType
+    helper: Helper
+    caller: Environment
 
 
 class Lowering:
@@ -142,8 +154,15 @@ class Lowering:
     unreachable.
     """
 
-    def __init__(self, resolver: Resolver) -> None:
+    def __init__(self, resolver: Resolver, list_types: ListTypes) -> None:
         self.b = ProgramBuilder()
+        self.list_types = list_types
+        self.place: tuple[Any, ...] = ()  # of the expression that is lowered
+        self.local_functions: Mapping[str, LocalFunction] = {}  # of the function with the loop
+        self.outer_names: frozenset[str] = frozenset()  # of the variables of the function with the loop
+        self.fields: frozenset[str] = frozenset()  # variables that are attributes of objects
+        self.stored_fields: frozenset[str] = frozenset()  # those that are assigned
+        self.fixed_lists: frozenset[str] = frozenset()  # names of lists of which items are read only
         self.env: Environment = {}
         self.reachable = True
         self.resolver = resolver
@@ -161,6 +180,7 @@ class Lowering:
         self.stores = 0
         self.local_names: frozenset[str] = frozenset()
         self.written: set[str] = set()
+        self.without_items: LoweringRefused | None = None  # an item is read of a list that has none yet
 
     # -- statements ---------------------------------------------------------------------------
 
@@ -182,13 +202,19 @@ class Lowering:
         if name is not None:
             lower_by_type(self, name, lambda: self.statement(node))
             return
-        lists = len(self.resolver.lists)
+        constants = len(self.resolver.lists)
         try:
             self._statement(node)
+        except FieldsWanted:
+            raise
+        except lists.NoItemsYet as refused:
+            self.without_items = self.without_items or refused
+            self.b.leave(refused.reason)
+            self.reachable = False
         except LoweringRefused as refused:
             if not self.conditional or isinstance(refused, NeverCompiled):
                 raise type(refused)(refused.reason, refused.line or node.lineno) from refused
-            self.resolver.forget_lists(lists)
+            self.resolver.forget_lists(constants)
             self.b.leave(refused.reason)
             self.reachable = False
 
@@ -198,6 +224,8 @@ class Lowering:
                 found = self.expression(value)
                 if len(targets) > 1:
                     found = self.settled(found)
+                    if isinstance(found, Tup) and found.is_list:
+                        found = lists.make(self, found.items, self.class_name())
                 for target in targets:
                     self.assign(target, found)
             case ast.AnnAssign(target=target, value=value):
@@ -317,8 +345,29 @@ class Lowering:
             case ast.Subscript(value=base, slice=index):
                 (array,) = self.operands([base], [value])
                 self.store(array, self.indices(index, value, array), value)
+            case ast.Attribute(value=base, attr=name):
+                self.store_field(self.expression(base), name, value)
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
+
+    def store_field(self, base: Abstract, name: str, value: Abstract) -> None:
+        """Assign a value to an attribute of an object."""
+        if not isinstance(base, Instance):
+            raise LoweringRefused(f"an attribute of {describe(base)} is assigned")
+        key = f"{base.owner}.{name}"
+        if key not in self.stored_fields:
+            raise FieldsWanted([(base.owner, name)],
+                               f"an assignment to the attribute {name} of {describe(base)}")
+        if isinstance(self.env[key], Conflict):
+            raise LoweringRefused(f"the attribute {name} of {describe(base)} is no plain one")
+        self.env[key] = self.stored(key, value)
+
+    def field(self, base: Instance, name: str) -> str:
+        """Return the name of the variable that is an attribute of an object."""
+        key = f"{base.owner}.{name}"
+        if key not in self.fields:
+            raise FieldsWanted([(base.owner, name)], f"the attribute {name} of {describe(base)}")
+        return key
 
     def items(self, value: Abstract, count: int) -> tuple[Abstract, ...]:
         """Return the items of a tuple, or of a short array that is unpacked."""
@@ -329,6 +378,10 @@ class Lowering:
             self.b.check(compare("not_equal", bound.shape[0], ir.constant(count)),
                          "an array of another length")
             return tuple(selections.subscript(self.b, bound, [number(k)]) for k in range(count))
+        if isinstance(value, ListOf):
+            size = lists.length(self.b, value)
+            self.b.check(compare("not_equal", size.value, ir.constant(count)), "a list of another length")
+            return tuple(lists.item(self.b, value, number(k)) for k in range(count))
         raise LoweringRefused(f"{describe(value)} is unpacked")
 
     def stored(self, name: str, value: Abstract) -> Abstract:
@@ -336,11 +389,26 @@ class Lowering:
         value = self.settled(value)
         if isinstance(value, Iterated):
             raise LoweringRefused("a variable that is an iterator")
-        if isinstance(value, (StaticValue, Sliced, Ranged, Conflict)):
+        if isinstance(value, Tup) and name not in self.fixed_lists:
+            value = self.with_lists(value, (self.class_name(), name))
+        if isinstance(value, (StaticValue, Instance, Sliced, Ranged, Conflict)):
             return value
         held = representation(self.b, f"{self.scope}{name}", value)
         convert_variable(self.b, value, held)
         return held
+
+    def with_lists(self, value: Tup, name: Hashable) -> Abstract:
+        """Return a tuple or list that is written out with the lists in it made, if its items are numbers,
+        lists and tuples.
+        """
+        if value.is_list:
+            return lists.make(self, value.items, name) if lists.is_storable(value) else value
+        return Tup(tuple(self.with_lists(item, (name, k)) if isinstance(item, Tup) else item
+                         for k, item in enumerate(value.items)))
+
+    def class_name(self) -> Hashable:
+        """Return the name of the class of lists that the present expression makes."""
+        return (self.inlined[-1].helper.code if self.inlined else None, *self.place)
 
     def settled(self, value: Abstract) -> Abstract:
         """Return a value that later statements do not change: computed now, and stored if it is an
@@ -349,6 +417,8 @@ class Lowering:
         match value:
             case Num():
                 return self.b.evaluated(value)
+            case ListOf():
+                return ListOf(self.b.temporary(value.handle), value.lists, value.may_be_unbound)
             case Elementwise():
                 arrays.require_value(value)
                 return arrays.array_of(self.b, value)
@@ -366,7 +436,10 @@ class Lowering:
         return value
 
     def store(self, base: Abstract, indices: Sequence[Abstract], value: Abstract) -> None:
-        """Store a value in part of an array."""
+        """Store a value in part of an array or list."""
+        if isinstance(base, ListOf) and len(indices) == 1:
+            lists.store_item(self, base, indices[0], value)
+            return
         if not isinstance(base, Arr):
             raise LoweringRefused(f"an item of {describe(base)} is assigned")
         if isinstance(value, Tup):
@@ -417,6 +490,11 @@ class Lowering:
                 current = self.name(name)
                 if isinstance(current, Tup) and current.is_list:
                     raise LoweringRefused("a list is changed")
+                if isinstance(current, ListOf):
+                    if op != "Add":
+                        raise LoweringRefused(f"{op} of a list in place")
+                    lists.extend(self, current, self.settled(self.expression(value)))
+                    return
                 if isinstance(current, Arr):
                     self.in_place(current, op, self.expression(value))
                 else:
@@ -424,6 +502,9 @@ class Lowering:
             case ast.Subscript(value=base, slice=index):
                 array = self.expression(base)
                 indices = self.indices(index, array)
+                if isinstance(array, ListOf) and len(indices) == 1:
+                    self.item_in_place(array, indices[0], op, value)
+                    return
                 if not isinstance(array, Arr):
                     raise LoweringRefused(f"an item of {describe(array)} is assigned")
                 if any(isinstance(item, (Arr, Elementwise)) for item in indices):
@@ -442,8 +523,33 @@ class Lowering:
                 self.stores += 1
                 element = scalars.as_element(self.b, scalars.bound(self.b, result), array.dtype)
                 self.b.emit(ir.StoreElement(place.value.view, place.value.index, element))
+            case ast.Attribute(value=base, attr=name):
+                owner = self.expression(base)
+                current = self.attribute(owner, name)
+                if isinstance(current, Arr):
+                    self.in_place(current, op, self.expression(value))
+                elif isinstance(current, ListOf):
+                    if op != "Add":
+                        raise LoweringRefused(f"{op} of a list in place")
+                    lists.extend(self, current, self.settled(self.expression(value)))
+                else:
+                    (right,) = self.operands([value], [current])
+                    self.store_field(owner, name, self.operate(op, current, right))
             case _:
                 raise LoweringRefused(f"an assignment to a {type(target).__name__.lower()}")
+
+    def item_in_place(self, base: ListOf, index: Abstract, op: str, value: ast.expr) -> None:
+        """Lower ``base[index] op= value`` of a list."""
+        index = self.settled(index)
+        current = lists.item(self.b, base, index)
+        if isinstance(current, ListOf):
+            if op != "Add":
+                raise LoweringRefused(f"{op} of a list in place")
+            lists.extend(self, current, self.settled(self.expression(value)))
+            result: Abstract = current
+        else:
+            result = self.operate(op, current, self.expression(value))
+        lists.store_item(self, base, index, result)
 
     def selected_in_place(self, array: Arr, indices: Sequence[Abstract], op: str, value: ast.expr) -> None:
         """Lower an in-place operation on elements that arrays select: read, changed and stored, as NumPy
@@ -485,7 +591,7 @@ class Lowering:
         left by jumps only.
         """
         entry, path = dict(self.env), (node, self.scope)
-        names = assigned_names(node)
+        names = assigned_names(node) | self.stored_fields
         allocations = self.b.allocations
         before = self.headers.get(path)
         header = entry if before is None else self._header(names, [entry, {**entry, **before}])
@@ -561,6 +667,9 @@ class Lowering:
             self.unrolled(node, source)
             return
         source = self.settled_source(source)
+        if has_live_list(source):
+            self.list_loop(node, source)
+            return
         if isinstance(source, Ranged):
             step = scalars.constant_integer(source.step)
             if step:
@@ -577,6 +686,25 @@ class Lowering:
         count = self.b.temporary(count)
         self.loop(node, body, lambda label, statements: ir.For(
             label, name, arrays.ZERO, count, 1, statements))  # type: ignore[arg-type]
+
+    def list_loop(self, node: ast.For, source: Abstract) -> None:
+        """Lower a loop over lists, which may get longer or shorter meanwhile."""
+        name = self.b.fresh("i")
+        self.b.assign(name, arrays.ZERO)
+
+        def body(target: LoopTarget) -> None:
+            count, item = self.iteration(source)
+            index = self.b.temporary(self.b.scalar(name, ir.INT64))
+            with self.b.into([]) as leave:
+                target.ended.reach(self.b, self.env)
+                self.b.emit(ir.Break(target.normal))
+            self.b.emit(ir.If(compare("greater_equal", index, count), leave))  # type: ignore[arg-type]
+            self.b.assign(name, plus(index, arrays.ONE))
+            self.assign(node.target, item(of_kind("int", index, 0, MAX_EXTENT)))
+            self.block(node.body)
+
+        self.loop(node, body, lambda label, statements: ir.Repeat(
+            label, statements), ends_at_header=False)  # type: ignore[arg-type]
 
     def range_loop(self, node: ast.For, source: Ranged, step: int) -> None:
         """Lower a loop over a range with a constant step."""
@@ -611,7 +739,8 @@ class Lowering:
         else:
             items = source.items  # type: ignore[assignment]
         if len(items) > MAX_UNROLLED:
-            raise LoweringRefused(f"a loop over a tuple of more than {MAX_UNROLLED}")
+            self.list_loop(node, lists.make(self, items, self.class_name()))
+            return
         settled = [self.settled(item) for item in items]  # iterations may assign what items are read of
         label, end = self.b.fresh("unrolled"), Meeting.empty()
         with self.b.into([]) as statements:
@@ -640,6 +769,11 @@ class Lowering:
     def settled_source(self, source: Abstract) -> Abstract:
         """Return what a loop goes through, read once."""
         match source:
+            case Tup():
+                return lists.make(self, source.items, self.class_name())
+            case ListOf():
+                return lists.require_list(self.b, ListOf(
+                    self.b.temporary(source.handle), source.lists, source.may_be_unbound))
             case Iterated(function, parts, start):
                 return Iterated(function, tuple(self.settled_source(part) for part in parts),
                                 None if start is None else self.b.evaluated(start))
@@ -654,6 +788,8 @@ class Lowering:
                 if not source.ndim:
                     raise LoweringRefused("a loop over an array without axes")
                 return source.shape[0], lambda index: selections.subscript(self.b, source, [index])
+            case ListOf():
+                return lists.length(self.b, source).value, lambda index: lists.item(self.b, source, index)
             case Ranged(start, stop, step):
                 constant = scalars.constant_integer(step)
                 if not constant:
@@ -703,13 +839,23 @@ class Lowering:
 
     def expression(self, node: ast.expr) -> Abstract:
         """Return the value of an expression."""
+        place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+        value = self._expression(node, place)
+        self.place = place
+        return value
+
+    def _expression(self, node: ast.expr, place: tuple[Any, ...]) -> Abstract:
         match node:
             case ast.Constant(value=value):
                 return number(value) if type(value) in KIND_OF_TYPE else StaticValue(value)
             case ast.Name(id=name):
                 return self.name(name)
             case ast.BinOp(left=left, op=op, right=right):
-                return self.operate(type(op).__name__, *self.operands([left, right]))
+                one, two = self.operands([left, right])
+                self.place = place
+                return self.operate(type(op).__name__, one, two)
+            case ast.ListComp():
+                return self.comprehension(node)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return of_kind("bool", negated(self.test(operand)))
             case ast.UnaryOp(op=op, operand=operand):
@@ -731,7 +877,9 @@ class Lowering:
                 return Tup(tuple(self.operands(elements)), True)
             case ast.Subscript(value=base, slice=index):
                 array = self.expression(base)
-                return self.item(array, self.indices(index, array))
+                indices = self.indices(index, array)
+                self.place = place
+                return self.item(array, indices)
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if not self.inlined \
                     and self.is_field(f"{owner}.{name}"):
                 return self.env[f"{owner}.{name}"]
@@ -760,6 +908,33 @@ class Lowering:
             values.append(value)
         return values[len(earlier):]
 
+    def comprehension(self, node: ast.ListComp | ast.GeneratorExp) -> ListOf:
+        """Return the list that a comprehension makes, which is lowered as a loop that appends to it."""
+        loop, name, names = as_loop(node)
+        self.place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+        made = lists.make(self, (), self.class_name())
+        self.env[name] = self.stored(name, made)
+        self.block([loop])
+        if not self.reachable:
+            raise LoweringRefused("a comprehension that leaves the iteration to Python")
+        found = self.env.pop(name)
+        for each in names:
+            self.env.pop(each, None)
+        assert isinstance(found, ListOf)
+        return found
+
+    def search(self, node: ast.GeneratorExp, is_any: bool) -> Abstract:
+        """Return ``any`` or ``all`` of a generator, which is lowered as a loop that ends where it is decided.
+        """
+        statements, name, names = as_search(node, is_any)
+        self.block(statements)
+        if not self.reachable:
+            raise LoweringRefused("a generator that leaves the iteration to Python")
+        found = self.name(name)
+        for each in (name, *names):
+            self.env.pop(each, None)
+        return found
+
     def is_field(self, name: str) -> bool:
         """Return whether an attribute of an object is an operand of the loop."""
         value = self.env.get(name)
@@ -772,9 +947,19 @@ class Lowering:
             raise LoweringRefused(f"{name}: {value.reason}")
         if value is not None and not is_constant(value, Unassigned):
             return value
-        if name in self.local_names:
+        if name in self.local_names and name not in self.local_functions:
             raise LoweringRefused(f"{name} has no value")
-        function = self.inlined[-1].function if self.inlined else None
+        function = self.inlined[-1].helper.function if self.inlined else None
+        if function is None:
+            value = self.inlined[0].caller.get(name) if self.inlined else None
+            if isinstance(value, Conflict):
+                raise LoweringRefused(f"{name}: {value.reason}")
+            if value is not None:
+                return value
+            if name in self.local_functions:
+                return StaticValue(self.local_functions[name])
+            if name in self.outer_names:
+                raise LoweringRefused(f"{name} has no value")
         found = self.resolver.global_name(name, function)
         if type(found) is np.ndarray and name in self.global_arrays \
                 and (function or self.resolver.function).__globals__ is self.resolver.function.__globals__:
@@ -800,10 +985,16 @@ class Lowering:
 
     def index(self, value: Abstract) -> Abstract:
         """Return an item of a subscript: a list is an array."""
+        if isinstance(value, ListOf):
+            return lists.as_array(self, value)
         return shapes.array_from(self.b, value) if isinstance(value, Tup) and value.is_list else value
 
     def item(self, base: Abstract, indices: Sequence[Abstract]) -> Abstract:
-        """Return an item of an array or a tuple."""
+        """Return an item of an array, list or tuple."""
+        if isinstance(base, ListOf) and len(indices) == 1:
+            if isinstance(indices[0], Sliced):
+                return lists.sliced(self, base, indices[0])
+            return lists.item(self.b, base, indices[0])
         if isinstance(base, Arr):
             return selections.subscript(self.b, base, indices)
         if isinstance(base, Elementwise):
@@ -815,22 +1006,35 @@ class Lowering:
             if isinstance(index, Num) and (place := scalars.constant_integer(index)) is not None \
                     and -len(base.items) <= place < len(base.items):
                 return base.items[place]
-            if isinstance(index, Num) and 0 < len(base.items) <= MAX_CHOICES \
-                    and all(isinstance(item, Num) for item in base.items):
-                return self.chosen_item([item for item in base.items if isinstance(item, Num)], index)
+            if isinstance(index, Num) and 0 < len(base.items) <= MAX_CHOICES:
+                return self.chosen_item(base.items, arrays.position(
+                    self.b, scalars.index_value(self.b, index), ir.constant(len(base.items))))
         raise LoweringRefused(f"an item of {describe(base)}")
 
-    def chosen_item(self, items: Sequence[Num], index: Num) -> Num:
-        """Return the item of a tuple of numbers at an index that is computed."""
-        place = arrays.position(self.b, scalars.index_value(self.b, index), ir.constant(len(items)))
-        chosen = scalars.bound(self.b, items[0])
-        for k, item in enumerate(items[1:], 1):
+    def chosen_item(self, items: Sequence[Abstract], place: ir.Value) -> Abstract:
+        """Return the item of a tuple of numbers, or of tuples of numbers, at an index that is computed."""
+        tuples = [item for item in items if isinstance(item, Tup)]
+        if len(tuples) == len(items) and len({len(item.items) for item in tuples}) == 1:
+            return Tup(tuple(self.chosen_item(column, place)
+                             for column in zip(*(item.items for item in tuples), strict=True)))
+        numbers = [item for item in items if isinstance(item, Num)]
+        if len(numbers) < len(items):
+            raise LoweringRefused("an item of a tuple at an index that is computed")
+        chosen = scalars.bound(self.b, numbers[0])
+        for k, item in enumerate(numbers[1:], 1):
             chosen = scalars.select(self.b, compare("equal", place, ir.constant(k)),
                                     scalars.bound(self.b, item), chosen)
         return chosen
 
     def attribute(self, base: Abstract, name: str) -> Abstract:
-        """Return an attribute of a module, an array or a number."""
+        """Return an attribute of an object, a module, an array or a number."""
+        if isinstance(base, Instance):
+            value = self.env[self.field(base, name)]
+            if isinstance(value, Conflict):
+                raise LoweringRefused(f"the attribute {name} of {describe(base)}: {value.reason}")
+            if is_constant(value, Unassigned):
+                raise LoweringRefused(f"the attribute {name} of {describe(base)} has no value")
+            return value
         if isinstance(base, StaticValue):
             if isinstance(base.value, ModuleType):
                 return self.constant(self.resolver.attribute(base.value, name))
@@ -863,6 +1067,10 @@ class Lowering:
             if left.is_list != right.is_list:
                 raise LoweringRefused("a list and a tuple are added")
             return Tup((*left.items, *right.items), left.is_list)
+        if is_list(left) and is_list(right) and op == "Add":
+            return lists.concatenated(self, left, right)
+        if op == "Mult" and (is_list(left) or is_list(right)):
+            return lists.repeated(self, *((left, right) if is_list(left) else (right, left)))
         raise LoweringRefused(f"{op} of {describe(left)} and {describe(right)}")
 
     def negative(self, op: str, value: Abstract) -> Abstract:
@@ -914,6 +1122,9 @@ class Lowering:
                     if is_none(one) and isinstance(other, Num) and NONE in other.kinds:
                         none = scalars.is_none_now(scalars.assigned(self.b, other))
                         return of_kind("bool", none if isinstance(op, ast.Is) else negated(none))
+                if isinstance(left, ListOf) and isinstance(right, ListOf):
+                    same = lists.is_same(left, right)
+                    return of_kind("bool", same if isinstance(op, ast.Is) else negated(same))
                 return number(self._is(left, right) == isinstance(op, ast.Is))
             case ast.In() | ast.NotIn() if isinstance(left, Num) and isinstance(right, Tup):
                 test: ir.Value = ir.constant(False, ir.BOOL)
@@ -932,6 +1143,9 @@ class Lowering:
                 found = reductions.reduced(self.b, "any", equal, None)
                 assert isinstance(found, Num)
                 test = scalars.truth(self.b, found)
+                return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
+            case ast.In() | ast.NotIn() if isinstance(right, ListOf):
+                test = lists.contains(self, right, left)
                 return of_kind("bool", test if isinstance(op, ast.In) else negated(test))
             case ast.In() | ast.NotIn() if isinstance(left, StaticValue) and isinstance(right, Tup):
                 if not all(map(_is_text, [left, *right.items])):
@@ -970,6 +1184,8 @@ class Lowering:
                 return ir.constant(False, ir.BOOL)
             case Tup(items):
                 return ir.constant(bool(items), ir.BOOL)
+            case ListOf():
+                return lists.truth(self.b, value)
         raise LoweringRefused(f"the truth of {describe(value)}")
 
     def test_of_loop(self, node: ast.expr) -> ir.Value:
@@ -1004,7 +1220,12 @@ class Lowering:
             self.conditional += 1
             try:
                 with self.b.into([]) as statements:
-                    other = self.test(operand)
+                    try:
+                        other = self.test(operand)
+                    except lists.NoItemsYet as refused:
+                        self.without_items = self.without_items or refused
+                        self.b.leave(refused.reason)
+                        other = ir.constant(False, ir.BOOL)
                     if not self.reachable:
                         raise LoweringRefused("an operand that leaves")
             finally:
@@ -1049,13 +1270,13 @@ class Lowering:
 
         def path(evaluate: Callable[[], Abstract]) -> Callable[[], None]:
             def lower() -> None:
-                lists = len(self.resolver.lists)
+                constants = len(self.resolver.lists)
                 try:
                     self.env[name] = self.stored(name, evaluate())
                 except LoweringRefused as refused:
                     if isinstance(refused, NeverCompiled):
                         raise
-                    self.resolver.forget_lists(lists)
+                    self.resolver.forget_lists(constants)
                     self.b.leave(refused.reason)
                     self.reachable = False
             return lower
@@ -1078,6 +1299,12 @@ class Lowering:
             base = self.expression(node.func.value)
             if not (isinstance(base, StaticValue) and isinstance(base.value, ModuleType)):
                 args, keywords = self.arguments(node, base)
+                if isinstance(base, Instance):
+                    return self.call_method(base, node.func.attr, args, keywords)
+                if isinstance(base, ListOf):
+                    self.place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+                    args = [self.settled(arg) for arg in args]
+                    return lists.call_method(self, base, node.func.attr, args, keywords)
                 if isinstance(base, StaticValue) and not isinstance(base.value, np.ufunc):
                     raise LoweringRefused(f"a call of {ast.unparse(node.func)}")
                 template = library.method_for(base, node.func.attr, args)
@@ -1096,14 +1323,28 @@ class Lowering:
             function = self.expression(node.func)
         if not isinstance(function, StaticValue):
             raise LoweringRefused(f"a call of {describe(function)}")
-        args, keywords = self.arguments(node)
+        generator = node.args[0] if len(node.args) == 1 and not node.keywords else None
+        if isinstance(generator, ast.GeneratorExp) and any(
+                function.value is each for each in (any, all, sum, min, max, list, sorted)):
+            if function.value in (any, all) and len(generator.generators) == 1:
+                return self.search(generator, function.value is any)
+            args, keywords = [self.comprehension(generator)], {}
+        else:
+            args, keywords = self.arguments(node)
         template = library.function_for(function.value, args)
         if template is not None:
             args = list(map(self.index, args))  # lists are arrays
-        helper = self.resolver.helper(template or function.value)
+        helper = self.local_helper(function.value) if isinstance(function.value, LocalFunction) else \
+            self.resolver.helper(template or function.value)
         if helper is not None:
             return self.inline(helper, args, keywords) if template is None else self.call_of_library(
                 helper, function.value.__name__, node.lineno, args, keywords)
+        self.place = node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
+        result = lists.call_function(self, function.value, args, keywords)
+        if result is not None:
+            return result
+        if any(isinstance(arg, ListOf) for arg in args) and is_of_numpy(function.value):
+            args = [lists.as_array(self, arg) if isinstance(arg, ListOf) else arg for arg in args]
         out = keywords.get("out") or (args[-1] if args else None)
         changes = bool(args) and any(function.value is each for each in calls.CHANGING)
         if changes:
@@ -1126,6 +1367,15 @@ class Lowering:
         finally:
             self.stores = stores  # they are to arrays that it makes
 
+    def call_method(self, base: Instance, name: str, args: list[Abstract],
+                    keywords: dict[str, Abstract]) -> Abstract:
+        """Return the result of a method of an object, which is inlined."""
+        function = None if f"{base.owner}.{name}" in self.fields else self.resolver.method(base.kind, name)
+        helper = None if function is None else self.resolver.helper(function)
+        if helper is None:
+            raise LoweringRefused(f"a call of the method {name} of {describe(base)}")
+        return self.inline(helper, [base, *args], keywords)
+
     def arguments(self, node: ast.Call, *earlier: Abstract) -> tuple[list[Abstract], dict[str, Abstract]]:
         """Return the arguments of a call, which are evaluated after `earlier` values."""
         names = [keyword.arg for keyword in node.keywords if keyword.arg is not None]
@@ -1147,22 +1397,25 @@ class Lowering:
         """Return the result of a function of the user's, whose body is lowered here."""
         if len(self.inlined) >= MAX_INLINE_DEPTH:
             raise LoweringRefused(f"calls of more than {MAX_INLINE_DEPTH} functions in each other")
-        if any(each.function is helper.function for each in self.inlined) \
+        if any(each.helper.code is helper.code for each in self.inlined) \
                 or helper.function is self.resolver.function:
             raise NeverCompiled("a recursive function")
         values = dict(zip(helper.parameters, args, strict=False))
         if len(args) > len(helper.parameters) or keywords.keys() & values.keys() \
                 or keywords.keys() - set(helper.parameters):
-            raise LoweringRefused(f"arguments that {helper.function.__name__} does not take")
+            raise LoweringRefused(f"arguments that {helper.name} does not take")
         values |= keywords
         for name in helper.parameters:
             if name not in values:
                 if name not in helper.defaults:
-                    raise LoweringRefused(f"an argument of {helper.function.__name__} is missing")
+                    raise LoweringRefused(f"an argument of {helper.name} is missing")
                 values[name] = self.constant(helper.defaults[name])
         values = {name: self.settled(value) for name, value in values.items()}
+        self.require_fields(helper, values)
+        outer = self.env
         with self.function_scope(helper) as target:
             self.env = {name: self.stored(name, value) for name, value in values.items()}
+            self.env |= {name: outer[name] for name in self.fields if name in outer}
             with self.b.into([]) as statements:
                 self.block(helper.body)
                 if self.reachable:
@@ -1171,25 +1424,59 @@ class Lowering:
             self.b.emit(ir.Block(target.label, statements))  # type: ignore[arg-type]
             merged = target.end.merge(self.b, self.scope)
         if merged is None:
-            raise LoweringRefused(f"a call of {helper.function.__name__} that does not return")
+            raise LoweringRefused(f"a call of {helper.name} that does not return")
+        self.env |= {name: merged[name] for name in self.fields if name in merged}
         result = merged[target.result]
         if isinstance(result, Conflict):
-            raise LoweringRefused(f"{helper.function.__name__}: {result.reason}")
+            raise LoweringRefused(f"{helper.name}: {result.reason}")
         return result
+
+    def local_helper(self, function: LocalFunction) -> Helper:
+        """Return a function that the function with the loop defines as one that is inlined."""
+        args, body = function.node.args, function.node.body
+        if args.vararg or args.kwarg or args.kw_defaults and any(args.kw_defaults) \
+                or getattr(function.node, "decorator_list", None):
+            raise LoweringRefused(f"the parameters of {function.name}")
+        names = tuple(arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs))
+        positional = names[:len(args.posonlyargs) + len(args.args)]
+        defaults: dict[str, Any] = {}
+        for name, default in zip(positional[len(positional) - len(args.defaults):], args.defaults,
+                                 strict=True):
+            if not isinstance(default, ast.Constant):
+                raise LoweringRefused(f"the defaults of {function.name}")
+            defaults[name] = default.value
+        statements = tuple(body) if isinstance(body, list) else (
+            ast.copy_location(ast.Return(body), body),)
+        if any(isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await))
+               for statement in statements for node in ast.walk(statement)):
+            raise LoweringRefused("a call of a generator")
+        stored = frozenset(node.id for statement in statements for node in ast.walk(statement)
+                           if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+        return Helper(None, names, defaults, statements, function.name, function.node,
+                      frozenset(names) | stored)
+
+    def require_fields(self, helper: Helper, values: dict[str, Abstract]) -> None:
+        """Ask for all attributes of objects that a function uses, and that are no variables of the loop."""
+        wanted = [(value.owner, field) for name, value in values.items() if isinstance(value, Instance)
+                  for field in fields_of_parameter(list(helper.body), name)[0]
+                  if f"{value.owner}.{field}" not in self.stored_fields and is_plain_field(value.kind, field)]
+        if wanted:
+            raise FieldsWanted(wanted, f"attributes that {helper.name} uses")
 
     @contextmanager
     def function_scope(self, helper: Helper) -> Iterator[Inlined]:
         """Lower statements as those of an inlined function."""
-        outer = self.env, self.scope, self.targets, self.local_names
-        target = Inlined(self.b.fresh("call"), Meeting.empty(), ".result", helper.function)
+        outer = self.env, self.scope, self.targets, self.local_names, self.fixed_lists
+        target = Inlined(self.b.fresh("call"), Meeting.empty(), ".result", helper, self.env)
         self.scope, self.targets = f"{target.label}/", []
-        self.local_names = frozenset(helper.function.__code__.co_varnames)
+        self.local_names = helper.local_names
+        self.fixed_lists = names_of_fixed_lists(helper.body)
         self.inlined.append(target)
         try:
             yield target
         finally:
             self.inlined.pop()
-            self.env, self.scope, self.targets, self.local_names = outer
+            self.env, self.scope, self.targets, self.local_names, self.fixed_lists = outer
             self.reachable = True
 
 
@@ -1211,6 +1498,46 @@ def _reads_elements(value: ir.Value) -> bool:
     if isinstance(value, (ir.Apply, ir.Checked, ir.Foreign)):
         return any(map(_reads_elements, value.args))
     return isinstance(value, ir.Element)
+
+
+def is_of_numpy(function: Any) -> bool:
+    """Return whether a function is one of NumPy's, which makes arrays of lists."""
+    return isinstance(function, np.ufunc) or str(getattr(function, "__module__", "")).startswith("numpy")
+
+
+def is_list(value: Abstract) -> bool:
+    """Return whether a value is a list."""
+    return isinstance(value, ListOf) or isinstance(value, Tup) and value.is_list
+
+
+def has_live_list(source: Abstract) -> bool:
+    """Return whether a loop goes through a list, which may change meanwhile."""
+    return isinstance(source, ListOf) or isinstance(source, Iterated) and any(
+        map(has_live_list, source.parts))
+
+
+def names_of_fixed_lists(body: Sequence[ast.stmt]) -> frozenset[str]:
+    """Return the names that statements only assign, and read items of: lists with them need no memory."""
+    items: set[int] = set()
+    loads: dict[str, list[int]] = {}
+    changed: set[str] = set()
+    for node in (part for statement in body for part in ast.walk(statement)):
+        match node:
+            case ast.Subscript(value=ast.Name(), ctx=ast.Load()):
+                items.add(id(node.value))
+            case ast.AugAssign(target=ast.Name(id=name)):
+                changed.add(name)
+            case ast.For(iter=ast.Name()):
+                items.add(id(node.iter))
+            case ast.Assign(targets=[ast.Tuple()], value=ast.Name()):
+                items.add(id(node.value))
+            case ast.Compare(ops=[ast.In() | ast.NotIn()], comparators=[ast.Name() as other]):
+                items.add(id(other))
+            case ast.Call(func=ast.Name(id="len" | "enumerate" | "zip" | "sum" | "min" | "max"), args=args):
+                items.update(map(id, args))
+            case ast.Name(id=name, ctx=ast.Load() | ast.Del()):
+                loads.setdefault(name, []).append(id(node))
+    return frozenset(name for name, places in loads.items() if items.issuperset(places)) - changed
 
 
 def has_list(value: Abstract) -> bool:
@@ -1262,22 +1589,55 @@ class LoweredLoop:
     results: dict[str, Abstract]
     written: frozenset[str]
     terminals: dict[int, ast.stmt]
+    list_types: ListTypes
+
+
+NO_FUNCTIONS: Mapping[str, LocalFunction] = {}
+#: Returns the variables that a loop is entered with; the value of what a ``for`` loop goes through.
+EntryVariables = Callable[[ProgramBuilder, ListTypes], Environment]
+SourceOfLoop = Callable[[ProgramBuilder, ListTypes], Abstract]
 
 
 def lower_loop(
-    node: ast.For | ast.While, entry: Callable[[ProgramBuilder], Environment],
-    source: Callable[[ProgramBuilder], Abstract] | None, kept: frozenset[str], local_names: frozenset[str],
-    resolver: Resolver, name: str,
+    node: ast.For | ast.While, entry: EntryVariables, source: SourceOfLoop | None, kept: frozenset[str],
+    local_names: frozenset[str], resolver: Resolver, name: str,
+    local_functions: Mapping[str, LocalFunction] = NO_FUNCTIONS,
 ) -> LoweredLoop:
     """Lower a loop of a function.
 
     `entry` returns the variables that it is entered with, held in variables of their names; `source` what a
     ``for`` loop goes through. `kept` are the names whose values are needed at the header or behind the loop.
     """
-    low = Lowering(resolver)
-    low.local_names = local_names
+    types = ListTypes()
+    for _ in range(MAX_ROUNDS):
+        version = types.version
+        try:
+            lowered = _lower_once(node, entry, source, kept, local_names, resolver, name, types,
+                                  local_functions)
+        except LoweringRefused:
+            if types.version == version:
+                raise
+            continue
+        if types.version == version:
+            return lowered
+    raise LoweringRefused("the kinds of items of lists that do not settle")
+
+
+def _lower_once(
+    node: ast.For | ast.While, entry: EntryVariables, source: SourceOfLoop | None, kept: frozenset[str],
+    local_names: frozenset[str], resolver: Resolver, name: str, types: ListTypes,
+    local_functions: Mapping[str, LocalFunction],
+) -> LoweredLoop:
+    """Lower a loop with the present types of lists, which may get wider."""
+    version = types.version
+    low = Lowering(resolver, types)
+    low.local_names = low.outer_names = local_names
+    low.local_functions = local_functions
+    low.fixed_lists = names_of_fixed_lists(node.body) - kept
     b = low.b
-    given = entry(b)
+    given = entry(b, types)
+    low.fields = frozenset(key for key in given if "." in key)
+    low.stored_fields = low.fields & kept
     for array, _ in array_variables(Tup(tuple(given.values()))):
         b.enter_with(array.view, array)
     low.global_arrays = {key: value for key, value in given.items() if key not in local_names}
@@ -1288,7 +1648,7 @@ def lower_loop(
         target = LoopTarget(Meeting.empty(), ir.Break(""), Meeting.empty(), ir.Continue(".main"), LOOP_BROKEN)
         low.targets = [target]
         with b.into([]) as prelude:
-            item = None if source is None else low.iteration(source(b))[1]
+            item = None if source is None else low.iteration(source(b, types))[1]
         with b.into([]) as statements:
             if isinstance(node, ast.For):
                 assert item is not None
@@ -1307,6 +1667,8 @@ def lower_loop(
                   for key, value in following.items()}
     else:
         raise LoweringRefused("the kinds of variables that do not settle")
+    if low.without_items is not None and types.version == version:
+        raise low.without_items
     results = {key: header[key] for key in kept if key in header}
     for key, value in results.items():
         if isinstance(value, Conflict):
@@ -1411,7 +1773,8 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
     parameters += [name for name in b.scalars if name.startswith(START)]
     for value in values.values():
         parameters += variables_of(value)
-    parameters += [view for view in b.views if view.startswith(SEQUENCE)]
+    parameters += [view for view in (*b.views, *b.scalars) if view.startswith(SEQUENCE)]
+    parameters += [name for name in (HEAP, HEAP_END) if name in b.scalars]
     names = list(dict.fromkeys(parameters))
     kept = [POSITION, *(variable for value in results.values() for variable in variables_of(value))]
     nodes = ir.program_nodes(body)
@@ -1431,7 +1794,8 @@ def _finished(low: Lowering, node: ast.For | ast.While, name: str, body: tuple[i
         raises=may_raise_flags(nodes))
     return LoweredLoop(fuse_loops(program), values, results, frozenset(low.written),
                        {exit_number: terminal for terminal in low.terminals
-                        for exit_number in [low.terminal_exits[terminal.lineno, terminal.col_offset]]})
+                        for exit_number in [low.terminal_exits[terminal.lineno, terminal.col_offset]]},
+                       low.list_types)
 
 
 def variables_of(value: Abstract) -> list[str]:
@@ -1441,6 +1805,8 @@ def variables_of(value: Abstract) -> list[str]:
             return [name, *([tag.name] if isinstance(tag, ir.Read) else [])]
         case Arr(view, tag=tag):
             return [view, *([tag.name] if isinstance(tag, ir.Read) else [])]
+        case ListOf(handle=ir.Read(name)):
+            return [name]
         case Tup(items):
             return [name for item in items for name in variables_of(item)]
         case Union(options, ir.Read(name)):

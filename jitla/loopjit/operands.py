@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from jitla.loopjit.objects import is_plain_object
+
 #: Types of scalars that loops are compiled for.
 SCALAR_TYPES = frozenset({
     float, bool, complex, np.bool_, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32,
@@ -63,7 +65,7 @@ def key_of(value: Any) -> Any:
         return (tuple, *map(key_of, value)) if len(value) <= MAX_TUPLE else tuple
     if isinstance(value, CONSTANTS):
         return "constant", value if isinstance(value, str) else id(value)
-    return kind
+    return kind if type(kind) is not type or is_plain_object(value) else (kind, "is no plain object")
 
 
 def overlap_groups(arrays: Sequence[np.ndarray]) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ PART_DONE, LOOP_DONE, LOOP_BROKEN = 0, 1, 2
 BEGIN, LIMIT, POSITION, START, SEQUENCE = ".begin", ".limit", ".n", ".start", ".sequence"
 #: Prefix of identifiers in the templates that become names with a dot, which no program has.
 _HIDDEN = "jitla_hidden_"
+FIELD_DOT = "__field__"  # instead of the dot in names of results that are attributes
 UNASSIGNED_KEY = "\0loops unassigned"
 
 
@@ -114,7 +115,7 @@ def rewrite(function: ast.AST, loops: Sequence[RewrittenLoop]) -> None:
 def _statements(loop: RewrittenLoop) -> list[ast.stmt]:
     node = loop.node
     arguments = "".join(f"{name}, " for name in loop.arguments)
-    unpack = "".join(f"{_HIDDEN}new_{name}, " for name in loop.results)
+    unpack = "".join(f"{_HIDDEN}new_{name.replace('.', FIELD_DOT)}, " for name in loop.results)
     template = (_FOR if isinstance(node, ast.For) else _WHILE).replace("hidden_", _HIDDEN)
     expressions: dict[str, ast.expr] = {"TEST": node.test} if isinstance(node, ast.While) else {
         "TARGET": node.target}
@@ -201,9 +202,15 @@ def _word(node: ast.expr, expressions: dict[str, ast.expr]) -> str:
 
 
 def _assignment(name: str) -> ast.stmt:
-    """Return the statement that assigns a result if the compiled code has assigned it."""
-    test = ast.Compare(ast.Name(f".new_{name}", ast.Load()), [ast.IsNot()], [ast.Constant(UNASSIGNED_KEY)])
-    return ast.If(test, [ast.Assign([ast.Name(name, ast.Store())], ast.Name(f".new_{name}", ast.Load()))], [])
+    """Return the statement that assigns a result, a variable or an attribute, if the compiled code has
+    assigned it.
+    """
+    hidden = f".new_{name.replace('.', FIELD_DOT)}"
+    test = ast.Compare(ast.Name(hidden, ast.Load()), [ast.IsNot()], [ast.Constant(UNASSIGNED_KEY)])
+    owner, _, field = name.partition(".")
+    target = ast.Attribute(ast.Name(owner, ast.Load()), field, ast.Store()) if field else ast.Name(
+        name, ast.Store())
+    return ast.If(test, [ast.Assign([target], ast.Name(hidden, ast.Load()))], [])
 
 
 def _terminal(number: int, statement: ast.stmt) -> ast.stmt:

@@ -65,6 +65,7 @@ MAX_BRANCHES = 9  # for combinations of kinds of the operands of an operator
 MAX_POWER = 16  # exponents that are written as products
 OVERFLOW = "an integer that needs more than its bits"
 ZERO_DIVISION = "a division by zero"
+TAG_OF_NONE = ir.constant(TAGS[NONE], TAG_DTYPE)
 
 
 # --------------------------------------------------------------------------- kinds and storage
@@ -84,7 +85,7 @@ def assigned(b: ProgramBuilder, x: Num) -> Num:
 def is_none_now(x: Num) -> ir.Value:
     """Return whether a number that is None at times is None."""
     assert x.tag is not None
-    return compare("equal", x.tag, ir.constant(TAGS[NONE], TAG_DTYPE))
+    return compare("equal", x.tag, TAG_OF_NONE)
 
 
 def bound(b: ProgramBuilder, x: Num) -> Num:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ MAX_ITERATIONS = 1 << 62
 class Endless:
     """The iterations of a ``while`` loop."""
 
+    lists: tuple[list[Any], ...] = ()
     arrays: tuple[np.ndarray, ...] = ()
     starts: tuple[int, ...] = ()
     key: Any = "while"
@@ -28,6 +30,7 @@ class Endless:
 class Range:
     """A range."""
 
+    lists: tuple[list[Any], ...] = ()
     arrays: tuple[np.ndarray, ...] = ()
     starts: tuple[int, ...]
     length: int
@@ -53,6 +56,7 @@ class Items:
     """An array, along its first axis."""
 
     starts: tuple[int, ...] = ()
+    lists: tuple[list[Any], ...] = ()
     arrays: tuple[np.ndarray, ...]
     length: int
     key: Any
@@ -68,18 +72,46 @@ class Items:
         return self.array[begin:end]
 
 
+class LiveItems:
+    """A list, which may get longer or shorter while it is gone through."""
+
+    starts: tuple[int, ...] = ()
+    arrays: tuple[np.ndarray, ...] = ()
+    key: Any = "list"
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.lists = (values,)
+
+    @property
+    def length(self) -> int:
+        """The number of items, as it is now."""
+        return len(self.values)
+
+    def part(self, begin: int, end: int) -> Iterable[Any]:
+        """Return the items from one position to another, as they are when they are reached."""
+        items: Any = iter(self.values)
+        items.__setstate__(begin)
+        return islice(items, end - begin)
+
+
 class Enumerated:
     """An ``enumerate`` object."""
 
     arrays: tuple[np.ndarray, ...]
     starts: tuple[int, ...]
-    length: int
+    lists: tuple[list[Any], ...]
     key: Any
 
     def __init__(self, inner: Source, start: int) -> None:
         self.inner, self.start = inner, start
-        self.arrays, self.length, self.starts = inner.arrays, inner.length, inner.starts
+        self.arrays, self.starts, self.lists = inner.arrays, inner.starts, inner.lists
         self.key = "enumerate", start, inner.key
+
+    @property
+    def length(self) -> int:
+        """The number of pairs, as it is now."""
+        return self.inner.length
 
     def part(self, begin: int, end: int) -> Iterable[Any]:
         """Return the pairs from one position to another."""
@@ -91,22 +123,27 @@ class Zipped:
 
     arrays: tuple[np.ndarray, ...]
     starts: tuple[int, ...]
-    length: int
+    lists: tuple[list[Any], ...]
     key: Any
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = parts
         self.arrays = tuple(array for part in parts for array in part.arrays)
         self.starts = tuple(start for part in parts for start in part.starts)
-        self.length = min(part.length for part in parts)
+        self.lists = tuple(values for part in parts for values in part.lists)
         self.key = ("zip", *(part.key for part in parts))
+
+    @property
+    def length(self) -> int:
+        """The number of tuples, as it is now."""
+        return min(part.length for part in self.parts)
 
     def part(self, begin: int, end: int) -> Iterable[Any]:
         """Return the tuples from one position to another."""
         return zip(*(part.part(begin, end) for part in self.parts), strict=False)
 
 
-Source = Endless | Range | Items | Enumerated | Zipped
+Source = Endless | Range | Items | LiveItems | Enumerated | Zipped
 
 
 class Nested(NamedTuple):
@@ -122,11 +159,11 @@ class Nested(NamedTuple):
 
 
 def may_wait(function: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether nothing observes when a call is done: it is of a builtin function, for ranges and
+    """Return whether nothing observes when a call is done: it is of a builtin function, for ranges, lists and
     arrays.
     """
     return any(function is each for each in (range, zip, enumerate, reversed)) and all(
-        type(arg) in (int, np.ndarray, range, Nested) or isinstance(arg, np.integer) for arg in args)
+        type(arg) in (int, np.ndarray, list, range, Nested) or isinstance(arg, np.integer) for arg in args)
 
 
 def plain_argument(value: Any) -> Any:
@@ -148,6 +185,8 @@ def source_of(iterable: Any) -> Source | None:
         return _range_source(iterable)
     if type(iterable) is np.ndarray and iterable.ndim:
         return Items(iterable)
+    if type(iterable) is list:
+        return LiveItems(iterable)
     return None
 
 

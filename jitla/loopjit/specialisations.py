@@ -13,6 +13,14 @@ from typing import Any
 import numpy as np
 
 from jitla.classes import dataclass
+from jitla.loopjit.list_memory import (
+    MAX_HEAP_WORDS,
+    MIN_HEAP_WORDS,
+    ListCode,
+    ListOperands,
+    UnsupportedList,
+    widest,
+)
 from jitla.loopjit.sources import MAX_ITERATIONS
 from jitla.runtime.entry_table import EntryWord
 from jitla.runtime.process import make_builtin
@@ -69,7 +77,7 @@ class LoopCode:
     exits: tuple[tuple[str, int, str], ...]
     terminals: Mapping[int, int]
     write: Callable[[bytearray, Sequence[Any]], None]
-    read: Callable[[bytearray | bytes, Sequence[np.ndarray]], dict[str, Any]]
+    read: Callable[..., dict[str, Any]]  # of the state, arrays, and the memory of lists
     owner: Any  # the machine code lives as long
     raises: bool = False  # whether floating-point flags may be set
     address: int = 0  # of the machine code, for native entry; 0 if it is not possible
@@ -77,6 +85,7 @@ class LoopCode:
     results: Mapping[str, Any] = field(default_factory=dict)  # abstract values that `read` reads
     guards: tuple[tuple[Any, ...], ...] = ()
     make_entry: Callable[..., NativeEntry] | None = None  # `native_entry.make_entry`
+    lists: ListCode | None = None
 
 
 class NativeEntry:
@@ -185,6 +194,10 @@ class Specialisation:
     written: tuple[int, ...] = ()  # numbers of the arrays whose memory may be changed
     undo: bool = False  # whether iterations may have to be undone
     arena_bytes: int = 0
+    observed: dict[Any, Any] = field(default_factory=dict)  # types of items of lists among the operands
+    pairs: frozenset[Any] = frozenset()  # lists among the operands that are one object
+    widenings: int = 0
+    heap_words: int = MIN_HEAP_WORDS  # of memory for lists
     arenas: list[np.ndarray] = field(default_factory=list)  # that are not in use
     states: list[tuple[bytearray, int]] = field(default_factory=list)  # of the program, with their addresses
     is_current: Callable[[], bool] = lambda: True
@@ -263,6 +276,23 @@ class Specialisation:
         self.arena_bytes *= 8
         self.arenas.clear()
         self.drop_entry()  # its memory is too small
+        return True
+
+    def grow_heap(self) -> bool:
+        """Provide more memory for lists; return whether there is more."""
+        if self.heap_words >= MAX_HEAP_WORDS:
+            return False
+        self.heap_words *= 8
+        return True
+
+    def widen(self, operands: ListOperands) -> bool:
+        """Note the types of items of lists; return whether programs have lists of what they were so far."""
+        self.pairs = operands.pairs
+        try:
+            for path, observed in operands.observed.items():
+                self.observed[path] = widest(self.observed.get(path, frozenset()), observed)
+        except UnsupportedList:
+            return False
         return True
 
     def drop_entry(self) -> None:

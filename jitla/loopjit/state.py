@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from jitla.classes import dataclass
 from jitla.loopir import program as ir
 from jitla.loopir import read_memory
+from jitla.loopjit.list_memory import Handle, ListMemory, Observed
+from jitla.loopjit.list_types import UNBOUND_HANDLE
 from jitla.loopjit.operands import (
     address_of,
 )
@@ -28,6 +31,8 @@ from jitla.loopjit.values import (
     VIEW_TAG,
     Abstract,
     Arr,
+    Instance,
+    ListOf,
     Num,
     StaticValue,
     Tup,
@@ -37,6 +42,15 @@ from jitla.loopjit.values import (
 _KIND_BY_TAG = {code: kind for kind, code in TAGS.items()}
 
 
+@dataclass(frozen=True)
+class ListKinds:
+    """The types of items of lists among the operands of a loop, and the lists that are one object."""
+
+    observed: Mapping[tuple[Any, ...], Observed]
+    pairs: frozenset[Any]
+
+
+NO_LISTS = ListKinds({}, frozenset())
 _FORMATS = {"b1": "?", "i1": "b", "i2": "h", "i4": "i", "i8": "q", "u1": "B", "u2": "H", "u4": "I", "u8": "Q",
             "f4": "f", "f8": "d"}
 
@@ -46,9 +60,9 @@ def state_writer(
 ) -> Callable[[bytearray, Sequence[Any]], None]:
     """Return a function that writes the values of `names`; other variables are unbound."""
     writers = [(names.index(name), _writer(value, places)) for name, value in values.items()
-               if name in names and not isinstance(value, StaticValue)]
+               if name in names and not isinstance(value, (StaticValue, Instance))]
     unbound = [_writer(value, places) for name, value in values.items()
-               if name not in names and not isinstance(value, StaticValue)]
+               if name not in names and not isinstance(value, (StaticValue, Instance))]
 
     def write(state: bytearray, given: Sequence[Any]) -> None:
         for place, writer in writers:
@@ -75,9 +89,16 @@ def _writer(value: Abstract, places: Mapping[str, int]) -> Callable[[bytearray, 
                     packer.pack_into(state, offset, address_of(array), *array.shape, *array.strides)
 
             return write
+        case ListOf(handle=ir.Read(name)):
+            packer, offset = struct.Struct("=q"), 8 * places[name]
+
+            def write_handle(state: bytearray, handle: Any) -> None:
+                packer.pack_into(state, offset, UNBOUND_HANDLE if handle is Unassigned else handle)
+
+            return write_handle
         case Tup(items):
-            writers = [_writer(item, places) for item in items if not isinstance(item, StaticValue)]
-            numbers = [k for k, item in enumerate(items) if not isinstance(item, StaticValue)]
+            numbers = [k for k, item in enumerate(items) if not isinstance(item, (StaticValue, Instance))]
+            writers = [_writer(items[k], places) for k in numbers]
 
             def write_items(state: bytearray, value: Any) -> None:
                 for k, writer in zip(numbers, writers, strict=True):
@@ -108,6 +129,8 @@ def is_of(option: Abstract, value: Any) -> bool:
                 option.dtype, option.ndim, option.writeable)
         case Tup(items):
             return type(value) is tuple and len(value) == len(items)
+        case ListOf():
+            return isinstance(value, Handle)
         case StaticValue(thing):
             return value is thing
     return False
@@ -157,10 +180,10 @@ def _require_exact(value: Any) -> None:
 
 def read_results(
     results: Mapping[str, Abstract], state: bytearray | bytes, places: Mapping[str, int],
-    arrays: Sequence[np.ndarray],
+    arrays: Sequence[np.ndarray], lists: ListMemory | None = None,
 ) -> dict[str, Any]:
     """Return the variables that a program gives back; `Unassigned` for those that have no value."""
-    memory = _Memory(arrays)
+    memory = _Memory(arrays, lists)
     found = {name: _read(value, state, places, memory) for name, value in results.items()}
     if memory.spans:
         memory.copy_spans()
@@ -195,6 +218,10 @@ def _read(
         case Tup(items):
             parts = [_read(item, state, places, memory) for item in items]
             return Unassigned if any(part is Unassigned for part in parts) else tuple(parts)
+        case ListOf(handle=ir.Read(name)):
+            assert memory.lists is not None
+            (handle,) = struct.unpack_from("=q", state, 8 * places[name])
+            return memory.lists.list_at(handle, value.lists.find())
         case StaticValue(thing):
             return thing
         case Union(options, ir.Read(name)):
@@ -209,8 +236,9 @@ class _Memory:
     that overlap as one, so that arrays share memory as views do.
     """
 
-    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+    def __init__(self, arrays: Sequence[np.ndarray], lists: ListMemory | None) -> None:
         self._arrays = arrays
+        self.lists = lists
         self.spans: list[tuple[int, int]] = []
         self._copies: list[tuple[int, int, bool, np.ndarray]] = []  # begin, end, whether views share it, copy
         self._views: dict[Any, np.ndarray] = {}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -96,12 +96,34 @@ def fold(name: str, *values: Any) -> Any:
 
 @dataclass(frozen=True)
 class Helper:
-    """A function of the user's that is inlined: its parameters, defaults and body."""
+    """A function of the user's that is inlined: its parameters, defaults and body.
 
-    function: FunctionType
+    `function` is None for one that the function with the loop defines, and `code` then its syntax tree.
+    """
+
+    function: FunctionType | None
     parameters: tuple[str, ...]
     defaults: dict[str, Any]
     body: tuple[ast.stmt, ...]
+    name: str
+    code: Any
+    local_names: frozenset[str]
+
+
+@dataclass(eq=False)
+class LocalFunction:
+    """A function that the function with the loop defines before it, once."""
+
+    node: ast.FunctionDef | ast.Lambda
+    name: str
+
+
+class FieldsWanted(NeverCompiled):
+    """A function that is called in the loop uses attributes of objects that are no operands yet."""
+
+    def __init__(self, fields: Iterable[tuple[str, str]], reason: str) -> None:
+        super().__init__(reason)
+        self.fields = list(fields)
 
 
 # --------------------------------------------------------------------------- values
@@ -225,11 +247,58 @@ class Tup:
     is_list: bool = False
 
 
+class ClassOfLists(Protocol):
+    """Lists that may be one object, with items of one type (`jitla.loopjit.list_types.ListClass`)."""
+
+    @property
+    def items(self) -> Any:
+        """The type of the items."""
+        ...
+
+    def find(self) -> Any:
+        """Return the class that stands for all that are the same."""
+        ...
+
+    def accept(self, items: Any) -> None:
+        """Widen the type of the items."""
+        ...
+
+    def unify(self, other: Any) -> None:
+        """Make two classes one."""
+        ...
+
+    def note_change(self) -> None:
+        """Note that items are assigned or removed."""
+        ...
+
+    def note_growth(self) -> None:
+        """Note that items are appended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListOf:
+    """A list: the address of its header in memory (0 if the variable has no value), and its class."""
+
+    handle: ir.Value
+    lists: ClassOfLists
+    may_be_unbound: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class StaticValue:
     """A Python object that is the same whenever the program runs: a function, module, dtype, None, text."""
 
     value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """An object of a class of the user's, by the name of the operand; its attributes are variables of a loop.
+    """
+
+    owner: str
+    kind: type
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +349,8 @@ class Union:
         return ir.Apply("equal", (self.number, ir.constant(index, TAG_DTYPE)), ir.BOOL)
 
 
-Abstract = Num | Arr | Elementwise | Tup | StaticValue | Sliced | Ranged | Iterated | Conflict | Union
+Abstract = (Num | Arr | Elementwise | Tup | ListOf | StaticValue | Instance | Sliced | Ranged | Iterated
+            | Conflict | Union)
 Arrayish = (Arr, Elementwise)
 #: The option of a variable that has no value on some path.
 UNASSIGNED = StaticValue(Unassigned)
@@ -380,6 +450,8 @@ def _class_of(value: Abstract) -> Any:
             return "tuple", len(items), is_list
         case StaticValue(thing):
             return "constant", describe(value), id(thing)
+        case Instance(owner):
+            return "object", owner
         case _:
             return "other", type(value).__name__
 
@@ -395,11 +467,13 @@ def _join_alike(values: list[Abstract]) -> Abstract:
             return Arr(first.view, first.dtype, first.ndim, origins, first.writeable, None,
                        ir.constant(0, TAG_DTYPE) if tagged else None,
                        single=frozenset.intersection(*(a.single for a in arrays)))
+        case ListOf():
+            return _join_lists([value for value in values if isinstance(value, ListOf)])
         case Tup():
             tuples = [value for value in values if isinstance(value, Tup)]
             return Tup(tuple(join(items) for items in zip(*(t.items for t in tuples), strict=True)),
                        first.is_list)
-        case StaticValue():
+        case StaticValue() | Instance():
             return first
     return first if len(values) == 1 else Conflict(f"a variable is {describe(first)} on several paths")
 
@@ -411,6 +485,8 @@ def _or_unbound(value: Abstract) -> Abstract:
     if isinstance(value, Arr):
         return Arr(value.view, value.dtype, value.ndim, value.origins, value.writeable, None,
                    ir.constant(0, TAG_DTYPE), single=value.single)
+    if isinstance(value, ListOf):
+        return ListOf(value.handle, value.lists, True)
     return Conflict("a variable has no value on some path")
 
 
@@ -449,6 +525,16 @@ def _join_numbers(values: list[Num], unbound: bool, none: bool) -> Abstract:
                known)
 
 
+def _join_lists(values: list[ListOf]) -> Abstract:
+    first = values[0]
+    try:
+        for other in values[1:]:
+            first.lists.unify(other.lists)
+    except LoweringRefused as refused:
+        return Conflict(refused.reason)
+    return ListOf(ir.constant(0), first.lists, any(value.may_be_unbound for value in values))
+
+
 def _same_constant(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
     return bool(a) and bool(b) and type(a[0]) is type(b[0]) and repr(a[0]) == repr(b[0])
 
@@ -463,8 +549,12 @@ def same_representation(a: Abstract | None, b: Abstract | None) -> bool:
             (b.dtype, b.ndim, b.origins, b.writeable, b.tag is None, b.single)
     if isinstance(a, Tup) and isinstance(b, Tup):
         return len(a.items) == len(b.items) and all(map(same_representation, a.items, b.items))
+    if isinstance(a, ListOf) and isinstance(b, ListOf):
+        return a.lists.find() is b.lists.find() and a.may_be_unbound == b.may_be_unbound
     if isinstance(a, StaticValue) and isinstance(b, StaticValue):
         return a.value is b.value
+    if isinstance(a, Instance) and isinstance(b, Instance):
+        return a.owner == b.owner
     if isinstance(a, Union) and isinstance(b, Union):
         return len(a.options) == len(b.options) and all(map(same_representation, a.options, b.options))
     return type(a) is type(b)
@@ -479,6 +569,10 @@ def describe(value: Abstract) -> str:
             return f"an array of {value.dtype} with {value.ndim} axes"
         case Tup(items=items):
             return f"a {'list' if value.is_list else 'tuple'} of {len(items)}"
+        case ListOf():
+            return "a list"
+        case Instance(kind=kind):
+            return f"a {kind.__name__}"
         case StaticValue(thing):
             return f"{getattr(thing, '__name__', thing)!s:.40}"
         case Union(options):

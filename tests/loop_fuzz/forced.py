@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from jitla.loopir import program as ir
-from jitla.loopjit.lowering import POSITION
+from jitla.loopjit.rewriting import POSITION
 
 
 def plant_exits(program: ir.LoopProgram, chooser: random.Random) -> ir.LoopProgram:

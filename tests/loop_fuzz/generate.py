@@ -6,6 +6,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from tests.loop_fuzz import generate_lists
+
 PARAMETERS = ("a", "b", "c", "d", "m", "p", "q", "e", "n", "k", "x", "y", "z", "t")
 INTEGERS = ("0", "1", "2", "3", "-1", "-2", "7", "255", "-128", "1000003")
 LARGE = (
@@ -144,6 +146,7 @@ class Generator:
         self.calm = self.chance(0.55)  # few exceptions
         self.budget = self.random.randint(3, 12)
         self.whiles = 0
+        self.listed = generate_lists.has_lists(seed)
         self.loops = 0  # around the statement
         self.mixed = self.chance(0.25)  # variables of several types
 
@@ -714,6 +717,9 @@ class Generator:
     def statement(self) -> None:
         """Write a statement."""
         self.budget -= 1
+        if self.listed and self.chance(0.4):
+            generate_lists.statement(self)
+            return
         arrays = 0 if self.plain else 1
         inside = 1 if self.counters else 0
         deep = 1 if self.depth < 4 and self.budget > 0 else 0
@@ -1162,6 +1168,8 @@ class Generator:
             self.emit(f"v1 = {self.pick('b', 'np.ones(n)', 'b.copy()', 'c', 'p[0]')}")
         else:
             self.emit("v0, v1 = a, b")
+        if self.listed:
+            generate_lists.setup(self)
         for _ in range(self.pick(1, 1, 1, 2)):
             self.budget = self.random.randint(3, 12)
             self.weighted((6, self.loop), (1, self.while_loop))
@@ -1169,6 +1177,8 @@ class Generator:
         names = [name for name in (*SCALARS, *INTS, *FLAGS, *VECTORS, *options) if self.chance(0.85)] or [
             "s0"
         ]
+        if self.listed:
+            names += [*generate_lists.NAMES, "l0 is l1", "[l0 is t for t in t0]"]
         if self.chance(0.15):
             names.append(self.pick("j0", "u0", "w0"))
         if self.chance(0.2):

@@ -145,6 +145,14 @@ def listed(x):
     return found
 
 
+def tabled(x):
+    found = {}
+    for i in range(len(x)):
+        if x[i] > 1:
+            found[i] = x[i]
+    return found
+
+
 def exponentials(x):
     for i in range(len(x)):
         x[i] = np.exp(x[i])

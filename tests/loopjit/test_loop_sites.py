@@ -83,6 +83,7 @@ CASES = [
     ("large_or_float", lambda: (f8(), 2**60 + 1), [(f8(0), 2**60 + 1), (f8(), 1), (f8(0), 2**70)]),
     ("large_or_float", lambda: (i8(), 0), [(i8(0), 2**60 + 1), (i8(), 1.5), (i8(0), 2**70)]),
     ("listed", lambda: (f8(),), [(f8(3),)]),
+    ("tabled", lambda: (f8(),), [(f8(3),)]),
     ("exponentials", lambda: (f8(),), [(f8(3) * 1000,)]),
     ("sliced", lambda: (f8(), f8()), [(f8(3), f8(3))]),
     ("attempted", lambda: (f8(),), [(np.zeros(2),)]),
@@ -223,9 +224,9 @@ def test_integers_of_more_than_62_bits_are_left_to_python(eager):
 
 
 def test_loops_that_python_has_to_run_often_are_given_up(eager):
-    fast = loop_function_of("listed", (f8(),), eager, 20)
+    fast = loop_function_of("tabled", (f8(),), eager, 20)
     (record,) = fast.records()
-    assert record.state == "refused" and record.reason.startswith("found: a variable is a list")
+    assert record.state == "refused" and record.reason.startswith("found: a variable is a dict")
 
 
 def test_a_return_is_no_failure(eager):

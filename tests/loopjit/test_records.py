@@ -42,10 +42,10 @@ def smoothed(x):
     return x
 
 
-def listed(x):
+def tabled(x):
     for i in range(len(x)):
-        y = []
-        y.append(x[i])
+        y = {}
+        y[i] = x[i]
     return y
 
 
@@ -118,8 +118,8 @@ def test_variables_of_several_types_are_recorded(start):
 
 def test_refused_loops_are_refused_at_once_by_the_next_process(start):
     first, second = start(), start()
-    found, _ = first.run(listed, np.ones(3))
-    again, _ = second.run(listed, np.ones(3))
+    found, _ = first.run(tabled, np.ones(3))
+    again, _ = second.run(tabled, np.ones(3))
     assert (again.state, again.reason, again.line) == (State.REFUSED, found.reason, found.line)
     assert first.lowered or second.lowered == 0
 
