@@ -139,7 +139,7 @@ class VectorLoop:
 
     `accesses` has the elements that are read or stored by view and index. Memory of the pairs in `apart` must
     not overlap. With `keeps_last` the last iteration is run by itself, as it sets scalars that are read
-    elsewhere.
+    elsewhere; where a check fails they are not set, as the program is undone.
     """
 
     loop: For

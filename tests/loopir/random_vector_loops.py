@@ -136,6 +136,8 @@ def random_case(seed):
     scalars = [("begin", INT64), ("end", INT64), ("i", INT64), ("j", INT64), *generator.scalars.items(),
                *temporaries.items(), *sums.items()]
     results = [*sums, *(["i", *temporaries] if generator.rng.random() < 0.5 else [])]
+    if any(isinstance(statement, Check) for statement in body):  # scalars of what is undone are not set
+        results = [name for name in results if name not in temporaries]
     views = [(name, dtype, ndim) for name, (dtype, ndim) in generator.views.items()]
     given = ("begin", "end", *generator.scalars, *sums, *generator.views)
     code = program((loop, Leave(0)), scalars, views, tuple(results), given, 3, raises=generator.raises,
