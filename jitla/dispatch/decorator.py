@@ -17,7 +17,6 @@ from jitla.dispatch.wrapper_code import (
     function_with_code,
     wrapper_code,
 )
-from jitla.events import log
 from jitla.introspection import (
     BRIDGE_FILES,
     DEEP_NESTING,
@@ -130,7 +129,7 @@ def _plain_code(state: FunctionState) -> Any:
 def _call_plain(
     fast_path: FastPath, state: FunctionState, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:
-    """Run a call plain, and let the fast path recognise the next calls of its class."""
+    """Run a call plain, and let the fast path run the next ones at once if that was granted."""
     if kind is None:
         return state.function(*args, **kwargs)
     function, is_plain = state.plain_call(kind.profile)
@@ -138,23 +137,8 @@ def _call_plain(
     try:
         return kind.bypass(site, function, args, kwargs, is_plain)
     finally:
-        fast_path.body, fast_path.body_of = function, getattr(state.function, "__code__", None)
-        if kind.skip and (kind.short is not fast_path.tables or not fast_path.holds()):
-            _extend_fast_path(function, fast_path, state, kind, args, kwargs)
-
-
-def _extend_fast_path(
-    function: Callable[..., Any], fast_path: FastPath, state: FunctionState, kind: Any, args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> None:
-    wrapper = state.wrapper()
-    try:
-        if wrapper is not None:
-            fast_path.admit(wrapper, kind, args, kwargs)
-    except RecursionError:
-        kind.short = None  # the next call tries again, perhaps with more stack
-    except Exception as error:  # the call was done: others take longer, that is all
-        log.warning("%r cannot be given shorter code: %r", function, error)
+        if kind.skip:
+            fast_path.admit(kind, function)
 
 
 def _run_traced(

@@ -1,12 +1,12 @@
 """Code objects of decorated functions: with the plain function's parameters, and a fast path that calls it.
 
 Tools ask a function for its parameters and their defaults, by ``__code__``, ``__defaults__`` and what
-`inspect` makes of these. Code is compiled once for each number of parameters of each sort, and for tests of
-their values; a function gets a copy with its names, and with what the code has of jitla as constants. So the
-function can have the globals and cells of the plain function, and be given the code of that.
+`inspect` makes of these. Code is compiled once for each number of parameters of each sort; a function gets a
+copy with its names, and with what the code has of jitla as constants. So the function can have the globals
+and cells of the plain function, and be given the code of that.
 
-A decorated function begins with code that decides about each call. Calls of classes that are left to the
-plain function for a while are recognised by tests at the start of other code.
+The code begins with the fast path: after a plain call that was timed, a number of calls are plain without
+being looked at, whatever their arguments are.
 """
 
 from __future__ import annotations
@@ -20,16 +20,13 @@ from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 from weakref import ref
 
-import numpy as np
-
 from jitla.concurrency import fork_safe_lock
 from jitla.config import PROCESS_CONFIG, Config, configs_in_force, local_config
 from jitla.introspection import BRIDGE_FILES, INTERNAL_MARK
-from jitla.tiering.call_classes import RUNNING_SESSIONS, argument_class
+from jitla.tiering.call_classes import RUNNING_SESSIONS
 
 __all__ = [
-    "FastPath", "Link", "MAX_PATTERNS", "OWN", "argument_test", "find_link", "function_with_code",
-    "parameter_names", "wrapper_code",
+    "FastPath", "Link", "OWN", "find_link", "function_with_code", "parameter_names", "wrapper_code",
 ]
 
 
@@ -38,8 +35,7 @@ OWN = "_j"
 # What the code means by names. These are constants of it, as it has the globals of the plain function, where
 # the names may mean something else.
 _CONSTANT_OBJECTS: dict[str, Any] = {
-    each.__name__: each for each in (type, int, len, str, float, complex, BaseException, RecursionError,
-                                     np.ndarray, argument_class)}
+    each.__name__: each for each in (BaseException, RecursionError)}
 _CONSTANT, _LINK = "\0jitla ", "link"  # what stands for an object among the constants until there is code
 _FILE = __file__ + INTERNAL_MARK  # its frames are not counted
 
@@ -73,16 +69,11 @@ def make_wrapper({free}):
 """
 _FAST_PATH = """\
 {own}1 = ({own}5 := {own}0.fast_path)()
-"""
-_TESTED = """\
-if not {own}1.running and {own}1.process is {own}1.standing[0] \\
+{own}3 = {own}1.kind
+if {own}3.skip > 0 and not {own}1.running and {own}1.process is {own}1.standing[0] \\
         and ({own}5 := {own}1.innermost)() is {own}1.local and {own}1.plain.__code__ is {own}1.body_of{same}:
-    {tests}
-    else:
-        {own}3 = None
-    if {own}3 is not None and {own}3.skip > 0:
-        {own}3.skip -= 1
-        return ({own}5 := {own}1.body)({handed})
+    {own}3.skip -= 1
+    return ({own}5 := {own}1.body)({handed})
 """
 _RENEW = """\
 {own}g = {given}
@@ -163,17 +154,17 @@ def _shape_of(plain: FunctionType) -> _Shape:
 
 
 def parameter_names(both: int, only: int) -> tuple[list[str], list[str]]:
-    """Return what parameters are called in tests: those that go by position, and those by name only."""
+    """Return the names of parameters: of those that go by position, and of those by name only."""
     return [f"{OWN}p{n}" for n in range(both)], [f"{OWN}k{n}" for n in range(only)]
 
 
-def wrapper_code(plain: Any, link: Link, tests: str = "") -> CodeType:
-    """Return code with the parameters of `plain` that does a call by `link`, unless `tests` find its kind."""
+def wrapper_code(plain: Any, link: Link) -> CodeType:
+    """Return code with the parameters of `plain` that does a call by `link`."""
     if type(plain) is not FunctionType:
-        made = _code(_ANY, "")
+        made = _code(_ANY)
         return made.replace(co_consts=tuple([_constant(each, link, {}) for each in made.co_consts]))
     code, shape = plain.__code__, _shape_of(plain)
-    made = _code(shape, tests)
+    made = _code(shape)
     count = shape.both + len(shape.optional) + sum(shape.rest)
     names = code.co_varnames[:count]
     given = dict(zip(made.co_varnames[:count], names, strict=True)) if shape.optional else {}
@@ -196,7 +187,7 @@ def _constant(constant: Any, link: Link, given: dict[str, str]) -> Any:
 
 
 @lru_cache(maxsize=256)
-def _code(shape: _Shape, tests: str) -> CodeType:
+def _code(shape: _Shape) -> CodeType:
     """Return code of this shape, in which names stand for constants."""
     own, (both, ahead, defaults, optional, rest, kind, free) = OWN, shape
     ways, only = parameter_names(both, len(optional))
@@ -218,13 +209,12 @@ def _code(shape: _Shape, tests: str) -> CodeType:
     # Whether defaults are those that were seen last; where there are none of a sort, none are handed on.
     same = " and ".join([f"{own}1.plain.__defaults__ is {own}1.defaults"] * bool(defaults)
                         + [f"{own}1.plain.__kwdefaults__ is {own}1.named"] * any(optional))
-    body = _FAST_PATH * bool(tests or same)
-    if tests:
-        body += _TESTED.replace("{tests}", indent(tests, "    ").strip()).replace(
-            "{same}", f" and {same}" if same else "").replace(
-            "{handed}", ", ".join([*ways, *[f"{name}={name}" for name in only]]))
+    handed = [*ways, *[f"*{own}a"] * rest[0], *[f"{name}={name}" for name in only], *[f"**{own}w"] * rest[1]]
+    body = "" if kind or shape is _ANY else _FAST_PATH.replace(
+        "{same}", f" and {same}" if same else "").replace("{handed}", ", ".join(handed))
     if same:
-        body += _RENEW.replace("{given}", given).replace("{named}", named).replace("{same}", same)
+        body += (not body) * "{own}1 = ({own}5 := {own}0.fast_path)()\n" + _RENEW.replace(
+            "{given}", given).replace("{named}", named).replace("{same}", same)
         given, named = f"{own}g", f"{own}n"
     call = f"({own}5 := {own}0.called)({own}0, {given}, {named})"
     if kind:
@@ -272,86 +262,59 @@ class _Constants(ast.NodeTransformer):
         return ast.copy_location(ast.Name(f"{OWN}c{node.id}", node.ctx), node)
 
 
-MAX_PATTERNS = 4  # patterns of arguments that have a line each
-_MAX_PARAMETERS = 16  # parameters for which testing takes too long
-_UNSUPPORTED_FLAGS = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_COROUTINE
-# Packages whose classes are asked for their length in next to no time.
-_TABLES = frozenset({"pandas", "polars"})
 _ADMITTING = fork_safe_lock()
 
 
-class FastPath:
-    """What one function's calls are tested for; it is the same when a copy of the function travels."""
+class _NoClass:
+    """Stands for the class of calls before there is one."""
 
-    __slots__ = ("running", "process", "local", "standing", "innermost", "tables", "known",
-                 "link", "code", "plain", "body", "body_of", "defaults", "named", "__weakref__", "_patterns",
-                 "_signature", "t0", "t1", "t2", "t3")
+    __slots__ = ()
+    skip = 0
+
+
+_NO_CLASS = _NoClass()
+
+
+class FastPath:
+    """The plain calls of one function that need not be looked at; it is the same when a copy travels.
+
+    `kind` is the class of the last timed call, which has the number of these calls.
+    """
+
+    __slots__ = ("running", "process", "local", "standing", "innermost", "kind", "link", "code", "plain",
+                 "body", "body_of", "defaults", "named", "__weakref__")
 
     def __init__(self, plain: Any) -> None:
-        self.running: Any = True  # no kind of calls is known yet
+        self.running: Any = RUNNING_SESSIONS
         self.process: Config | None = None
         self.local: Config | None = None
         # here: code that travels takes nothing else along
         self.standing, self.innermost = PROCESS_CONFIG, local_config
-        # By pattern, and then by the bits of the number of elements: the kind of calls.
-        self.tables: dict[tuple[str, ...], dict[int, Any]] = {}
-        self.known: list[Any] = []
+        self.kind: Any = _NO_CLASS
         self.link: Link
         self.code: CodeType  # of the function that users call, but in recursions
         self.plain = plain
-        # What runs plain calls: the function or its version with compiled loops; the code that it is made of.
+        # What runs plain calls, the function or its version with compiled loops, and the code it was made of.
         self.body, self.body_of = plain, getattr(plain, "__code__", None)
         # The defaults of the plain function, as they were seen last.
         self.defaults = getattr(plain, "__defaults__", None)
         self.named = getattr(plain, "__kwdefaults__", None)
-        self._patterns: list[tuple[str, ...]] = []
-        self._signature = _Signature(plain) if type(plain) is FunctionType else None
-        self.t0 = self.t1 = self.t2 = self.t3 = {}  # type: dict[int, Any]
 
-    def admit(
-        self, wrapper: Any, kind: Any, args: tuple[Any, ...], kwargs: dict[str, Any],
-    ) -> None:
-        """Let calls like this one, which are of `kind`, be tested for in the code of `wrapper`."""
+    def admit(self, kind: Any, body: Any) -> None:
+        """Let the next calls, of which `kind` has the number, run `body` at once."""
         with _ADMITTING:
-            if not self.holds():
-                self.forget()
-                (self.process, self.local), self.running = configs_in_force(), RUNNING_SESSIONS
-            kind.short = self.tables
-            signature = self._signature
-            values = None if signature is None else signature.values(args, kwargs)
-            if signature is None or values is None:
-                return
-            table = self._table(signature, wrapper, self._pattern(signature.in_code, values))
-            if table is not None:
-                elements = sum([value.size for value in values if type(value) is np.ndarray])
-                table[elements.bit_length()] = kind
-
-    def _table(
-        self, signature: _Signature, wrapper: Any, pattern: tuple[str, ...],
-    ) -> dict[int, Any] | None:
-        """Return the kinds of calls with this pattern, which `wrapper` has a line for from now on."""
-        if pattern not in self.tables:
-            if pattern not in self._patterns:
-                if len(self._patterns) == MAX_PATTERNS:
-                    return None
-                self._patterns.append(pattern)
-            made: dict[int, Any] = {}
-            setattr(self, f"t{self._patterns.index(pattern)}", made)
-            self.code = wrapper_code(self.plain, self.link, signature.tests(tuple(self._patterns)))
-            wrapper.__code__ = self.code
-            self.tables[pattern] = made
-        return self.tables[pattern]
+            (self.process, self.local), self.running = configs_in_force(), RUNNING_SESSIONS
+            self.body, self.body_of = body, getattr(self.plain, "__code__", None)
+            self.kind = kind
 
     def holds(self) -> bool:
-        """Say whether the options are those that the kinds of calls belong to."""
+        """Return whether the options are those that the class of calls belongs to."""
         process, local = configs_in_force()
         return process is self.process and local is self.local
 
     def forget(self) -> None:
-        """Let no call be left to the plain function unnoted."""
-        self.running, self.process = True, None
-        self.t0 = self.t1 = self.t2 = self.t3 = {}
-        self.tables = {}
+        """Let no call run before it was looked at."""
+        self.kind, self.process = _NO_CLASS, None
 
     def without_defaults(self, named: dict[str, Any]) -> dict[str, Any]:
         """Return arguments by name without those that are the defaults."""
@@ -364,90 +327,11 @@ class FastPath:
         with _ADMITTING:
             self.defaults, self.named = plain.__defaults__, plain.__kwdefaults__
             self.forget()
-            self._patterns, self.known, self._signature = [], [], _Signature(plain)
             self.code = wrapper_code(plain, self.link)
             wrapper = state.wrapper()
             if wrapper is not None:
                 wrapper.__code__ = self.code
                 wrapper.__defaults__, wrapper.__kwdefaults__ = self.defaults, self.named
-
-    def _pattern(self, names: list[str], values: tuple[Any, ...]) -> tuple[str, ...]:
-        return tuple(
-            argument_test(name, value, self.known) for name, value in zip(names, values, strict=True))
-
-
-def argument_test(name: str, value: Any, known: list[Any]) -> str:
-    """Return the test for arguments of the kind of `value`; `known` are objects that tests refer to."""
-    kind = type(value)
-    if kind is np.ndarray:
-        return f"type({name}) is ndarray"
-    said = argument_class(value)
-    if value is None or kind is bool:
-        return f"{name} is {value}"
-    if kind is int:
-        return f"type({name}) is int and {name}.bit_length() == {value.bit_length()}"
-    if kind is str and said == (value,) and not value.startswith((OWN, "\0")):  # those mean something else
-        return f"type({name}) is str and {name} == {value!r}"
-    if kind in (float, complex):
-        return f"type({name}) is {kind.__name__}"
-    simple = said == (kind,) and kind is not str
-    package = kind.__module__.partition(".")[0]
-    if said[1:] and (package in _TABLES or package == "scipy"):
-        count = f"len({name})" if package in _TABLES else f"{name}.data.size"
-        return _size_test(name, kind, count, said[1], known)
-    thing = kind if simple else said
-    if thing not in known:
-        known.append(thing)
-    place = f"{OWN}1.known[{known.index(thing)}]"
-    return f"type({name}) is {place}" if simple else f"argument_class({name}) == {place}"
-
-
-def _size_test(name: str, kind: type, count: str, bits: int, known: list[Any]) -> str:
-    """Return the test for data frames or sparse matrices of a class whose `count` has `bits` bits.
-
-    `count` is the expression of the number of rows, or of stored entries. Columns and shapes are not tested:
-    they would double the cost of the test, and they vary less. A call that differs only in these is assigned
-    to its class when it is next recorded.
-    """
-    if kind not in known:
-        known.append(kind)
-    return f"type({name}) is {OWN}1.known[{known.index(kind)}] and {count}.bit_length() == {bits}"
-
-
-class _Signature:
-    """The parameters of a plain function, as far as code can have them."""
-
-    def __init__(self, plain: FunctionType) -> None:
-        code = plain.__code__
-        both, only = code.co_argcount, code.co_kwonlyargcount
-        self.names = code.co_varnames[:both + only]
-        self.in_code = sum(parameter_names(both, only), [])
-        self.plain = plain
-        self._positional = both
-        self._odd = bool(code.co_flags & _UNSUPPORTED_FLAGS) or len(self.names) > _MAX_PARAMETERS
-        self._defaults = plain.__defaults__ or ()
-        self._named = plain.__kwdefaults__ or {}
-
-    def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """Return the values of all parameters in a call that went well; None: code cannot have them."""
-        plain = self.plain
-        if self._odd or (plain.__defaults__ or ()) is not self._defaults \
-                or (plain.__kwdefaults__ or {}) is not self._named and self._named:
-            return None
-        first = self._positional - len(self._defaults)
-        found = dict(zip(self.names[first:self._positional], self._defaults, strict=True)) | self._named
-        found |= dict(zip(self.names, args, strict=False)) | kwargs
-        return tuple(found[name] for name in self.names) if len(found) == len(self.names) else None
-
-    def tests(self, patterns: tuple[tuple[str, ...], ...]) -> str:
-        """Return the lines that look for the kind of a call."""
-        lines = []
-        for number, pattern in enumerate(patterns):
-            sizes = " + ".join(f"{name}.size" for name, test in zip(self.in_code, pattern, strict=True)
-                               if test.endswith(" is ndarray")) or "0"
-            lines.append(f"{'elif' if number else 'if'} {' and '.join(pattern) or 'True'}:\n"
-                         f"    {OWN}3 = {OWN}1.t{number}.get(({sizes}).bit_length())\n")
-        return "".join(lines)
 
 
 BRIDGE_FILES.add(__file__)

@@ -113,11 +113,13 @@ class Tracer(Protocol):
 class FunctionProfile:
     """The seconds of plain calls of a function, which decide when its loops and the tracer are prepared."""
 
-    __slots__ = ("tracer", "spent", "_operations", "_is_loading")
+    __slots__ = ("tracer", "spent", "running", "is_recursive", "_operations", "_is_loading")
 
     def __init__(self, tracer: Tracer, operations: int = 0) -> None:
         self.tracer = tracer
         self.spent = 0.0
+        self.running = 0  # plain calls that have not returned
+        self.is_recursive = False  # whether there were several at a time
         self._operations = operations  # of its code, on whole arrays
         self._is_loading = False
 
@@ -150,11 +152,11 @@ class FunctionProfile:
 class CallClass:
     """Calls of one function with similar arguments: its state, and the times that decide about it.
 
-    `bypassed` says whether the next call is plain; of these `skip` more are neither timed nor counted. With
-    `is_long` the first call is traced.
+    `bypassed` says whether the next call is plain. After a timed one, `skip` more calls of the function, of
+    whatever class, are neither looked at nor timed; they are counted as calls of this class.
     """
 
-    __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "short", "best", "state",
+    __slots__ = ("elements", "bypassed", "calls", "loop_calls", "skip", "granted", "best", "state",
                  "plain", "traced", "ledger", "losses", "profile", "_timed", "_next", "_blocks",
                  "_saved_share", "_requested", "_restarts", "_recordings", "_trials", "_uncounted", "_left",
                  "_interval", "_charged", "_floor", "_resets", "_processors", "_untimed", "_skipped")
@@ -165,7 +167,6 @@ class CallClass:
         self.bypassed = not policy.is_long(profile.predicted_seconds(elements))
         self.calls = self.loop_calls = 0  # plain, and with compiled loops
         self.skip = self.granted = 0  # calls that are not timed: left, and granted at the last timed one
-        self.short: Any = None  # the shortcut that recognises calls of this class by their arguments alone
         self.best = 0.0, 0.0  # seconds of the last comparison: traced, plain
         self.state = CallState.PLAIN
         self.plain = self.traced = 0.0  # seconds of a call; 0: unknown
@@ -207,11 +208,16 @@ class CallClass:
             self.loop_calls += count
         is_measured = self.plain > MEASURED_SECONDS and self._timed < policy.TIMED_CALLS
         worked = process_time() if is_measured else 0.0
+        profile = self.profile
+        profile.running += 1
+        if profile.running > 1:
+            profile.is_recursive = True
         start = perf_counter()
         try:
             return function(*args, **kwargs)
         finally:
             seconds = perf_counter() - start
+            profile.running -= 1
             if is_measured and not self.profile.tracer.is_compiling:
                 self._processors = max(self._processors, (process_time() - worked) / seconds)
             self._add_plain(seconds, count)
@@ -227,7 +233,8 @@ class CallClass:
         elif self.ledger.spent >= self._next:
             self._advance()
         if self.bypassed:
-            self.skip = self.granted = policy.untimed_calls(seconds, self._timed)
+            self.skip = self.granted = policy.untimed_calls(
+                seconds, self._timed, self.profile.is_recursive)
 
     def _advance(self) -> None:
         """Have the next call recorded if that is worth it."""

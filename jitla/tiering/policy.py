@@ -54,6 +54,8 @@ ELEMENT_SECONDS = 1e-9
 PROFILE_SHARE, TIMING_SECONDS = 1e-2, 8e-6
 #: Plain calls of a class that are timed each, and calls between two timed ones, at most.
 TIMED_CALLS, MAX_UNTIMED_CALLS = 8, 255
+#: The same of recursive functions: each call that is not timed takes one frame more on the stack.
+MAX_UNTIMED_RECURSIONS = 15
 
 # -- compiling
 
@@ -145,8 +147,9 @@ def waits_for_block(predicted: float, price: float) -> bool:
     return predicted > WAIT_RATIO * price
 
 
-def untimed_calls(seconds: float, timed: int) -> int:
+def untimed_calls(seconds: float, timed: int, is_recursive: bool = False) -> int:
     """Return the number of calls not to time after one of `seconds`, of which `timed` were timed so far."""
     if timed < TIMED_CALLS:
         return 0
-    return min(int(TIMING_SECONDS / (PROFILE_SHARE * max(seconds, 1e-7))), MAX_UNTIMED_CALLS)
+    most = MAX_UNTIMED_RECURSIONS if is_recursive else MAX_UNTIMED_CALLS
+    return min(int(TIMING_SECONDS / (PROFILE_SHARE * max(seconds, 1e-7))), most)
