@@ -398,7 +398,7 @@ class LoopRun:
         """Do iterations by compiled code and return the variables, or set `part` to what Python does next."""
         source, site = self.source, self.site
         self._account()
-        given = values
+        given, began = values, perf_counter()
         values = site._operands(values)
         if self._check is not None:
             self._compare(self._check, values)
@@ -451,7 +451,7 @@ class LoopRun:
             if state is State.COMPILED:
                 self._try(specialisation, values, arrays)
             elif state is State.READY and self._position >= self._retry and sys.gettrace() is None:
-                found = self._execute(specialisation, values, arrays)
+                found = self._execute(specialisation, values, arrays, began)
                 if found is not None:
                     self._add_entry(specialisation, values)
                     return found
@@ -561,10 +561,12 @@ class LoopRun:
     # -- parts done by compiled code ----------------------------------------------------------
 
     def _execute(
-        self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray],
+        self, specialisation: Specialisation, values: tuple[Any, ...], arrays: list[np.ndarray], began: float,
     ) -> tuple[Any, ...] | None:
-        """Run iterations by compiled code; None if Python has to do the next one."""
-        began = perf_counter()
+        """Run iterations by compiled code; None if Python has to do the next one.
+
+        The run `began` when its operands were looked at, which takes long for lists.
+        """
         code = specialisation.code  # which may be given up below, and by other threads
         nbytes = _saved_bytes(specialisation, arrays)
         if nbytes > MAX_SAVED_BYTES:
@@ -578,6 +580,8 @@ class LoopRun:
                 or outcome.position == self._position and outcome.exit == PART_DONE:
             self._fail(specialisation)
             return None
+        if outcome.changes is not None:
+            outcome.changes.commit()  # before the length of the source is asked for
         specialisation.runs += 1
         specialisation.successes += 1
         specialisation.compiled_seconds += perf_counter() - began
@@ -588,8 +592,6 @@ class LoopRun:
         if specialisation.runs_by_python == judged and specialisation.loses():
             specialisation.lose()
         self._position, self._backoff, self.part = outcome.position, 1, ()
-        if outcome.changes is not None:
-            outcome.changes.commit()  # before the length of the source is asked for
         ended = outcome.exit
         if ended not in (PART_DONE, LOOP_DONE, LOOP_BROKEN):
             ended = -1 - code.terminals[ended]
