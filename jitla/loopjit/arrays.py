@@ -404,12 +404,17 @@ def _has_recipe(spec: OpSpec, dtypes: Sequence[np.dtype]) -> bool:
         return used.args != ("math",)
 
 
+#: Which of two zeros with different signs NumPy's loops return depends on the position in the row.
+_BY_POSITION = frozenset({"fmax", "fmin"})
+
+
 @cache
 def inner_loop_of(op: str, ins: tuple[np.dtype, ...], out: np.dtype) -> str | None:
     """Return the inner loop of the ufunc that an operator without an own recipe stands for, or None."""
     spec = lookup(op)
     ufunc = next((f for f in spec.numpy if isinstance(f, np.ufunc)), None)
-    if ufunc is None or find_ufunc(ufunc.__name__) is not ufunc or _has_recipe(spec, ins):
+    if ufunc is None or find_ufunc(ufunc.__name__) is not ufunc \
+            or op not in _BY_POSITION and _has_recipe(spec, ins):
         return None
     for types in ufunc.types:
         if tuple(map(np.dtype, types.replace("->", ""))) == (*ins, out):

@@ -287,7 +287,7 @@ def compare(
         site.hot_seconds = 0.0
         site.has_native_entry = plan.mode == "native"
     signal.signal(signal.SIGALRM, _stop)
-    signal.alarm(SECONDS)
+    signal.setitimer(signal.ITIMER_REAL, SECONDS, 1.0)  # again, as an exception of ``__del__`` is ignored
     original_run, original_size = LoopRun.run, LoopRun.__dict__["_compiled_size"]
     try:
         if plan.mode == "midway":
@@ -307,7 +307,7 @@ def compare(
     except _TooLong:
         report.refused.append("too long")
     finally:
-        signal.alarm(0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         LoopRun.run, LoopRun._compiled_size = original_run, original_size  # type: ignore[method-assign]
     for site in rewritten.sites:
         for specialisation in site.specialisations.values():

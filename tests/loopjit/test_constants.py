@@ -170,3 +170,16 @@ def test_functions_within_the_function_read_its_variables():
     check(reads_the_counter, lambda: (6,), compiled=False)
     check(reads_the_sum, lambda: (6,), compiled=False)
     check(reads_a_constant, lambda: (6, 3), lambda: (6, 4))
+
+
+def zeros_of_fmin(a, b, n):
+    for _ in range(n):
+        b[1:-1] = np.fmin(0, a[:-2])
+        a[1:] = np.fmax(b[:-1], -a[1:])
+    return b
+
+
+def test_signs_of_zeros_are_those_of_rows():
+    zeros = np.array([0.0, -0.0, 1, -0.0, 0.0, -1, 0, -0.0, 2, 3] * 3)
+    check(zeros_of_fmin, lambda: (zeros.copy(), zeros.copy(), 4),
+          lambda: (zeros[2:9].copy(), zeros[:7].copy(), 4))
