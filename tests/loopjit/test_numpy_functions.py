@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jitla.loopjit import calls
 from tests.loopjit.test_loop_coverage import compare, compiled
 
 
@@ -165,3 +166,8 @@ def test_long_vectors() -> None:
     for dtype in ("f8", "i2"):
         compare(function, lambda dtype=dtype: (
             (np.random.default_rng(1).random((20, 300)) * 200).astype(dtype), np.linspace(0, 200, 77)))
+
+
+def test_each_function_is_lowered_by_one_table():
+    functions = [function for table in calls._TABLES for function in table]
+    assert len(functions) == len(set(functions))
