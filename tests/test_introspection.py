@@ -22,6 +22,7 @@ from jitla.introspection import (
     untraceable_reason,
     unwrap_callable,
 )
+from jitla.tiering.engine import CallClass
 
 # What tools are told of a decorated function: as of the plain one, also after its defaults have changed.
 
@@ -144,8 +145,8 @@ def test_the_code_of_hot_calls_says_the_same():
 
 
 def is_hot(decorated):
-    """Say whether calls of some kind are not even noted: the code has a variable for that kind."""
-    return "_j3" in decorated.__code__.co_varnames
+    """Return whether calls may take the fast path."""
+    return isinstance(decorated.__jitla_state__.fast_path.kind, CallClass)
 
 
 def new():

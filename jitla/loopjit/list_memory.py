@@ -112,12 +112,13 @@ def may_be_list(value: Any) -> bool:
 class ListOperands:
     """The lists among the operands of a loop.
 
-    `observed` are the types of items of the operands that are lists, `bags` all lists by path, each once;
-    `pairs` are paths that lead to one object.
+    `observed` are the types of items of the operands that are lists, `bags` all lists by path, each once,
+    with copies: signal handlers and other threads may change lists. `pairs` are paths that lead to one
+    object.
     """
 
     observed: dict[tuple[Any, ...], Observed]
-    bags: list[tuple[Path, list[list[Any]]]]
+    bags: list[tuple[Path, list[list[Any]], list[list[Any]]]]
     pairs: frozenset[tuple[Path, Path]]
     items: int  # of all lists
 
@@ -150,7 +151,7 @@ class _Walk:
         """Collect an operand, or what is in a tuple."""
         if type(value) is list:
             try:
-                self.operands.observed[path] = observe(value)
+                self.operands.observed[path] = observe(list(value))
             except UnsupportedList:
                 return
             self.bag([value], (path, ()))
@@ -169,11 +170,12 @@ class _Walk:
             return
         self.paths.update(dict.fromkeys(by_identity, path))
         objects = list(by_identity.values())
-        self.operands.bags.append((path, objects))
-        self.operands.items += sum(map(len, objects))
-        first = next(filter(None, objects), None)
+        copies = list(map(list, objects))
+        self.operands.bags.append((path, objects, copies))
+        self.operands.items += sum(map(len, copies))
+        first = next(filter(None, copies), None)
         if first is not None and type(first[0]) in (list, tuple):
-            self.items(_flat(objects), path)
+            self.items(_flat(copies), path)
 
     def items(self, items: Sequence[Any], path: Path) -> None:
         """Collect the lists among items of lists or tuples."""
@@ -278,9 +280,9 @@ class ListMemory:
         self.handles: dict[int, int] = {}
         self._blocks: list[_Block] = []
         word = 0
-        for path, objects in operands.bags:
+        for path, objects, copies in operands.bags:
             lists = class_at(types, path).find()
-            lengths = np.fromiter(map(len, objects), np.int64, len(objects))
+            lengths = np.fromiter(map(len, copies), np.int64, len(copies))
             ends = np.cumsum(lengths)
             data = word + HEADER_WORDS * len(objects)
             self._blocks.append(_Block(objects, lists, word, data, lengths, ends - lengths))
@@ -295,13 +297,16 @@ class ListMemory:
             handles = range(first, first + apart * count, apart)
             self.handles.update(zip(map(id, block.objects), handles, strict=True))
             self._objects.update(zip(handles, block.objects, strict=True))
-        for block in self._blocks:
+        for block, (_, _, copies) in zip(self._blocks, operands.bags, strict=True):
             headers = self._headers(block)
             headers[:, DATA] = self._addresses(block)
             headers[:, LENGTH] = headers[:, CAPACITY] = block.lengths
             rows = self._rows(block, self.words)
             if len(rows):
-                self._write(block.lists.items, _flat(block.objects), rows, 0)
+                try:
+                    self._write(block.lists.items, _flat(copies), rows, 0)
+                except (KeyError, TypeError, ValueError) as error:
+                    raise OverflowError("lists were changed by other code while they were read") from error
         self._before = self.words[:word].copy() if any(
             block.lists.is_changed for block in self._blocks) else self.words
 

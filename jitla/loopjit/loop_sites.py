@@ -473,7 +473,7 @@ class LoopRun:
         names = self.site.names
         lists = list_operands(names, values, sources)
         if values is not given:
-            reached = {id(value) for _, objects in lists.bags for value in objects}
+            reached = {id(value) for _, objects, _ in lists.bags for value in objects}
             if any(id(value) in reached for value, fixed in zip(given, values, strict=True)
                    if fixed is not value):
                 values = given

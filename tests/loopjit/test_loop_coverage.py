@@ -953,5 +953,7 @@ def test_statements_that_python_has_to_do_now_and_then() -> None:
 
     found = compare(function, lambda: (np.zeros(100), []), calls=2)
     assert not log
-    assert all(s.state is State.READY for s in found), [(s.state, s.reason) for s in found]
+    # the list has no items at first, and texts later
+    assert any(s.state is State.READY for s in found) and not any(s.state is State.REFUSED for s in found), [
+        (s.state, s.reason) for s in found]
     assert sum(s.compiled_iterations for s in found) > 30 * sum(s.failures for s in found)
