@@ -14,10 +14,7 @@ from weakref import WeakSet
 
 from jitla import packages
 from jitla.compile_stats import COMPILING, CompilationDisabled, Reason
-from jitla.concurrency import (
-    fork_safe_lock,
-    short_switch_interval,
-)
+from jitla.concurrency import fork_safe_lock
 from jitla.config import Config, cache_directory, current
 from jitla.errors import CacheWarning, ConfigError, MemoryLimitWarning
 from jitla.events import Event, Recorder, log
@@ -330,8 +327,7 @@ class Engine:
 
         def run(job: Callable[[], None]) -> None:
             try:
-                with short_switch_interval():
-                    job()
+                job()
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 specialisation.refuse(f"the compiler failed: {text}")

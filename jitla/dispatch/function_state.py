@@ -363,15 +363,10 @@ class FunctionState:
         ENGINE.devices(own.accelerator)
         if own.schedules:
             packages.tuner.records.parse_pins(own.schedules)
-        # of such loops compiled code waits for nobody
-        sliced = own.compile == "sync" and not (
-            _waits_for_compiler(own) or own.without_rules or own.schedules)
         if _waits_for_compiler(own):
             own = own.with_changes({"compile": "sync"})
         site = self._make_site(own)
         site.epoch = config.epoch
-        if sliced and self.loop_function is not None and self.loop_function.sliced:
-            site.loop_function = self.loop_function
         if own.compile == "auto":
             site.call_classes = self.call_classes(config)
             site.calls = site.call_classes.all_calls

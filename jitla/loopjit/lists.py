@@ -99,7 +99,7 @@ class NoItemsYet(LoweringRefused):
 
 
 def allocate(b: ProgramBuilder, words: ir.Value) -> ir.Value:
-    """Return the address of new memory of so many words, at most `MAX_ITEMS` times the words of an item."""
+    """Return the address of `words` words of new memory, from the heap of the run; without any, leave."""
     begin = b.temporary(b.scalar(HEAP, ir.INT64))
     left = apply("right_shift", apply("subtract", b.scalar(HEAP_END, ir.INT64), begin), ir.constant(3))
     b.check(compare("greater", words, left), NO_LIST_MEMORY)

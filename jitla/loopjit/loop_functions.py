@@ -362,7 +362,6 @@ class LoopFunction:
         # Python runs loops over elements
         self.kept = not self.entries and has_element_loops(function.__code__)
         self.traced = not self.entries  # whether calls are to be traced, because loops are not what they do
-        self.sliced = False
         self._code = function.__code__
         self._calls = 0
         self._watch()

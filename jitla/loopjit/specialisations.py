@@ -303,7 +303,7 @@ class Specialisation:
             self.entry = None
 
     def fails_often(self) -> bool:
-        """Return whether Python has to do so many iterations that compiled code is not worth it."""
+        """Return whether Python has to do most iterations, or compiled code saves nothing for that reason."""
         if self.failures < MAX_FAILURES or 4 * self.failures <= self.successes:
             return False
         done = self.compiled_iterations

@@ -98,6 +98,7 @@ class CallClasses:
         if len(self.kinds) >= MAX_CALL_CLASSES:
             self._calls, self._loop_calls = self.calls, self.all_calls - self.calls + self.skipped
             self.kinds.clear()
+            self.profile.traced.clear()
         bits = element_bits(args, kwargs)
         self.profile.tracer.begin_class(args, kwargs, bits)
         return self.kinds.setdefault(key, CallClass(bits, self.profile))

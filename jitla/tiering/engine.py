@@ -113,13 +113,14 @@ class Tracer(Protocol):
 class FunctionProfile:
     """The seconds of plain calls of a function, which decide when its loops and the tracer are prepared."""
 
-    __slots__ = ("tracer", "spent", "running", "is_recursive", "_operations", "_is_loading")
+    __slots__ = ("tracer", "spent", "running", "is_recursive", "traced", "_operations", "_is_loading")
 
     def __init__(self, tracer: Tracer, operations: int = 0) -> None:
         self.tracer = tracer
         self.spent = 0.0
         self.running = 0  # plain calls that have not returned
         self.is_recursive = False  # whether there were several at a time
+        self.traced: set[CallClass] = set()  # classes whose calls are traced
         self._operations = operations  # of its code, on whole arrays
         self._is_loading = False
 
@@ -147,6 +148,7 @@ class FunctionProfile:
     def clear(self) -> None:
         """Discard the profile."""
         self.spent = 0.0
+        self.traced.clear()
 
 
 class CallClass:
@@ -232,7 +234,8 @@ class CallClass:
             self._wait()
         elif self.ledger.spent >= self._next:
             self._advance()
-        if self.bypassed:
+        # Calls that are not looked at may be of any class.
+        if self.bypassed and not self.profile.traced:
             self.skip = self.granted = policy.untimed_calls(
                 seconds, self._timed, self.profile.is_recursive)
 
@@ -390,6 +393,7 @@ class CallClass:
         if policy.is_gain(best, self.plain):
             self.best = best, self.plain
             self.state, self.traced, self._charged = CallState.TRACED, best, 0.0
+            self.profile.traced.add(self)
             self._left = self._interval = policy.FIRST_CHECK_CALLS
         else:
             self._lose([], best)
@@ -400,6 +404,7 @@ class CallClass:
             block.is_dropped = True
         self.best = traced, self.plain or inf
         self.losses += 1
+        self.profile.traced.discard(self)
         self.state, self.bypassed = CallState.PLAIN, True
         self._floor = self.plain or inf
         self._next = policy.PENALTY_GROWTH * self.ledger.spent

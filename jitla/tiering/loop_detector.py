@@ -8,11 +8,11 @@ from types import CodeType, FunctionType, ModuleType
 
 from jitla.introspection import is_decorated, is_installed, nested_codes
 
-__all__ = ["MAX_CALL_DEPTH", "has_element_loops", "may_have_element_loops", "has_loops", "loop_ranges",
-           "reachable_functions", "any_reachable",
-           "is_loop_free"]
+__all__ = [
+    "MAX_CALL_DEPTH", "any_reachable", "has_element_loops", "has_loops", "loop_ranges", "reachable_functions",
+]
 
-MAX_CALL_DEPTH = 8  # of `is_loop_free`
+MAX_CALL_DEPTH = 8  # of functions with loops that functions call
 MAX_FUNCTIONS = 64  # inspected by `reachable_functions`
 
 _BACKWARD_JUMPS = frozenset(code for name, code in opmap.items() if "JUMP_BACKWARD" in name)
@@ -33,18 +33,6 @@ _POP_TOP, _CALL, _GET_ITER = (opmap.get(name, -1) for name in ("POP_TOP", "CALL"
 _BINARY_OP, _MATMUL_ARGUMENTS = opmap["BINARY_OP"], frozenset({4, 17})
 _CONSTANT_OPCODES = frozenset(opmap[name] for name in ("LOAD_CONST", "KW_NAMES") if name in opmap)
 _EXIT_OPCODES = frozenset({opmap["RAISE_VARARGS"], opmap["RETURN_VALUE"]})  # code before them is interpreted
-
-
-def may_have_element_loops(code: CodeType) -> bool:
-    """Return whether `code` may have loops over elements: loops with indices that are not obviously arrays.
-
-    Constants, slices and masks do not count. A quick filter: without such loops the scalar loop compiler,
-    which is slow to import, would find none.
-    """
-    bytecode, loops = code.co_code, list(loop_ranges(code))
-    if not _INDEXING_OPCODES or not loops:
-        return bool(loops)
-    return any(_has_element_index(code, bytecode, *loop) for loop in loops)
 
 
 def any_reachable(function: FunctionType, test: Callable[[CodeType], bool]) -> bool:
@@ -194,18 +182,3 @@ def has_loops(code: CodeType) -> bool:
     """Return whether there is a loop in `code`, or in functions and comprehensions in it."""
     return next(loop_ranges(code), None) is not None or any(
         has_loops(inner) for inner in code.co_consts if isinstance(inner, CodeType))
-
-
-def is_loop_free(function: FunctionType, visited: frozenset[CodeType] = frozenset()) -> bool:
-    """Return whether no loop is in `function`, nor in Python functions that it names, except NumPy's.
-
-    Methods are not inspected. Mutual recursion counts as a loop.
-    """
-    code = function.__code__
-    if code in visited or len(visited) > MAX_CALL_DEPTH or has_loops(code):
-        return False
-    callees = (function.__globals__.get(name) for name in code.co_names)
-    # decorated functions are unwrapped
-    undecorated = (each.__dict__.get("__wrapped__", each) for each in callees if type(each) is FunctionType)
-    return all(is_loop_free(each, visited | {code}) for each in undecorated
-               if type(each) is FunctionType and str(each.__module__).partition(".")[0] != "numpy")

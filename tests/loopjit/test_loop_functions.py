@@ -23,7 +23,6 @@ from jitla.tiering.loop_detector import (
     any_reachable,
     has_element_loops,
     has_loops,
-    may_have_element_loops,
 )
 from jitla.tiering.loop_estimates import estimable_loops, estimate_call_seconds
 from tests.loopjit import programs
@@ -85,7 +84,7 @@ def weighted(x, w):
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="subscripts are no instructions of their own")
 @pytest.mark.parametrize("function", [weighted, masked, halved, sliced, jitla.jit])
 def test_slices_masks_and_constants_are_no_indices_of_elements(function):
-    assert not may_have_element_loops(function.__code__)
+    assert not has_element_loops(function.__code__)
 
 
 def axes(x, w, n):
@@ -103,9 +102,9 @@ def corners(x):
 
 
 def test_indices_that_begin_with_a_slice_or_a_constant_are_none_of_elements():
-    assert not may_have_element_loops(axes.__code__) or sys.version_info >= (3, 13)
-    assert may_have_element_loops(last_ones.__code__)
-    assert may_have_element_loops(corners.__code__) and has_element_loops(corners.__code__)
+    assert not has_element_loops(axes.__code__) or sys.version_info >= (3, 13)
+    assert has_element_loops(last_ones.__code__)
+    assert has_element_loops(corners.__code__)
 
 
 def centres(x, near, c):
@@ -141,7 +140,6 @@ def halves(x, few):
 
 def test_loops_over_arrays_or_constants_are_not_over_elements():
     for function in (centres, directions, channels, shifted, halves):
-        assert may_have_element_loops(function.__code__)
         assert not has_element_loops(function.__code__) or sys.version_info >= (3, 14)
 
 
@@ -502,9 +500,9 @@ def test_names_of_functions_are_resolved_for_each_call(eager):
 def test_decorated_functions_and_those_of_libraries_are_called_as_they_are(eager):
     space = {"swept": jitla.jit(swept)}
     assert eager(FunctionType(once_more.__code__, space)) is None
-    assert not any_reachable(FunctionType(once_more.__code__, space), may_have_element_loops)
+    assert not any_reachable(FunctionType(once_more.__code__, space), has_element_loops)
     library = FunctionType(swept.__code__.replace(co_filename=np.__file__), globals())
-    assert not any_reachable(FunctionType(once_more.__code__, {"swept": library}), may_have_element_loops)
+    assert not any_reachable(FunctionType(once_more.__code__, {"swept": library}), has_element_loops)
     assert eager(FunctionType(once_more.__code__, {"swept": library})) is None
 
 

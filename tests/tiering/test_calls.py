@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.lib.stride_tricks import sliding_window_view
 
 import jitla
 from jitla.dispatch.function_state import FunctionTracer
 from jitla.tiering import policy
 from jitla.tiering.engine import CallState
-from jitla.tiering.loop_detector import is_loop_free
 from jitla.tracing import fallback
 from jitla.tracing.fallback import (
     CHECK_INTERVAL_SECONDS,
@@ -146,29 +144,6 @@ def test_explain_and_coverage_show_calls_that_are_faster_plain() -> None:
         assert any(re.search(row, line) for line in text.split("\n")), text
     f.cache_clear()
     assert f.stats().bypassed == 0 and "whole calls" not in str(jitla.explain(f))
-
-
-def shown(x: Any) -> Any:
-    return np.abs(sliding_window_view(x, 1)[:, 0])  # NumPy's has loops over axes
-
-
-def shown_twice(x: Any) -> Any:
-    return shown(x) + shown(x)
-
-
-def shown_often(x: Any) -> Any:
-    for _ in range(3):
-        x = shown(x)
-    return x
-
-
-def shown_by_another(x: Any) -> Any:
-    return shown_often(x) + shown_by_another(x)
-
-
-def test_loops_of_reachable_functions_count() -> None:
-    assert is_loop_free(shown) and is_loop_free(shown_twice)
-    assert not is_loop_free(shown_often) and not is_loop_free(shown_by_another)
 
 
 PROGRAMS = {

@@ -298,6 +298,19 @@ def test_plain_calls_that_take_far_longer_all_at_once_get_another_trial() -> Non
     assert world.kind.state is CallState.TRACED
 
 
+def test_brief_calls_do_not_hide_those_of_a_class_that_is_traced() -> None:
+    world = World(5e-3, 1e-3).call_for(1.0)
+    assert world.kind.state is CallState.TRACED
+    brief = CallClass(3, world.profile, Ledger(world.process))
+    for _ in range(100):
+        brief.bypass(world.site, lambda: world._spend("p", 1e-6), (), {})
+        assert brief.skip == 0
+    world.traced = 9e-3
+    world.call_for(5.0)  # it is given up
+    brief.bypass(world.site, lambda: world._spend("p", 1e-6), (), {})
+    assert brief.skip > 0
+
+
 def test_a_first_call_that_is_predicted_to_be_long_is_traced_at_once() -> None:
     world = World(5.0, 1.0)
     world.profile = FunctionProfile(world, 1 << 10)

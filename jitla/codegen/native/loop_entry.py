@@ -60,7 +60,7 @@ entry:
   %all = add i64 %scaled, %ns
   ret i64 %all
 }
-; The nanoseconds that so many iterations take, from those of earlier runs.
+; Return the predicted nanoseconds of %iterations, from the mean of earlier runs.
 define internal double @entry.predicted(ptr %t, i64 %iterations) nounwind {
   %done = word %t, $H_PACE_ITERATIONS
   %ns = word %t, $H_PACE_NANOSECONDS
